@@ -1,0 +1,48 @@
+# Everything here creates .venv on the first call and finds it ready on the next.
+#   TORCH_BACKEND=cpu|auto|cu130|...   torch's build (default: cpu, or auto beside an NVIDIA driver)
+#   PIP_FIND_LINKS=DIRECTORY           wheels that go before the package index
+#   PYTHON=python3.12                  the Python to create .venv with
+
+PYTHON ?= python3
+PORT ?= 5000
+.DEFAULT_GOAL := help
+.PHONY: help install repro test lint bench dashboards lock clean
+
+in_environment := PATH="$(CURDIR)/.venv/bin:$$PATH"
+
+help:  ## show this list
+	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1	/p' Makefile
+
+install:  ## create or refresh .venv from requirements.lock
+	@$(PYTHON) scripts/bootstrap.py
+
+repro: install  ## reproduce every result: data, training, evaluation, report
+	@$(in_environment) dvc repro
+	@echo 'Done: results/report.html, results/report.md and results/summary.json; "make dashboards" shows the tracked runs.'
+
+test: install  ## check style, types and the import contract, then run the tests
+	@failed=0; $(MAKE) --no-print-directory lint || failed=1; \
+	$(in_environment) pytest || failed=1; exit $$failed
+
+lint: install  ## check style, types and the import contract
+	@failed=0; export $(in_environment); \
+	for check in 'ruff check' 'ruff format --check' 'pyright' 'lint-imports --no-logo'; do \
+		$$check || { echo "failed: $$check"; failed=1; }; \
+	done; exit $$failed
+
+bench: install  ## run every benchmark; QUICK=1 for the short form
+	@failed=0; export $(in_environment); \
+	for file in $$(grep -l '__name__ == "__main__"' benchmarks/*.py); do \
+		name=$$(basename $$file .py); echo "== benchmarks.$$name"; \
+		python -m benchmarks.$$name $(if $(QUICK),--quick) || { echo "failed: $$name"; failed=1; }; \
+	done; exit $$failed
+
+dashboards: install  ## show the tracked runs in MLflow on localhost; Ctrl-C stops it
+	@$(in_environment) python scripts/dashboards.py --port $(PORT)
+
+lock: install  ## compile requirements.lock from pyproject.toml
+	@$(PYTHON) scripts/bootstrap.py --lock
+
+clean:  ## remove .venv and caches; data, models and results stay
+	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -not -path './.dvc/*' -prune -exec rm -rf {} +

@@ -1,0 +1,133 @@
+"""What tracking costs a training loop, and how fast a spool takes metrics and MLflow receives them.
+
+The loop makes real optimiser steps and logs as often, and as much, as training does. Stages with
+and without tracking alternate. Every tracked stage is the worst case: all of it happens on the one
+core that trains, and in a new repository, so that a new courier imports MLflow and creates a
+database meanwhile.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from benchmarks import harness
+from implicit_models.tracking.mlflow import Sender, open_tracker
+from implicit_models.tracking.spool import open_spools
+from implicit_models.tracking.tracker import NullTracker, Tracker
+
+LOG_EVERY = 10
+METRICS = (
+    "loss",
+    "accuracy",
+    "self_iterations",
+    "relative_residual",
+    "learning_rate",
+    "gradient_norm",
+    "tokens_per_second",
+    "length",
+)
+
+
+def run(quick: bool) -> harness.Report:
+    """Measure the stages in alternation, then the spool alone."""
+    step = _training_step()
+    seconds = harness.measure(step, repeats=50, warmup=5).median
+    num_steps = max(LOG_EVERY, round((3 if quick else 15) / seconds))
+    pairs = [_pair(step, num_steps) for _ in range(2 if quick else 5)]
+    rows = []
+    for column, name in enumerate(("without tracking", "with tracking")):
+        median = statistics.median(pair[column] for pair in pairs)
+        rows.append({"what": f"stage {name}", "steps": num_steps, "seconds": median})
+    for column, name in ((2, "opening a tracker"), (3, "closing it, all sent")):
+        rows.append({"what": name, "seconds": statistics.median(pair[column] for pair in pairs)})
+    overhead = statistics.median(pair[1] / pair[0] - 1 for pair in pairs)
+    rows += _spool(1_000 if quick else 5_000)
+    return harness.Report(
+        rows,
+        {
+            "overhead_percent": harness.at_most(100 * overhead, 2.0),
+            "spool_metrics_per_second": harness.at_least(rows[-2]["metrics_per_second"], 50_000),
+        },
+    )
+
+
+def _training_step():
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(8)))
+    optimiser = torch.optim.AdamW(model.parameters())
+    inputs = torch.randn(512, 256)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        model(inputs).square().mean().backward()
+        optimiser.step()
+
+    return step
+
+
+def _train(step, num_steps: int, tracker: Tracker) -> float:
+    start = time.perf_counter()
+    for number in range(num_steps):
+        step()
+        if number % LOG_EVERY == 0:
+            tracker.log_metrics({name: float(number) for name in METRICS}, number)
+    return time.perf_counter() - start
+
+
+def _pair(step, num_steps: int) -> tuple[float, float, float, float]:
+    """Seconds of training without and with tracking (opening included), of opening and closing."""
+    without = _train(step, num_steps, NullTracker())
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        start = time.perf_counter()
+        tracker = _open(Path(folder), send=True)
+        opening = time.perf_counter() - start
+        tracked = opening + _train(step, num_steps, tracker)
+        start = time.perf_counter()
+        tracker.close()
+        closing = time.perf_counter() - start
+    return without, tracked, opening, closing
+
+
+def _spool(num_calls: int) -> list[dict]:
+    """Metrics a second into the spool, and from there into a new SQLite store."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        _open(root, send=False).close()
+        sender = Sender(root)
+        sender.send(open_spools(root))
+        tracker = _open(root, send=False)
+        start = time.perf_counter()
+        for number in range(num_calls):
+            tracker.log_metrics({name: float(number) for name in METRICS}, number)
+        writing = time.perf_counter() - start
+        tracker.close()
+        start = time.perf_counter()
+        problems = sender.send(open_spools(root))
+        sending = time.perf_counter() - start
+        if problems:
+            raise RuntimeError(f"cannot send: {problems}")
+    num_metrics = num_calls * len(METRICS)
+    return [
+        {"what": what, "seconds": seconds, "metrics_per_second": num_metrics / seconds}
+        for what, seconds in (("spool: write", writing), ("spool: send to SQLite", sending))
+    ]
+
+
+def _open(root: Path, send: bool) -> Tracker:
+    return open_tracker(
+        entry="benchmark",
+        stage="train_baseline",
+        parameters={"metrics": METRICS},
+        dataset="none",
+        root=root,
+        send=send,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main("tracking", run, num_cores=1, packages=("mlflow", "torch")))

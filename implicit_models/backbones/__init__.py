@@ -1,0 +1,1 @@
+"""The blocks and stacks that a cell is made of. They know no solver."""

@@ -1,0 +1,192 @@
+"""The Mamba2 mixer: explicit, or implicit through an injection into its input projection."""
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from implicit_models.backbones.linear import NormalisedWeight
+from implicit_models.kernels import reference
+
+
+@dataclass(frozen=True)
+class Mamba2Shape:
+    """The sizes of a Mamba2 mixer."""
+
+    d_model: int
+    d_state: int
+    expand: int
+    head_dim: int
+    num_groups: int
+    conv_kernel: int
+
+    @property
+    def d_inner(self) -> int:
+        """Width of the mixer's inside: heads times head width."""
+        return self.expand * self.d_model
+
+    @property
+    def num_heads(self) -> int:
+        """Number of heads."""
+        return self.d_inner // self.head_dim
+
+    @property
+    def d_convolution(self) -> int:
+        """Channels of the convolution: inputs, B and C."""
+        return self.d_inner + 2 * self.num_groups * self.d_state
+
+    @property
+    def d_projection(self) -> int:
+        """Width of the input projection, and of the injection: gate, inputs, B, C, time step."""
+        return self.d_inner + self.d_convolution + self.num_heads
+
+
+class Mamba2Carry(NamedTuple):
+    """What a mixer hands from one piece of a sequence to the next."""
+
+    convolution: Float[Tensor, "B K-1 C"]
+    state: Float[Tensor, "B H P N"]
+
+    def select(self, rows: Tensor) -> "Mamba2Carry":
+        """Give the carry of some of the batch's sequences."""
+        return Mamba2Carry(self.convolution[rows], self.state[rows])
+
+
+class Mamba2Weights(NamedTuple):
+    """A mixer's effective weights, computed once a solve."""
+
+    input: Float[Tensor, "projection D"]
+    convolution: Float[Tensor, "C K"]
+    output: Float[Tensor, "D inner"]
+    decay_rate: Float[Tensor, " H"]
+
+
+class Mamba2Mixer(nn.Module):
+    """Mamba2's token mixer (Dao & Gu 2024), with carry in and carry out.
+
+    Initialisation
+    --------------
+    ===================  ==========================================================
+    in_proj.weight       uniform in +-1/sqrt(d_model)
+    conv1d.weight, bias  uniform in +-1/sqrt(conv_kernel)
+    dt_bias              inverse softplus of a time step log-uniform in [.001, .1]
+    A_log                log of a decay rate uniform in [1, 16]
+    D                    1
+    norm.weight          1
+    out_proj.weight      uniform in +-1/sqrt(d_inner), over sqrt(number of layers)
+    scale                row length of its weight, so that normalisation changes nothing
+    ===================  ==========================================================
+    """
+
+    def __init__(
+        self,
+        shape: Mamba2Shape,
+        *,
+        num_layers: int,
+        normalised_weights: bool,
+        norm_epsilon: float,
+        chunk_length: int,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        self.shape, self.norm_epsilon, self.chunk_length = shape, norm_epsilon, chunk_length
+
+        def uniform(*size: int, fan_in: int, gain: float = 1.0) -> Tensor:
+            bound = gain / math.sqrt(fan_in)
+            return torch.empty(size).uniform_(-bound, bound, generator=generator)
+
+        self.in_proj = NormalisedWeight(
+            uniform(shape.d_projection, shape.d_model, fan_in=shape.d_model), normalised_weights
+        )
+        kernel = shape.conv_kernel
+        self.conv1d = NormalisedWeight(
+            uniform(shape.d_convolution, kernel, fan_in=kernel), normalised_weights
+        )
+        self.conv1d_bias = nn.Parameter(uniform(shape.d_convolution, fan_in=kernel))
+        low, high = math.log(1e-3), math.log(1e-1)
+        time_step = torch.empty(shape.num_heads).uniform_(low, high, generator=generator).exp()
+        self.dt_bias = nn.Parameter(time_step + torch.log(-torch.expm1(-time_step)))
+        decay_rate = torch.empty(shape.num_heads).uniform_(1, 16, generator=generator)
+        self.A_log = nn.Parameter(decay_rate.log())
+        self.D = nn.Parameter(torch.ones(shape.num_heads))
+        self.norm = nn.Parameter(torch.ones(shape.d_inner))
+        gain = 1 / math.sqrt(num_layers)
+        self.out_proj = NormalisedWeight(
+            uniform(shape.d_model, shape.d_inner, fan_in=shape.d_inner, gain=gain),
+            normalised_weights,
+        )
+
+    def weights(self) -> Mamba2Weights:
+        """Give the effective weights, for every iteration of a solve."""
+        return Mamba2Weights(
+            self.in_proj.effective(),
+            self.conv1d.effective(),
+            self.out_proj.effective(),
+            -self.A_log.exp(),
+        )
+
+    def initial_carry(self, batch: int) -> Mamba2Carry:
+        """Give the carry of a sequence's start: zeros."""
+        shape, like = self.shape, self.D
+        return Mamba2Carry(
+            like.new_zeros(batch, shape.conv_kernel - 1, shape.d_convolution),
+            like.new_zeros(batch, shape.num_heads, shape.head_dim, shape.d_state),
+        )
+
+    def forward(
+        self,
+        hidden: Float[Tensor, "B L D"],
+        injection: Float[Tensor, "B L projection"] | None,
+        carry: Mamba2Carry | None,
+        weights: Mamba2Weights,
+    ) -> tuple[Float[Tensor, "B L D"], Mamba2Carry | None]:
+        """Mix tokens.
+
+        ``carry`` None means a sequence from its start, whose carry nobody needs: none comes
+        back. The injection is added to the input projection's output.
+        """
+        shape = self.shape
+        batch, length, _ = hidden.shape
+        projected = _project(hidden, weights.input, injection)
+        gate, channels, time_step = projected.split(
+            (shape.d_inner, shape.d_convolution, shape.num_heads), dim=-1
+        )
+        channels, convolution_carry = reference.causal_convolution(
+            channels,
+            weights.convolution,
+            self.conv1d_bias,
+            None if carry is None else carry.convolution,
+        )
+        size = shape.num_groups * shape.d_state
+        inputs, input_map, output_map = F.silu(channels).split((shape.d_inner, size, size), dim=-1)
+        inputs = inputs.unflatten(-1, (shape.num_heads, shape.head_dim))
+        mixed, state = reference.state_space_scan(
+            inputs,
+            F.softplus(time_step + self.dt_bias),
+            weights.decay_rate,
+            input_map.unflatten(-1, (shape.num_groups, shape.d_state)),
+            output_map.unflatten(-1, (shape.num_groups, shape.d_state)),
+            None if carry is None else carry.state,
+            chunk_length=self.chunk_length,
+            return_final_state=carry is not None,
+        )
+        mixed = torch.addcmul(mixed, inputs, self.D[:, None]).reshape(batch, length, -1)
+        mixed = reference.gated_rms_norm(
+            mixed, gate, self.norm, self.norm_epsilon, shape.num_groups
+        )
+        outputs = F.linear(mixed, weights.output)
+        if carry is None or state is None:
+            return outputs, None
+        return outputs, Mamba2Carry(convolution_carry, state)
+
+
+def _project(hidden: Tensor, weight: Tensor, injection: Tensor | None) -> Tensor:
+    """Project and add the injection, in one pass over the result."""
+    if injection is None:
+        return F.linear(hidden, weight)
+    rows = torch.addmm(injection.flatten(0, 1), hidden.flatten(0, 1), weight.t())
+    return rows.view(injection.shape)

@@ -1,0 +1,1 @@
+"""Data sets: what models are trained and evaluated on."""

@@ -1,0 +1,36 @@
+"""A phase: every choice that a forward pass of an implicit model leaves open, as one value."""
+
+from dataclasses import dataclass
+
+from implicit_models.equilibrium.gradients import Gradient, Phantom, Unrolled
+from implicit_models.equilibrium.solvers import Picard
+from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow, Stopping
+
+
+@dataclass(frozen=True)
+class Phase:
+    """How the fixed point is searched and how the gradient is taken.
+
+    The bounded and the free phase of training, and evaluation, differ in nothing else.
+    ``gradient`` is None where none is wanted.
+    """
+
+    solver: Picard
+    stopping: Stopping
+    gradient: Gradient | None
+
+
+def bounded_phase(num_self_iterations: int) -> Phase:
+    """Give the bounded phase: no search, the gradient through a few iterations from zero."""
+    return Phase(Picard(), FixedSteps(0), Unrolled(num_self_iterations))
+
+
+def free_phase(tolerance: float, max_steps: int, phantom_steps: int, damping: float) -> Phase:
+    """Give the free phase: search to the tolerance, then phantom steps, damped alike."""
+    stopping = ResidualBelow(tolerance, max_steps)
+    return Phase(Picard(damping), stopping, Phantom(phantom_steps, damping))
+
+
+def search_phase(tolerance: float, max_steps: int, damping: float = 1.0) -> Phase:
+    """Give the phase of evaluation: search to the tolerance, no gradient."""
+    return Phase(Picard(damping), ResidualBelow(tolerance, max_steps), None)

@@ -1,0 +1,48 @@
+"""Numbers from predictions; numpy only. A number that is not finite is given as None."""
+
+import math
+
+import numpy as np
+from jaxtyping import Bool, Float, Integer, Shaped
+
+LAST_TOKENS = 10
+
+
+def accuracy(
+    predicted: Integer[np.ndarray, "N L"],
+    labels: Integer[np.ndarray, "N L"],
+    last: int | None = None,
+) -> float:
+    """Give the share of right positions, of all or of the ``last`` ones of each sequence."""
+    right = predicted == labels
+    return float((right if last is None else right[:, -last:]).mean())
+
+
+def accuracy_by_position(
+    predicted: Integer[np.ndarray, "N L"], labels: Integer[np.ndarray, "N L"]
+) -> Float[np.ndarray, " L"]:
+    """Give the share of sequences that are right at each position."""
+    return (predicted == labels).mean(axis=0)
+
+
+def chance(labels: Integer[np.ndarray, "..."]) -> float:
+    """Give the accuracy of always naming the most frequent of these labels."""
+    return float(np.unique(labels, return_counts=True)[1].max() / labels.size)
+
+
+def share(flags: Bool[np.ndarray, "..."]) -> float:
+    """Give the share that is true."""
+    return float(flags.mean())
+
+
+def distribution(values: Shaped[np.ndarray, "..."]) -> dict[str, float | None]:
+    """Give mean, median, 95th percentile (interpolated linearly) and largest value."""
+    with np.errstate(invalid="ignore"):
+        p50, p95 = np.quantile(values, [0.5, 0.95])
+        numbers = {"mean": values.mean(), "p50": p50, "p95": p95, "max": values.max()}
+    return {name: finite(float(number)) for name, number in numbers.items()}
+
+
+def finite(number: float) -> float | None:
+    """Give the number, or None where it is infinite or not a number (JSON knows neither)."""
+    return float(number) if math.isfinite(number) else None

@@ -1,0 +1,192 @@
+"""Test-time compute: what a model gets right against the computation it is allowed."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Integer
+
+from implicit_models.equilibrium.iterate import find_fixed_point
+from implicit_models.equilibrium.phase import Phase, search_phase
+from implicit_models.equilibrium.solvers import Picard
+from implicit_models.equilibrium.stopping import FixedSteps
+from implicit_models.evaluation import metrics
+from implicit_models.evaluation.parameters import SweepParameters
+from implicit_models.evaluation.prediction import Sequences, predict
+from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.modelling import Mamba2LanguageModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepPoint:
+    """What one allowance buys.
+
+    Attributes
+    ----------
+    allowed
+        The number of self-iterations, or the tolerance.
+    relative_residual
+        Mean over the sequences of the worst token's relative residual at the last self-iteration.
+    share_converged
+        Share of the sequences that reached the tolerance; 0 where there was none to reach.
+    self_iterations
+        Self-iterations used per sequence.
+    seconds
+        Wall time.
+    """
+
+    allowed: int | float
+    accuracy: float
+    accuracy_last_10: float
+    relative_residual: float | None
+    share_converged: float
+    self_iterations: dict[str, float | None]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResult:
+    """Accuracy and cost against the allowed self-iterations and against the tolerance.
+
+    Attributes
+    ----------
+    length, num_sequences
+        What was read.
+    self_iterations
+        One point per allowed number of self-iterations of the search, all of them used. As in
+        every search, the logits are then read by one more evaluation of the cell.
+    tolerance
+        One point per tolerance.
+    """
+
+    length: int
+    num_sequences: int
+    self_iterations: tuple[SweepPoint, ...]
+    tolerance: tuple[SweepPoint, ...]
+
+    def metrics(self) -> dict[str, object]:
+        """Give the content of ``test_time_compute.json``."""
+        return {
+            "length": self.length,
+            "num_sequences": self.num_sequences,
+            "self_iterations": [
+                {
+                    "self_iterations": point.allowed,
+                    "accuracy": point.accuracy,
+                    "accuracy_last_10": point.accuracy_last_10,
+                    "relative_residual": point.relative_residual,
+                    "seconds": point.seconds,
+                }
+                for point in self.self_iterations
+            ],
+            "tolerance": [
+                {"tolerance": point.allowed, **_without_allowed(point)} for point in self.tolerance
+            ],
+        }
+
+    def rows(self) -> list[dict[str, object]]:
+        """Give the rows of ``test_time_compute.csv``, both sweeps under one set of columns."""
+        sweeps = {"self_iterations": self.self_iterations, "tolerance": self.tolerance}
+        return [
+            {
+                "sweep": sweep,
+                "allowed": point.allowed,
+                "accuracy": point.accuracy,
+                "accuracy_last_10": point.accuracy_last_10,
+                "relative_residual": point.relative_residual,
+                "self_iterations": point.self_iterations["mean"],
+                "seconds": point.seconds,
+            }
+            for sweep, points in sweeps.items()
+            for point in points
+        ]
+
+
+def sweep_test_time_compute(
+    model: LanguageModel,
+    test: Sequences,
+    parameters: SweepParameters,
+) -> SweepResult:
+    """Measure accuracy, residual and wall time against the allowed self-iterations and tolerance.
+
+    Every point is a forward pass of its own, so that its wall time is measured and not derived;
+    with the allowed numbers doubling, all of them together cost twice the largest.
+
+    Raises
+    ------
+    ValueError
+        Where the model is explicit or there are too few test sequences.
+    """
+    if not model.is_implicit:
+        raise ValueError("an explicit model has no self-iterations to vary; sweep implicit runs")
+    if len(test.inputs) < parameters.num_sequences:
+        raise ValueError(
+            f"sweep.num_sequences = {parameters.num_sequences}, but the data has only "
+            f"{len(test.inputs)} test sequences of length {parameters.length}: lower it, or "
+            "raise the dataset's test.num_sequences"
+        )
+    inputs = test.inputs[: parameters.num_sequences]
+    labels = test.labels[: parameters.num_sequences]
+
+    def measure(allowed: int | float, phase: Phase, description: str) -> SweepPoint:
+        predictions = predict(
+            model,
+            inputs,
+            phase=phase,
+            batch_size=parameters.batch_size,
+            description=description,
+        )
+        search = predictions.search
+        assert search is not None
+        steps = metrics.distribution(search.steps)
+        return SweepPoint(
+            allowed=allowed,
+            accuracy=metrics.accuracy(predictions.labels, labels),
+            accuracy_last_10=metrics.accuracy(predictions.labels, labels, metrics.LAST_TOKENS),
+            relative_residual=metrics.finite(float(search.residual.mean())),
+            share_converged=metrics.share(search.converged),
+            self_iterations={name: steps[name] for name in ("mean", "p50", "p95")},
+            seconds=predictions.seconds,
+        )
+
+    solver = Picard(parameters.damping)
+    return SweepResult(
+        length=parameters.length,
+        num_sequences=len(inputs),
+        self_iterations=tuple(
+            measure(number, Phase(solver, FixedSteps(number), None), f"{number} self-iterations")
+            for number in parameters.self_iterations
+        ),
+        tolerance=tuple(
+            measure(
+                tolerance,
+                search_phase(tolerance, parameters.max_steps, parameters.damping),
+                f"tolerance {tolerance:g}",
+            )
+            for tolerance in parameters.tolerances
+        ),
+    )
+
+
+@torch.inference_mode()
+def trace_residual(
+    model: Mamba2LanguageModel, tokens: Integer[np.ndarray, " L"], phase: Phase
+) -> Float[np.ndarray, "S L"]:
+    """Give the relative residual of every token of one sequence at each self-iteration."""
+    device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+    batch = torch.from_numpy(np.array(tokens, dtype=np.int64)[None]).to(device)
+    cell, start = model.cell(batch)
+    residuals: list[np.ndarray] = []
+
+    def observe(step: int, residual: Float[torch.Tensor, "B L"]) -> None:
+        residuals.append(residual[0].cpu().numpy())
+
+    find_fixed_point(cell, start, phase.solver, phase.stopping, observe)
+    return np.stack(residuals)
+
+
+def _without_allowed(point: SweepPoint) -> dict[str, object]:
+    values = dataclasses.asdict(point)
+    del values["allowed"]
+    return values

@@ -1,0 +1,1 @@
+"""Language models: embedding, cell or stack, tied head; and their files."""

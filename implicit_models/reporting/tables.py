@@ -1,0 +1,267 @@
+"""Tables of the report: the one source of what the HTML and the Markdown version say."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from implicit_models.reporting.results import RunResults
+
+COST_COLUMNS = ("parameters", "train time (s)", "tokens/s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of text.
+
+    Attributes
+    ----------
+    note
+        What a reader must know to read it rightly.
+    rows
+        Cells as text, one for each column.
+    num_text_columns
+        How many of the first columns are words; the others are numbers, aligned to the right.
+    """
+
+    title: str
+    note: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    num_text_columns: int = 2
+
+
+def success_table(summary: Mapping[str, Any]) -> Table:
+    """Say how many of the runs that differ in the seed only solve the task."""
+    rows = [
+        [
+            name,
+            summary["runs"][name]["kind"],
+            f"{group['num_solved']} of {group['num_runs']}",
+            _percent(group["rate"]),
+            str(group["length"]),
+            _percent(group["threshold"]),
+            ", ".join(
+                _percent(summary["runs"][run]["accuracy_last_10"][str(group["length"])])
+                for run in group["runs"]
+            ),
+        ]
+        for name, group in summary["success"].items()
+    ]
+    return Table(
+        title="Success rate over all runs",
+        note="A group holds every run whose parameters differ in the seed only, and counts all of "
+        "them, not the best. A run is solved when it reads at least the threshold over the last 10 "
+        "tokens at the longest evaluated length that is not longer than the training length.",
+        columns=["group", "kind", "solved", "rate", "length", "threshold", "accuracy of each run"],
+        rows=rows,
+    )
+
+
+def accuracy_table(runs: Sequence[RunResults], metric: str) -> Table:
+    """Give an accuracy at every length."""
+    lengths = sorted({length for run in runs for length in run.lengths})
+    what = {"accuracy_last_10": "the last 10 tokens", "accuracy": "all positions"}[metric]
+    chance = ", ".join(
+        _percent(level) for level in sorted({run.evaluation["chance"] for run in runs})
+    )
+    cheapest = min(run.train_seconds for run in runs)
+    trained = ", ".join(map(str, sorted({run.training_length for run in runs})))
+    rows = [
+        [
+            run.name,
+            run.kind,
+            *(_percent(run.evaluation[metric].get(str(length))) for length in lengths),
+            *_cost(run),
+            f"{run.train_seconds / cheapest:.1f}" if cheapest else "-",
+        ]
+        for run in runs
+    ]
+    return Table(
+        title=f"Accuracy over {what}, by length",
+        note=f"Trained on sequences of up to {trained} tokens. Chance, which is always naming "
+        f"the most frequent label, is {chance}. The last column "
+        "is the training time against that of the cheapest run.",
+        columns=[
+            "run",
+            "kind",
+            *(f"{length} tokens" for length in lengths),
+            *COST_COLUMNS,
+            "x cheapest",
+        ],
+        rows=rows,
+    )
+
+
+def search_table(runs: Sequence[RunResults]) -> Table:
+    """Give what the search for the fixed points cost, in the simultaneous mode."""
+    rows = []
+    for run in runs:
+        evaluation = run.evaluation
+        for length in run.lengths:
+            steps = evaluation["self_iterations"][str(length)]
+            residual = evaluation["relative_residual"][str(length)]
+            rows.append(
+                [
+                    run.name,
+                    *(str(length), *(_number(steps[name]) for name in ("mean", "p50", "p95"))),
+                    *(_number(residual[name]) for name in ("mean", "p95", "max")),
+                    _percent(evaluation["share_converged"][str(length)]),
+                    _number(evaluation["seconds"][str(length)]),
+                    *_cost(run),
+                ]
+            )
+    return Table(
+        title="Search for the fixed point, simultaneous mode",
+        note="Per sequence, judged by its worst token. Sequences that did not reach the tolerance "
+        "stopped at the largest number of self-iterations and are counted like the others.",
+        columns=[
+            "run",
+            "length",
+            *("iterations, mean", "p50", "p95"),
+            *("residual, mean", "p95", "max"),
+            "converged",
+            "time (s)",
+            *COST_COLUMNS,
+        ],
+        rows=rows,
+        num_text_columns=1,
+    )
+
+
+def mode_table(runs: Sequence[RunResults]) -> Table:
+    """Compare the two modes."""
+    rows = []
+    for run in runs:
+        for length, mode in sorted(run.evaluation["sequential"].items(), key=lambda i: int(i[0])):
+            together = run.evaluation["seconds"][length] / run.evaluation["num_sequences"][length]
+            rows.append(
+                [
+                    run.name,
+                    length,
+                    _percent(run.evaluation["accuracy_last_10"][length]),
+                    _percent(mode["accuracy_last_10"]),
+                    _percent(mode["token_match"], 2),
+                    *(_number(mode["self_iterations"][name]) for name in ("mean", "p50", "p95")),
+                    _number(1e3 * together),
+                    _number(1e3 * mode["seconds"] / mode["num_sequences"]),
+                    *_cost(run),
+                ]
+            )
+    return Table(
+        title="Simultaneous and sequential mode",
+        note="The sequential mode reads the first of the same sequences token by token; token "
+        "match is the share of positions at which both modes predict the same. "
+        + " ".join(
+            f"{run.name}: {_percent(run.evaluation['mode_token_match'], 2)} over all lengths."
+            for run in runs
+        ),
+        columns=[
+            "run",
+            "length",
+            "accuracy, simultaneous",
+            "accuracy, sequential",
+            "token match",
+            *("iterations per token, mean", "p50", "p95"),
+            *("ms per sequence, simultaneous", "ms, sequential"),
+            *COST_COLUMNS,
+        ],
+        rows=rows,
+        num_text_columns=1,
+    )
+
+
+def compute_tables(runs: Sequence[RunResults]) -> list[Table]:
+    """Give accuracy and cost against the computation allowed at test time."""
+    by_iterations, by_tolerance = [], []
+    for run in runs:
+        sweep = run.test_time_compute or {}
+        for point in sweep.get("self_iterations", ()):
+            row = [run.name, _number(point["self_iterations"]), *_compute_cells(point)]
+            by_iterations.append([*row, *_cost(run)])
+        for point in sweep.get("tolerance", ()):
+            used = (_number(point["self_iterations"][name]) for name in ("mean", "p50", "p95"))
+            row = [run.name, _number(point["tolerance"]), *_compute_cells(point), *used]
+            by_tolerance.append([*row, *_cost(run)])
+    shared = ["accuracy, last 10", "accuracy", "residual, mean", "time (s)"]
+    lengths = {run.test_time_compute["length"] for run in runs if run.test_time_compute}
+    note = f"Sequences of {', '.join(map(str, sorted(lengths)))} tokens."
+    return [
+        Table(
+            title="Accuracy against the allowed self-iterations",
+            note=f"{note} Every self-iteration is used, whatever the residual.",
+            columns=["run", "self-iterations", *shared, *COST_COLUMNS],
+            rows=by_iterations,
+            num_text_columns=1,
+        ),
+        Table(
+            title="Accuracy against the tolerance",
+            note=note,
+            columns=[
+                *("run", "tolerance", *shared),
+                *("iterations, mean", "p50", "p95"),
+                *COST_COLUMNS,
+            ],
+            rows=by_tolerance,
+            num_text_columns=1,
+        ),
+    ]
+
+
+def cheapest_to_solve(runs: Sequence[RunResults], threshold: float) -> str:
+    """Say in a sentence which run that solves the task was the cheapest to train."""
+
+    def is_solved(run: RunResults) -> bool:
+        return run.evaluation["accuracy_last_10"][str(run.solved_length)] >= threshold
+
+    def best(candidates: list[RunResults]) -> RunResults:
+        return min(candidates, key=lambda run: run.train_seconds)
+
+    solving = {
+        kind: best(candidates)
+        for kind in ("implicit", "explicit")
+        if (candidates := [run for run in runs if run.kind == kind and is_solved(run)])
+    }
+    if len(solving) == 2:
+        implicit, explicit = solving["implicit"], solving["explicit"]
+        factor = implicit.train_seconds / explicit.train_seconds
+        comparison = f"{factor:.3g} times" if factor >= 1 else f"only {factor:.2g} of"
+        return (
+            f"At the training length the explicit {explicit.name} solves the task too; the "
+            f"implicit {implicit.name} took {comparison} its training time."
+        )
+    if solving:
+        kind, run = next(iter(solving.items()))
+        other = "explicit" if kind == "implicit" else "implicit"
+        return (
+            f"At the training length {run.name} ({kind}) is the cheapest run that solves the "
+            f"task; no {other} run solves it."
+        )
+    return "No run solves the task at the training length."
+
+
+def _compute_cells(point: Mapping[str, Any]) -> list[str]:
+    return [
+        _percent(point["accuracy_last_10"]),
+        _percent(point["accuracy"]),
+        _number(point["relative_residual"]),
+        _number(point["seconds"]),
+    ]
+
+
+def _cost(run: RunResults) -> list[str]:
+    return [
+        f"{run.evaluation['num_parameters']:,}",
+        _number(run.train_seconds),
+        f"{run.tokens_per_second:,.0f}",
+    ]
+
+
+def _percent(value: float | None, decimals: int = 1) -> str:
+    return "-" if value is None else f"{100 * value:.{decimals}f} %"
+
+
+def _number(value: float | None) -> str:
+    """Give three significant digits; a count or a time from 100 on in full."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,1 @@
+"""Training: curriculum, objective, optimiser, checkpoints and the loop."""

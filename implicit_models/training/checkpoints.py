@@ -1,0 +1,148 @@
+"""Checkpoints of training: atomic, complete, and only ever continued by the same training."""
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+log = logging.getLogger(__name__)
+
+KEPT = 2
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a checkpoint says besides its tensors.
+
+    Attributes
+    ----------
+    step
+        Optimiser steps done. It is the position in the schedule and in the data as well: both
+        are pure functions of the step and the seed.
+    seconds, tokens
+        Spent on, and seen in, the training steps of this segment.
+    history
+        One row of metrics for each time something was logged.
+    """
+
+    step: int
+    seconds: float
+    tokens: int
+    history: list[dict[str, Any]]
+
+
+def source_digest(packages: Iterable[Path]) -> str:
+    """Digest the Python sources of some packages, so that changed code is noticed."""
+    digest = hashlib.sha256()
+    for package in packages:
+        for file in sorted(package.rglob("*.py")):
+            digest.update(file.relative_to(package.parent).as_posix().encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def save_state(
+    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress
+) -> None:
+    """Write everything that training needs to go on, in one file that appears whole or not."""
+    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    for name, state in _optimiser_states(model, optimiser):
+        tensors |= {f"optimiser.{name}.{key}": value for key, value in state.items()}
+    tensors["generator"] = torch.get_rng_state()
+    metadata = {"progress": json.dumps(progress.__dict__)}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, metadata)
+    with partial.open("rb") as file:
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def load_state(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> Progress:
+    """Put a written state into a model and its optimiser.
+
+    Raises
+    ------
+    SafetensorError, OSError
+        Where the file is not a whole one.
+    """
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        metadata = file.metadata()
+    model.load_state_dict(_under("model.", tensors))
+    states = {name: _under(f"optimiser.{name}.", tensors) for name, _ in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        if states[name]:
+            # AdamW counts its steps on the CPU wherever the parameter is.
+            optimiser.state[parameter] = {
+                key: value if key == "step" else value.to(parameter.device)
+                for key, value in states[name].items()
+            }
+    torch.set_rng_state(tensors["generator"])
+    return Progress(**json.loads(metadata["progress"]))
+
+
+class CheckpointFolder:
+    """The checkpoints of one training, in a folder of their own.
+
+    The folder is named by the identity of the training: a digest of its parameters, its data
+    and its code. A training with another identity has another folder, so nothing is ever
+    continued by what did not begin it, and nothing is overwritten.
+    """
+
+    def __init__(self, root: Path, identity: str) -> None:
+        self.path = root / identity[:16]
+
+    def save(self, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
+        """Write a checkpoint and let go of all but the newest ones."""
+        save_state(self.path / f"step_{progress.step:09d}.safetensors", model, optimiser, progress)
+        for old in self._files()[:-KEPT]:
+            old.unlink()
+
+    def resume(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> Progress | None:
+        """Load the newest whole checkpoint; None where there is none."""
+        for file in reversed(self._files()):
+            try:
+                progress = load_state(file, model, optimiser)
+            except (SafetensorError, OSError, KeyError, ValueError, RuntimeError) as error:
+                log.warning("%s cannot be used (%s); trying the one before it", file, error)
+                continue
+            log.info("continuing from %s", file)
+            return progress
+        return None
+
+    def remove(self) -> None:
+        """Delete the checkpoints of a training that has ended."""
+        for file in self.path.glob("step_*"):
+            file.unlink()
+        for folder in (self.path, self.path.parent):
+            if folder.exists() and not any(folder.iterdir()):
+                folder.rmdir()
+
+    def _files(self) -> list[Path]:
+        return sorted(self.path.glob("step_*.safetensors"))
+
+
+def _optimiser_states(
+    model: nn.Module, optimiser: torch.optim.Optimizer
+) -> Iterable[tuple[str, Mapping[str, Tensor]]]:
+    for name, parameter in model.named_parameters():
+        if parameter in optimiser.state:
+            yield name, optimiser.state[parameter]
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(prefix)
+    }

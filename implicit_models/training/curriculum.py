@@ -1,0 +1,96 @@
+"""The curriculum: what a training step does, as a pure function of its number."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
+from implicit_models.training.parameters import (
+    BoundedParameters,
+    ExplicitParameters,
+    FreeParameters,
+    LengthParameters,
+    OptimisationParameters,
+)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A stretch of training steps that share a phase.
+
+    Steps count through a whole entry: a free segment starts where its bounded one ended, which
+    is all that tells an interrupted or continued training from an uninterrupted one.
+    """
+
+    name: str
+    first_step: int
+    num_steps: int
+    phase: Phase | None
+    lengths: LengthParameters
+    decay_steps: int
+
+    @property
+    def last_step(self) -> int:
+        """The number of steps done when the segment ends."""
+        return self.first_step + self.num_steps
+
+    def phase_at(self, step: int) -> Phase | None:
+        """Give the phase of a step."""
+        assert self.first_step <= step < self.last_step
+        return self.phase
+
+    def length_at(self, step: int, seed: int) -> int:
+        """Give the length that a step's sequences are cut to."""
+        lengths = self.lengths
+        done = 1.0
+        if lengths.growth_steps:
+            done = min(1.0, (step - self.first_step) / lengths.growth_steps)
+        longest = lengths.start + math.floor((lengths.end - lengths.start) * done)
+        drawn = np.random.default_rng((seed, step)).integers(lengths.minimum, longest + 1)
+        return int(drawn)
+
+    def learning_rate_at(self, step: int, optimisation: OptimisationParameters) -> float:
+        """Give a step's learning rate: linear warm-up, constant, square-root decay."""
+        peak, final = optimisation.learning_rate, optimisation.final_learning_rate
+        if step < optimisation.warmup_steps:
+            return peak * (step + 1) / optimisation.warmup_steps
+        into_decay = step + 1 - (self.last_step - self.decay_steps)
+        if into_decay <= 0:
+            return peak
+        return final + (peak - final) * (1.0 - math.sqrt(into_decay / self.decay_steps))
+
+
+def bounded_segment(parameters: BoundedParameters) -> Segment:
+    """Give the bounded phase of an implicit model's training."""
+    phase = bounded_phase(parameters.num_self_iterations)
+    return Segment(
+        "bounded", 0, parameters.num_training_steps, phase, parameters.lengths, decay_steps=0
+    )
+
+
+def free_segment(parameters: FreeParameters, first_step: int) -> Segment:
+    """Give the free phase, which goes on after ``first_step`` bounded steps."""
+    phase = free_phase(
+        parameters.tolerance, parameters.max_steps, parameters.phantom_steps, parameters.damping
+    )
+    return Segment(
+        "free",
+        first_step,
+        parameters.num_training_steps,
+        phase,
+        parameters.lengths,
+        parameters.decay_steps,
+    )
+
+
+def explicit_segment(parameters: ExplicitParameters) -> Segment:
+    """Give the training of an explicit model, which has no phase."""
+    return Segment(
+        "explicit",
+        0,
+        parameters.num_training_steps,
+        None,
+        parameters.lengths,
+        parameters.decay_steps,
+    )

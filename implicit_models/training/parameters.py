@@ -1,0 +1,143 @@
+"""The parameters of training: sections of the entries of ``runs`` and ``baselines``."""
+
+from dataclasses import dataclass
+
+from implicit_models.parameters import ParameterError, setting, validate
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimisationParameters:
+    """AdamW and its learning rate, for all phases of an entry.
+
+    Attributes
+    ----------
+    learning_rate
+        Peak, reached after ``warmup_steps`` optimiser steps and held until the decay.
+    final_learning_rate
+        Where the square-root decay at the end arrives.
+    weight_decay
+        Of the matrices of the cell; embeddings, norms, biases and scales have none.
+    clip_norm
+        Largest norm of the whole gradient.
+    batch_size
+        Sequences a step.
+    """
+
+    learning_rate: float = setting(above=0.0, maximum=1.0)
+    final_learning_rate: float = setting(default=1e-5, minimum=0.0, maximum=1.0)
+    beta1: float = setting(default=0.9, minimum=0.0, below=1.0)
+    beta2: float = setting(default=0.95, minimum=0.0, below=1.0)
+    weight_decay: float = setting(default=0.0, minimum=0.0)
+    clip_norm: float = setting(above=0.0)
+    batch_size: int = setting(minimum=1)
+    warmup_steps: int = setting(minimum=0)
+
+    def __post_init__(self) -> None:
+        """Check each key, and that the learning rate decays downwards."""
+        validate(self)
+        if self.final_learning_rate > self.learning_rate:
+            raise ParameterError(
+                f"final_learning_rate is {self.final_learning_rate}; it must be at most "
+                f"learning_rate, {self.learning_rate}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthParameters:
+    """How long the training sequences are.
+
+    At each step a length is drawn uniformly between ``minimum`` and a maximum that grows
+    linearly from ``start`` to ``end`` over the first ``growth_steps`` of the phase. Sequences
+    are cut to it. With all three equal the length is fixed.
+    """
+
+    minimum: int = setting(minimum=1)
+    start: int = setting(minimum=1)
+    end: int = setting(minimum=1)
+    growth_steps: int = setting(default=0, minimum=0)
+
+    def __post_init__(self) -> None:
+        """Check each key, and their order."""
+        validate(self)
+        if not self.minimum <= self.start <= self.end:
+            raise ParameterError(
+                f"minimum, start, end are {self.minimum}, {self.start}, {self.end}; "
+                "they must not decrease"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedParameters:
+    """The bounded phase: ``num_self_iterations`` from zero, all of them differentiated."""
+
+    num_training_steps: int = setting(minimum=1)
+    num_self_iterations: int = setting(minimum=1)
+    lengths: LengthParameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeParameters:
+    """The free phase: search to a relative residual, then phantom steps.
+
+    Attributes
+    ----------
+    tolerance, max_steps
+        Where the search of a sequence ends: relative residual of its worst token, or number of
+        self-iterations.
+    phantom_steps
+        Self-iterations with gradient after the search.
+    damping
+        How far each self-iteration goes towards the cell's value, in the search and in the
+        phantom steps; 1 is all the way. Undamped searches of a trained model can end in cycles.
+    decay_steps
+        Training steps at the end over which the learning rate decays.
+    """
+
+    num_training_steps: int = setting(minimum=1)
+    tolerance: float = setting(above=0.0, below=1.0)
+    max_steps: int = setting(minimum=1)
+    phantom_steps: int = setting(minimum=1)
+    damping: float = setting(above=0.0, below=2.0)
+    decay_steps: int = setting(minimum=0)
+    lengths: LengthParameters
+
+    def __post_init__(self) -> None:
+        """Check each key, and that the decay fits."""
+        validate(self)
+        _check_decay(self.decay_steps, self.num_training_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplicitParameters:
+    """The only phase of an explicit model."""
+
+    num_training_steps: int = setting(minimum=1)
+    decay_steps: int = setting(minimum=0)
+    lengths: LengthParameters
+
+    def __post_init__(self) -> None:
+        """Check each key, and that the decay fits."""
+        validate(self)
+        _check_decay(self.decay_steps, self.num_training_steps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringParameters:
+    """What is written down during training, in training steps; the weights do not depend on it."""
+
+    log_every: int = setting(minimum=1)
+    validate_every: int = setting(minimum=1)
+    validation_sequences: int = setting(minimum=1)
+    checkpoint_every: int = setting(minimum=1)
+
+    def __post_init__(self) -> None:
+        """Check each key."""
+        validate(self)
+
+
+def _check_decay(decay_steps: int, num_training_steps: int) -> None:
+    if decay_steps > num_training_steps:
+        raise ParameterError(
+            f"decay_steps is {decay_steps}; it must be at most num_training_steps, "
+            f"{num_training_steps}"
+        )

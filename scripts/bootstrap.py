@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Create or refresh `.venv` from `requirements.lock`; return at once when nothing has changed.
+
+Needs nothing but Python, and parses on any Python 3.6 or later, so that a machine with too old a
+one gets an explanation instead of a syntax error. `--lock` compiles `requirements.lock` from
+`pyproject.toml`; what follows it goes to uv (`--lock --upgrade`).
+
+uv installs. It does not read pip's settings (environment and pip.conf), so they are handed on to
+it; its own `UV_*` variables win. `TORCH_BACKEND` (cpu, auto, cu130, ...) chooses torch's build.
+"""
+
+import ast
+import fcntl
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+OLDEST_PYTHON = (3, 11)
+UV = "uv==0.13.8"
+ROOT = Path(__file__).resolve().parent.parent
+ENVIRONMENT = ROOT / ".venv"
+PYTHON = ENVIRONMENT / "bin" / "python"
+LOCK = ROOT / "requirements.lock"
+STAMP = ENVIRONMENT / "installed.json"
+# pip's name of a setting -> uv's variable and what separates several values there
+SETTINGS = {
+    "index-url": ("UV_DEFAULT_INDEX", " "),
+    "extra-index-url": ("UV_INDEX", " "),
+    "find-links": ("UV_FIND_LINKS", ","),
+    "no-index": ("UV_NO_INDEX", " "),
+    "trusted-host": ("UV_INSECURE_HOST", " "),
+    "proxy": ("ALL_PROXY", " "),
+    "cert": ("SSL_CERT_FILE", " "),
+    "timeout": ("UV_HTTP_TIMEOUT", " "),
+    "default-timeout": ("UV_HTTP_TIMEOUT", " "),
+}
+LOCK_HEADER = """\
+# Compiled from pyproject.toml by `make lock`.
+# torch has no local version: the CPU wheel and every CUDA build satisfy it.
+"""
+
+
+def main() -> None:
+    """Bring `.venv` up to date; with `--lock`, compile the lock first from what is installed."""
+    go_on_in_newer_python()
+    with LOCK.open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # of two at once, the second waits and finds all done
+        install()
+        if sys.argv[1:2] == ["--lock"]:
+            compile_lock(sys.argv[2:])
+            install()
+
+
+def go_on_in_newer_python() -> None:
+    """Hand over to a newer Python of this machine where this one is too old."""
+    if sys.version_info[:2] >= OLDEST_PYTHON:
+        return
+    for minor in range(14, OLDEST_PYTHON[1] - 1, -1):
+        newer = shutil.which("python3.%d" % minor)
+        if newer and subprocess.call([newer, "-c", ""], stderr=subprocess.DEVNULL) == 0:
+            os.execv(newer, [newer] + sys.argv)
+    fail(
+        "Python %d.%d is too old, 3.11 or later is needed. Install one (Debian and Ubuntu: "
+        "apt install python3.11 python3.11-venv) or name it: make PYTHON=/path/to/python3.11 ..."
+        % sys.version_info[:2]
+    )
+
+
+def install() -> None:
+    """Install the lock, unless the stamp says that exactly this is there already."""
+    found = read_stamp()
+    lock = hashlib.sha256(LOCK.read_bytes()).hexdigest()
+    backend = os.environ.get("UV_TORCH_BACKEND", found.get("backend"))
+    backend = os.environ.get("TORCH_BACKEND", backend)
+    wanted = {"environment": str(ENVIRONMENT), "lock": lock, "backend": backend}
+    if found == wanted:
+        return
+    if found:
+        STAMP.unlink()
+    else:
+        create_environment()
+    settings = uv_settings()
+    if backend is None:
+        backend = wanted["backend"] = default_backend(settings.get("UV_FIND_LINKS", ""))
+    command = [ENVIRONMENT / "bin" / "uv", "pip", "install", "--python", PYTHON]
+    command += [] if sys.stderr.isatty() else ["--quiet"]
+    command += ["--torch-backend", backend] if backend else []
+    command += ["--reinstall-package", "torch"] if found.get("backend", backend) != backend else []
+    say("installing requirements.lock (torch's build: %s)" % (backend or "the one that is found"))
+    run(
+        command + ["--requirements", LOCK, "--editable", ROOT],
+        settings,
+        "Choose torch's build with TORCH_BACKEND=cpu|auto|cu130|..., "
+        "or name a directory of wheels in PIP_FIND_LINKS.",
+    )
+    STAMP.with_suffix(".new").write_text(json.dumps(wanted))
+    STAMP.with_suffix(".new").rename(STAMP)
+
+
+def read_stamp() -> dict:
+    """Return what `.venv` holds, or {} if it is absent, unfinished, moved or without its Python."""
+    try:
+        found = json.loads(STAMP.read_text())
+        minor = subprocess.check_output(
+            [str(PYTHON), "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
+            stderr=subprocess.DEVNULL,
+        )
+    except (OSError, ValueError, subprocess.CalledProcessError):
+        return {}
+    packages = ENVIRONMENT / "lib" / ("python" + minor.decode().strip()) / "site-packages"
+    return found if packages.is_dir() and found.get("environment") == str(ENVIRONMENT) else {}
+
+
+def create_environment() -> None:
+    """Make `.venv` afresh, with the pinned uv in it."""
+    can_create = [sys.executable, "-c", "import ensurepip, venv"]
+    if subprocess.call(can_create, stderr=subprocess.DEVNULL) != 0:
+        fail(
+            "%s cannot create virtual environments. Debian and Ubuntu: apt install python3-venv "
+            "(or python%d.%d-venv where this is not the system's own Python)."
+            % ((sys.executable,) + sys.version_info[:2])
+        )
+    say("creating .venv with Python %d.%d.%d" % sys.version_info[:3])
+    run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT])
+    run([PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV])
+
+
+def uv_settings() -> dict:
+    """Return pip's settings as uv's environment variables, without those that are set already."""
+    listing = subprocess.check_output([str(PYTHON), "-m", "pip", "config", "list"]).decode()
+    return {name: value for name, value in translate(listing).items() if name not in os.environ}
+
+
+def translate(listing: str) -> dict:
+    """Translate what `pip config list` prints into uv's variables."""
+    found = {}
+    for section in ("global", "install", ":env:"):  # the later wins, as in pip
+        for name, value in re.findall(r"(?m)^%s\.([a-z-]+)=(.*)$" % section, listing):
+            found[name] = ast.literal_eval(value).split()
+    settings = {}
+    for name, (variable, separator) in SETTINGS.items():
+        if name in found:
+            settings[variable] = separator.join(found[name])
+    if "UV_INDEX" in settings:  # pip takes the best version over all indexes
+        settings["UV_INDEX_STRATEGY"] = "unsafe-best-match"
+    return settings
+
+
+def default_backend(find_links: str) -> str:
+    """Choose torch's build: that of find-links, or `auto` beside an NVIDIA driver, or `cpu`."""
+    wheel = "torch-*-cp%d%d-*.whl" % sys.version_info[:2]
+    for place in filter(None, os.environ.get("UV_FIND_LINKS", find_links).split(",")):
+        if "://" in place or glob.glob(os.path.join(os.path.expanduser(place), wheel)):
+            return ""
+    has_driver = os.path.exists("/proc/driver/nvidia/version") or shutil.which("nvidia-smi")
+    return "auto" if has_driver else "cpu"
+
+
+def compile_lock(switches: list) -> None:
+    """Write the lock for the oldest Python and a CPU, keeping the versions that still fit."""
+    settings = uv_settings()
+    draft = ENVIRONMENT / "requirements.draft"
+    draft.write_text(
+        re.sub(r"(?m)^(#|torch==).*\n", "", LOCK.read_text())
+    )  # the CPU's torch, afresh
+    command = [ENVIRONMENT / "bin" / "uv", "pip", "compile", "--python", PYTHON]
+    command += ["--quiet", "--no-header", "--no-annotate", "--group", "dev"]
+    command += ["--python-version", "%d.%d" % OLDEST_PYTHON, "--output-file", draft]
+    if default_backend(settings.get("UV_FIND_LINKS", "")):
+        command += ["--torch-backend", "cpu"]
+    run(command + switches + [ROOT / "pyproject.toml"], settings)
+    LOCK.write_text(LOCK_HEADER + re.sub(r"(?m)^(torch==[^+\n]+)\+\w+$", r"\1", draft.read_text()))
+
+
+def run(command: list, settings=None, advice: str = "") -> None:
+    """Run a command of which a failure ends this program."""
+    environment = dict(os.environ, **(settings or {}))
+    if subprocess.call([str(word) for word in command], env=environment) != 0:
+        fail("%s failed. %s" % (" ".join(map(str, command[:3])), advice))
+
+
+def say(message: str) -> None:
+    """Tell the user what takes time."""
+    print("bootstrap: " + message, flush=True)
+
+
+def fail(message: str) -> None:
+    """End with a message and without a traceback."""
+    sys.exit("bootstrap: error: " + message)
+
+
+if __name__ == "__main__":
+    main()

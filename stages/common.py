@@ -1,0 +1,140 @@
+"""What all stages share: the command line, the entry's data set, and how files are written."""
+
+import argparse
+import csv
+import difflib
+import io
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import FunctionType
+from typing import Any, NoReturn
+
+from implicit_models.data.parameters import DatasetParameters
+from implicit_models.parameters import ParameterError, read_names, read_section
+
+RESULTS = Path("results")
+
+
+def run_stage(main: FunctionType, *tables: str) -> None:
+    """Run a stage on the entry that the command line names.
+
+    A user's mistake is one line on stderr and exit status 2; anything else that goes wrong is a
+    fault of the program and keeps its traceback.
+
+    Parameters
+    ----------
+    main
+        The stage; its one argument is the name of an entry.
+    tables
+        The tables of params.yaml in which entries are looked for; none for a stage of the whole
+        project, whose argument is then empty.
+    """
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    logging.getLogger("implicit_models").setLevel(logging.INFO)
+    stage = Path(main.__code__.co_filename).stem
+    parser = _Parser(prog=f"python -m stages.{stage}", description=main.__globals__["__doc__"])
+    if tables:
+        parser.add_argument("name", help=f"an entry of {' or '.join(tables)} in params.yaml")
+    try:
+        main(getattr(parser.parse_args(), "name", ""))
+    except KeyboardInterrupt:
+        print("interrupted; training goes on from its last checkpoint", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        if not _is_users_mistake(error):
+            raise
+        print(f"error: {_message(error)}", file=sys.stderr)
+        sys.exit(2)
+
+
+def find_table(name: str) -> str:
+    """Say in which table an entry is: ``runs`` or ``baselines``."""
+    names = {table: read_names(table) for table in ("runs", "baselines")}
+    tables = [table for table in names if name in names[table]]
+    if len(tables) == 2:
+        raise ParameterError(f"{name} is an entry of both runs and baselines; rename one of them")
+    if not tables:
+        valid = [other for table in names.values() for other in table]
+        closest = difflib.get_close_matches(name, valid, n=1, cutoff=0.0)
+        raise ParameterError(
+            f"params.yaml: {name} is no entry of runs or baselines; the closest is "
+            f"{', '.join(closest)} (valid: {', '.join(valid)})"
+        )
+    return tables[0]
+
+
+def read_dataset(table: str, name: str) -> tuple[str, DatasetParameters]:
+    """Read which data set an entry names, and that data set's parameters."""
+    key = f"{table}.{name}.dataset"
+    dataset = read_section(key, str)
+    try:
+        return dataset, read_section(f"datasets.{dataset}", DatasetParameters)
+    except ParameterError as error:
+        if dataset in read_names("datasets"):
+            raise
+        raise ParameterError(f"{key} = {dataset!r} names no entry of datasets: {error}") from None
+
+
+def check_test_splits(
+    section: str, lengths: Iterable[int], num_sequences: int, name: str, dataset: DatasetParameters
+) -> None:
+    """Check that a data set has the test sequences that a section asks for."""
+    test = dataset.test
+    for length in lengths:
+        if length not in test.lengths:
+            raise ParameterError(
+                f"{section} asks for test sequences of length {length}; allowed is one of "
+                f"datasets.{name}.test.lengths, {list(test.lengths)}"
+            )
+    if num_sequences > test.num_sequences:
+        raise ParameterError(
+            f"{section}.num_sequences = {num_sequences} is not allowed; allowed is at most "
+            f"datasets.{name}.test.num_sequences, {test.num_sequences}"
+        )
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write metrics."""
+    write_text(path, json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n")
+
+
+def write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows under the union of their columns, blank where a row has no value."""
+    rows = list(rows)
+    columns = dict.fromkeys(column for row in rows for column in row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Say in one line what is wrong and what is right."""
+        print(f"error: {message}; {self.format_usage().strip()}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _is_users_mistake(error: Exception) -> bool:
+    """Whether it comes from files, from a diverging training, or is an error type of our own."""
+    ours = type(error).__module__.startswith("implicit_models.")
+    return ours or isinstance(error, OSError | FloatingPointError)
+
+
+def _message(error: Exception) -> str:
+    if type(error) is FileNotFoundError:
+        return f"{error}; `dvc repro` makes what stages read"
+    return " ".join(str(error).split())

@@ -1,0 +1,38 @@
+"""Summarise the results of all entries of ``runs`` and ``baselines``."""
+
+import dataclasses
+from typing import Any
+
+from implicit_models.data.parameters import DatasetParameters
+from implicit_models.parameters import read_names, read_section
+from implicit_models.reporting.parameters import ReportParameters
+from stages.common import RESULTS, run_stage, write_json, write_text
+from stages.tracked import tracked_run_id
+
+
+def main(_: str) -> None:
+    """Write ``results/summary.json``, ``report.html``, ``report.md`` and ``figures``."""
+    parameters = read_section("report", ReportParameters)
+    tables = {table: read_section(table, dict[str, Any]) for table in ("runs", "baselines")}
+    datasets = {
+        name: dataclasses.asdict(read_section(f"datasets.{name}", DatasetParameters))
+        for name in read_names("datasets")
+    }
+
+    from implicit_models.reporting.report import make_report
+    from implicit_models.reporting.results import read_results
+
+    runs = read_results(RESULTS / "runs", tables)
+    run_ids = {
+        name: tracked_run_id(table, name) for table, entries in tables.items() for name in entries
+    }
+    report = make_report(runs, datasets, parameters, run_ids)
+    write_json(RESULTS / "summary.json", report.summary)
+    write_text(RESULTS / "report.html", report.html)
+    write_text(RESULTS / "report.md", report.markdown)
+    for file, picture in report.figures.items():
+        write_text(RESULTS / "figures" / file, picture)
+
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,65 @@
+"""What the stages of entries leave behind: files in ``results/`` and a run in the tracking."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from implicit_models.parameters import digest, read_section
+from implicit_models.tracking.mlflow import open_tracker, parent_run_id
+from implicit_models.tracking.tracker import Tracker
+from stages.common import RESULTS, write_csv, write_json
+
+
+def open_run(
+    table: str,
+    name: str,
+    stage: str,
+    parameters: Mapping[str, Any],
+    resume_key: str | None = None,
+) -> Tracker:
+    """Open the tracker of a stage of an entry; ``resume_key`` as in `open_tracker`."""
+    return open_tracker(
+        entry=name,
+        stage=stage,
+        parameters=parameters,
+        dataset=read_section(f"{table}.{name}.dataset", str),
+        seed=read_section(f"{table}.{name}.seed", int),
+        digest=_digest(table, name),
+        resume_key=resume_key,
+        root=_repository(),
+    )
+
+
+def tracked_run_id(table: str, name: str) -> str | None:
+    """Look up the tracked run of an entry as its parameters are now."""
+    return parent_run_id(name, _digest(table, name), _repository())
+
+
+def write_results(name: str, files: Mapping[str, Any], tracker: Tracker) -> None:
+    """Write and track an entry's metrics (``.json``, a mapping) and plots (``.csv``, rows)."""
+    for file, content in files.items():
+        path = RESULTS / "runs" / name / file
+        (write_json if path.suffix == ".json" else write_csv)(path, content)
+        tracker.log_artifact(path, "results")
+
+
+def numbers(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:
+    """Give the numbers of nested metrics under dotted names, as the tracking takes them."""
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            found |= numbers(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float):
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def _digest(table: str, name: str) -> str:
+    """Digest a whole entry, so that all its stages have the same one."""
+    return digest(read_section(f"{table}.{name}", dict[str, Any]))
+
+
+def _repository() -> Path:
+    """Give the repository that keeps the tracking; DVC runs queued experiments in a copy of it."""
+    return Path(os.environ.get("DVC_ROOT", "."))

@@ -1,0 +1,31 @@
+"""Train an entry of ``runs`` through its bounded phase."""
+
+from pathlib import Path
+
+from stages.common import run_stage
+from stages.entries import read_monitoring, read_run
+
+
+def main(name: str) -> None:
+    """Write ``models/NAME/bounded`` and the metrics of the bounded phase."""
+    run, monitoring = read_run(name), read_monitoring("runs", name)
+
+    from implicit_models.training.curriculum import bounded_segment
+    from stages.running import train_segment
+
+    output = Path("models", name, "bounded")
+    train_segment(
+        stage="train_bounded",
+        table="runs",
+        name=name,
+        entry=run,
+        sections={"bounded": run.bounded},
+        monitoring=monitoring,
+        segment=bounded_segment(run.bounded),
+        output=output,
+        state=output / "training_state.safetensors",
+    )
+
+
+if __name__ == "__main__":
+    run_stage(main, "runs")

@@ -1,0 +1,30 @@
+"""Train an entry of ``runs`` through its free phase, from where the bounded one ended."""
+
+from pathlib import Path
+
+from stages.common import run_stage
+from stages.entries import read_monitoring, read_run
+
+
+def main(name: str) -> None:
+    """Write ``models/NAME/final`` and the metrics of the free phase."""
+    run, monitoring = read_run(name), read_monitoring("runs", name)
+
+    from implicit_models.training.curriculum import free_segment
+    from stages.running import train_segment
+
+    train_segment(
+        stage="train_free",
+        table="runs",
+        name=name,
+        entry=run,
+        sections={"free": run.free},
+        monitoring=monitoring,
+        segment=free_segment(run.free, first_step=run.bounded.num_training_steps),
+        output=Path("models", name, "final"),
+        start=Path("models", name, "bounded", "training_state.safetensors"),
+    )
+
+
+if __name__ == "__main__":
+    run_stage(main, "runs")

@@ -1,0 +1,39 @@
+import json
+
+import numpy as np
+import pytest
+
+from implicit_models.evaluation import metrics
+
+LABELS = np.array([[0, 1, 2, 3], [4, 5, 6, 7]])
+PREDICTED = np.array([[0, 1, 2, 9], [4, 9, 6, 9]])
+
+
+def test_accuracy_counts_positions():
+    assert metrics.accuracy(PREDICTED, LABELS) == 5 / 8
+    assert metrics.accuracy(PREDICTED, LABELS, last=2) == 2 / 4
+    assert metrics.accuracy(PREDICTED, LABELS, last=100) == 5 / 8
+
+
+def test_accuracy_by_position_averages_over_sequences():
+    assert metrics.accuracy_by_position(PREDICTED, LABELS).tolist() == [1.0, 0.5, 1.0, 0.0]
+
+
+def test_chance_is_the_most_frequent_label():
+    assert metrics.chance(np.array([3, 3, 3, 1, 0])) == 3 / 5
+
+
+def test_distribution_of_one_to_a_hundred():
+    found = metrics.distribution(np.arange(1, 101))
+    assert found == pytest.approx({"mean": 50.5, "p50": 50.5, "p95": 95.05, "max": 100.0})
+
+
+def test_what_is_not_finite_is_none_and_valid_json():
+    found = metrics.distribution(np.array([1.0, np.inf]))
+    assert found["mean"] is None and found["max"] is None
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert metrics.finite(float("nan")) is None
+
+
+def test_share():
+    assert metrics.share(np.array([True, False, True, True])) == 0.75

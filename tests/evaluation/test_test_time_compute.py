@@ -1,0 +1,102 @@
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from implicit_models.equilibrium.phase import Phase
+from implicit_models.equilibrium.solvers import Picard
+from implicit_models.equilibrium.stopping import FixedSteps
+from implicit_models.evaluation.parameters import SweepParameters
+from implicit_models.evaluation.prediction import predict
+from implicit_models.evaluation.test_time_compute import sweep_test_time_compute, trace_residual
+from tests.evaluation.stubs import Stub, contractive_model
+
+INPUTS = np.random.default_rng(0).integers(0, 8, (6, 12), dtype=np.uint8)
+TEST = SimpleNamespace(inputs=INPUTS, labels=INPUTS)
+PARAMETERS = SweepParameters(
+    length=12,
+    num_sequences=5,
+    batch_size=3,
+    self_iterations=(1, 4, 12),
+    tolerances=(0.5, 0.02),
+    max_steps=500,
+)
+
+
+class Front(Stub):
+    """Right at as many leading positions as there are self-iterations allowed."""
+
+    def forward(self, tokens, phase=None, carry=None):
+        allowed = phase.stopping.max_steps
+        self.is_wrong = lambda tokens, positions: positions >= allowed
+        return super().forward(tokens, phase, carry)
+
+
+def test_accuracy_follows_the_allowed_self_iterations():
+    result = sweep_test_time_compute(Front(None), TEST, PARAMETERS)
+    accuracies = [point.accuracy for point in result.self_iterations]
+    assert accuracies == pytest.approx([1 / 12, 4 / 12, 1.0])
+    assert [point.accuracy for point in result.tolerance] == [1.0, 1.0]
+    steps = INPUTS[:5, 0].astype(float) + 1
+    assert result.tolerance[0].self_iterations["mean"] == pytest.approx(steps.mean())
+    assert result.tolerance[1].share_converged == (steps < 2).mean()
+    assert result.tolerance[0].relative_residual == pytest.approx(steps.mean() / 100)
+
+
+def test_metrics_and_rows_are_the_schema():
+    result = sweep_test_time_compute(Front(None), TEST, PARAMETERS)
+    found = result.metrics()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert [point["self_iterations"] for point in found["self_iterations"]] == [1, 4, 12]
+    assert [point["tolerance"] for point in found["tolerance"]] == [0.5, 0.02]
+    shared = {"accuracy", "accuracy_last_10", "relative_residual", "seconds"}
+    assert set(found["self_iterations"][0]) == shared | {"self_iterations"}
+    assert set(found["tolerance"][0]) == shared | {
+        "tolerance",
+        "self_iterations",
+        "share_converged",
+    }
+    assert (found["length"], found["num_sequences"]) == (12, 5)
+    rows = result.rows()
+    assert [row["sweep"] for row in rows] == ["self_iterations"] * 3 + ["tolerance"] * 2
+    assert [row["allowed"] for row in rows] == [1, 4, 12, 0.5, 0.02]
+
+
+def test_what_cannot_be_swept_says_so():
+    with pytest.raises(ValueError, match="explicit"):
+        explicit = Stub(None, is_implicit=False)
+        sweep_test_time_compute(explicit, TEST, PARAMETERS)
+    with pytest.raises(ValueError, match="only 4 test sequences of length 12"):
+        few = SimpleNamespace(inputs=INPUTS[:4], labels=INPUTS[:4])
+        sweep_test_time_compute(Front(None), few, PARAMETERS)
+
+
+@pytest.fixture
+def model():
+    return contractive_model()
+
+
+def test_residuals_of_a_real_model_fall(model):
+    result = sweep_test_time_compute(model, TEST, PARAMETERS)
+    residuals = [point.relative_residual for point in result.self_iterations]
+    assert residuals == sorted(residuals, reverse=True)
+    assert [point.self_iterations["mean"] for point in result.self_iterations] == [1, 4, 12]
+    assert result.tolerance[1].share_converged == 1.0
+    assert result.tolerance[1].relative_residual < 0.02
+
+
+def test_trace_ends_with_the_residual_of_the_search(model):
+    phase = Phase(Picard(), FixedSteps(9), None)
+    trace = trace_residual(model, INPUTS[0], phase)
+    assert trace.shape == (9, 12)
+    assert not torch.is_inference_mode_enabled()
+    search = predict(model, INPUTS[:1], phase=phase, batch_size=1).search
+    assert trace[-1].max() == pytest.approx(search.residual[0], rel=1e-4)
+
+
+def test_prefix_of_the_trace_knows_nothing_of_what_follows(model):
+    phase = Phase(Picard(), FixedSteps(9), None)
+    whole, prefix = (trace_residual(model, INPUTS[0, :n], phase) for n in (12, 7))
+    np.testing.assert_allclose(whole[:, :7], prefix, rtol=1e-3, atol=1e-6)

@@ -1,0 +1,174 @@
+"""Results as the stages would leave them, made up: what each number is can be computed here."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+
+LENGTHS = (16, 32, 64, 128)
+NUM_STEPS = {"train_bounded": 200, "train_free": 800, "train_baseline": 1000}
+
+
+def parameters() -> dict:
+    """Give the content of a params.yaml."""
+    lengths = {"minimum": 16, "start": 16, "end": 16, "growth_steps": 0}
+    implicit = {
+        "dataset": "a5",
+        "model": {"family": "mamba2", "implicit": True, "num_layers": 1},
+        "bounded": {"num_training_steps": 200, "lengths": lengths},
+        "free": {"num_training_steps": 800, "lengths": lengths},
+    }
+    explicit = {"dataset": "a5", "seed": 0, "training": {"lengths": lengths}}
+    runs = ("a5_implicit_mamba2", "a5_implicit_mamba2_seed1", "a5_implicit_mamba2_seed2")
+    baselines = {
+        "a5_mamba2_1_layer": {"family": "mamba2", "implicit": False, "num_layers": 1},
+        "a5_mamba2_4_layers": {"family": "mamba2", "implicit": False, "num_layers": 4},
+        "a5_lstm": {"family": "lstm", "num_layers": 1},
+    }
+    return {
+        "datasets": {"a5": {"group": "A5", "identity_probability": 0.0}},
+        "runs": {name: {**implicit, "seed": seed} for seed, name in enumerate(runs)},
+        "baselines": {name: {**explicit, "model": model} for name, model in baselines.items()},
+    }
+
+
+def _accuracy(name: str, position: np.ndarray) -> np.ndarray:
+    """Give the accuracy at a position: where the run loses track, and how fast."""
+    reach = {"a5_lstm": 45, "a5_mamba2_1_layer": 2.5, "a5_mamba2_4_layers": 5}
+    reach |= {"a5_implicit_mamba2_seed1": 150, "a5_implicit_mamba2_seed2": 21}
+    half = reach.get(name, 190)
+    return 1 / 60 + (1 - 1 / 60) / (1 + (position / half) ** 8)
+
+
+def write_results(root: Path, skip: str | None = None) -> None:
+    """Write ``results/runs`` below ``root``, less the file named by ``skip`` (NAME/FILE)."""
+    content = parameters()
+    for table, kind in (("runs", "implicit"), ("baselines", "explicit")):
+        for name, entry in content[table].items():
+            folder = root / "results" / "runs" / name
+            folder.mkdir(parents=True, exist_ok=True)
+            files = _files(name, kind, entry.get("seed", 0))
+            for file, text in files.items():
+                if f"{name}/{file}" != skip:
+                    (folder / file).write_text(text)
+
+
+def _files(name: str, kind: str, seed: int) -> dict[str, str]:
+    generator = np.random.default_rng([seed, len(name)])
+    by_position = {n: _accuracy(name, np.arange(1, n + 1)) for n in LENGTHS}
+    implicit = kind == "implicit"
+    steps = {str(n): {"mean": 1.4 * n + seed, "p50": 1.3 * n, "p95": 2.0 * n} for n in LENGTHS}
+    evaluation = {
+        "kind": kind,
+        "num_parameters": 119_000 + len(name),
+        "chance": 1 / 60,
+        "accuracy": {str(n): float(a.mean()) for n, a in by_position.items()},
+        "accuracy_last_10": {str(n): float(a[-10:].mean()) for n, a in by_position.items()},
+        "self_iterations": steps if implicit else {},
+        "relative_residual": {
+            str(n): {"mean": 0.006, "p50": 0.007, "p95": 0.0095, "max": 0.5} for n in LENGTHS
+        }
+        if implicit
+        else {},
+        "share_converged": {str(n): 1 - n / 1280 for n in LENGTHS} if implicit else {},
+        "sequential": {
+            str(n): {
+                "num_sequences": 64,
+                "accuracy": float(a.mean()),
+                "accuracy_last_10": float(a[-10:].mean()),
+                "token_match": 0.9987,
+                "self_iterations": {"mean": 6.21, "p50": 6.0, "p95": 11.0},
+                "seconds": 0.03 * n,
+            }
+            for n, a in by_position.items()
+        }
+        if implicit
+        else {},
+        "mode_token_match": 0.9987 if implicit else None,
+        "num_sequences": {str(n): 256 for n in LENGTHS},
+        "seconds": {str(n): 0.05 * n for n in LENGTHS},
+    }
+    files = {
+        "evaluation.json": json.dumps(evaluation),
+        "evaluation_by_position.csv": _csv(
+            [
+                {"length": n, "position": p, "accuracy": float(a)}
+                for n, values in by_position.items()
+                for p, a in enumerate(np.clip(values + generator.normal(0, 0.01, n), 0, 1), start=1)
+            ]
+        ),
+    }
+    stages = ("train_bounded", "train_free") if implicit else ("train_baseline",)
+    first = 0
+    for stage in stages:
+        seconds = {"train_bounded": 21.5, "train_free": 604.25}.get(stage, 30.0 + 7 * len(name))
+        files[f"{stage}.json"] = json.dumps(
+            {"train_seconds": seconds, "tokens_per_second": 12_000.0, "num_training_steps": 1}
+        )
+        files[f"{stage}_history.csv"] = _csv(_history(stage, first, name, generator))
+        first += NUM_STEPS[stage]
+    if implicit:
+        allowed = [1, 2, 4, 8, 16, 32, 64, 128, 256]
+        sweep = [
+            {
+                "self_iterations": n,
+                "accuracy": min(1.0, n / 64 + 0.02),
+                "accuracy_last_10": float(1 / 60 + 0.95 / (1 + (48 / n) ** 6)),
+                "relative_residual": 1.2 * np.exp(-n / 40),
+                "seconds": 0.03 * n,
+            }
+            for n in allowed
+        ]
+        tolerance = [
+            {
+                "tolerance": t,
+                "accuracy": 0.99 - t,
+                "accuracy_last_10": 0.98 - 1.5 * t,
+                "relative_residual": 0.8 * t,
+                "share_converged": 1.0,
+                "self_iterations": {"mean": 30 - 20 * np.log10(t), "p50": 60.0, "p95": 90.0},
+                "seconds": 3.2,
+            }
+            for t in (0.3, 0.1, 0.03, 0.01, 0.003)
+        ]
+        files["test_time_compute.json"] = json.dumps(
+            {
+                "length": 64,
+                "num_sequences": 128,
+                "self_iterations": sweep,
+                "tolerance": tolerance,
+            }
+        )
+    return files
+
+
+def _history(stage: str, first: int, name: str, generator) -> list[dict]:
+    rows = []
+    for step in range(first + 10, first + NUM_STEPS[stage] + 1, 10):
+        learnt = np.exp(-max(0, step - 200) / 120) if stage == "train_free" else 1.0
+        if name == "a5_lstm":
+            learnt = np.exp(-max(0, step - 400) / 150)
+        loss = (3.9 * learnt + 0.004) * float(np.exp(generator.normal(0, 0.05)))
+        rows.append(
+            {
+                "step": step,
+                "phase": stage.removeprefix("train_"),
+                "loss": loss,
+                "accuracy": float(np.clip(1 - loss / 4.1, 0, 1)),
+                "self_iterations": {"train_free": 9 + 7 * (1 - learnt), "train_bounded": 0}.get(
+                    stage, ""
+                ),
+                "validation_accuracy": 0.5 if step % 100 == 0 else "",
+            }
+        )
+    return rows
+
+
+def _csv(rows: list[dict]) -> str:
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    return buffer.getvalue()

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+
+from implicit_models.reporting import figures
+from implicit_models.reporting.results import read_results
+from tests.reporting.synthetic import parameters, write_results
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("synthetic")
+    write_results(root)
+    return read_results(root / "results" / "runs", parameters())
+
+
+def test_seeds_share_the_colour_and_groups_do_not(runs):
+    styles = list(figures.run_styles(runs).values())
+    assert len({style.colour for style in styles[:3]}) == 1
+    assert len({str(style.dash) for style in styles[:3]}) == 3
+    assert len({style.colour for style in styles}) == 4
+
+
+def test_training_curves_hold_the_history_and_mark_the_phase_change(runs):
+    axes = figures.training_curves(runs, figures.run_styles(runs)).axes
+    lines = {line.get_label(): line for line in axes[0].lines}
+    assert {run.name for run in runs} <= set(lines)
+    np.testing.assert_array_equal(lines["a5_lstm"].get_ydata(), runs[-1].history["loss"].values)
+    assert any(list(line.get_xdata()) == [200, 200] for line in axes[0].lines)
+
+
+def test_accuracy_by_length_draws_every_run_the_training_length_and_chance(runs):
+    axis = figures.accuracy_by_length(runs, figures.run_styles(runs)).axes[0]
+    heights = [np.round(line.get_ydata(), 12).tolist() for line in axis.lines]
+    for run in runs:
+        values = run.evaluation["accuracy_last_10"].values()
+        assert np.round(list(values), 12).tolist() in heights
+    text = " ".join(label.get_text() for label in axis.texts)
+    assert "trained up to 16" in text and "chance 1.7%" in text
+    assert all(run.name in text for run in runs)
+
+
+def test_accuracy_by_position_draws_the_longest_length(runs):
+    axis = figures.accuracy_by_position(runs, figures.run_styles(runs)).axes[0]
+    np.testing.assert_array_equal(axis.lines[0].get_ydata(), runs[0].by_position[128])
+
+
+def test_accuracy_by_compute_draws_both_sweeps(runs):
+    axes = figures.accuracy_by_compute(runs, figures.run_styles(runs)).axes
+    assert axes[0].lines[0].get_xdata().tolist() == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert axes[1].lines[0].get_xdata().tolist() == [0.3, 0.1, 0.03, 0.01, 0.003]
+
+
+def test_settled_steps_is_where_a_token_stays_below():
+    residuals = np.array([[0.5, 0.001, 0.5], [0.001, 0.5, 0.5], [0.001, 0.001, 0.5]])
+    found = figures.settled_steps(residuals, 0.01)
+    np.testing.assert_array_equal(found, [2.0, 3.0, np.nan])
+    assert figures.settled_steps(residuals[1:, :1], 0.01).tolist() == [1.0]
+
+
+def test_residual_front_says_what_settled():
+    residuals = np.array([[0.5, 0.5], [0.001, 0.5], [0.0, 0.001]])
+    with figures.theme():
+        whole, part = (figures.residual_front(r, 0.01).axes[0] for r in (residuals, residuals[:2]))
+    expected = "The converged front (red) moves through all 2 tokens in 3 self-iterations"
+    assert whole.get_title(loc="left") == expected
+    assert part.get_title(loc="left") == "1 of 2 tokens settle below 0.01 (red)"
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.1, 0.1], [0.99, 1.0, 0.98], [0.0, 0.5, 1.0], [], [0.5]])
+def test_spread_keeps_order_bounds_and_distance(values):
+    placed = figures.spread(values, 0.1, 0.0, 1.0)
+    assert np.argsort(placed).tolist() == np.argsort(values, kind="stable").tolist()
+    assert all(-1e-9 <= value <= 1 + 1e-9 for value in placed)
+    assert all(np.diff(sorted(placed)) >= 0.1 - 1e-9)

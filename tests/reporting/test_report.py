@@ -1,0 +1,86 @@
+import base64
+import re
+
+import pytest
+
+from implicit_models.reporting.parameters import ReportParameters
+from implicit_models.reporting.report import make_report
+from implicit_models.reporting.results import read_results
+from tests.reporting.synthetic import LENGTHS, parameters, write_results
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("synthetic")
+    write_results(root)
+    return read_results(root / "results" / "runs", parameters())
+
+
+@pytest.fixture(scope="module")
+def report(runs):
+    datasets = parameters()["datasets"]
+    return make_report(runs, datasets, ReportParameters(), {"a5_lstm": "0123abcd"})
+
+
+@pytest.mark.parametrize("format", ["html", "markdown"])
+def test_report_holds_every_number(runs, report, format):
+    text = getattr(report, format)
+    for run in runs:
+        assert run.name in text
+        assert f"{run.evaluation['num_parameters']:,}" in text
+        assert f"{run.train_seconds:,.0f}" in text
+        assert f"{run.tokens_per_second:,.0f}" in text
+        for length in map(str, LENGTHS):
+            for metric in ("accuracy", "accuracy_last_10"):
+                assert f"{100 * run.evaluation[metric][length]:.1f} %" in text
+    for expected in ("2 of 3", "66.7 %", "99.87 %", "0123abcd", "is 1.7 %", "up to 16 tokens"):
+        assert expected in text
+    for point in runs[0].test_time_compute["self_iterations"]:
+        assert f"{100 * point['accuracy_last_10']:.1f} %" in text
+
+
+def test_both_formats_say_the_same(report):
+    def cells(rows):
+        return [[cell.strip() for cell in row] for row in rows]
+
+    html = [
+        re.findall(r"<td[^>]*>(.*?)</td>", row)
+        for row in re.findall(r"(?s)<tr.*?</tr>", report.html)
+    ]
+    lines = [line for line in report.markdown.splitlines() if line.startswith("| ")]
+    tables = [line.strip("| ").split(" | ") for line in lines]
+    body = [row for row in cells(tables) if row[0] not in ("run", "group")]
+    assert cells(row for row in html if row) == body
+
+
+def test_the_honest_comparison_is_computed(report):
+    seconds = 30 + 7 * len("a5_lstm")
+    factor = (21.5 + 604.25) / seconds
+    assert f"took {factor:.3g} times its training time" in report.markdown
+
+
+def test_html_refers_to_nothing_outside(report):
+    assert not re.search(r"https?:", report.html)
+    sources = re.findall(r'(?:src|srcset|href)="([^"]*)"', report.html)
+    assert len(sources) == 2 * len(report.figures) == 8
+    for source in sources:
+        kind, data = source.split(",", 1)
+        assert kind == "data:image/svg+xml;base64"
+        assert base64.b64decode(data).rstrip().endswith(b"</svg>")
+
+
+def test_markdown_shows_the_figures_beside_it(report):
+    shown = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", report.markdown)
+    assert sorted(shown) == sorted(report.figures)
+
+
+def test_the_same_results_give_the_same_report(runs, report):
+    again = make_report(runs, parameters()["datasets"], ReportParameters(), {"a5_lstm": "0123abcd"})
+    assert again == report
+
+
+def test_baselines_alone_make_a_report(runs):
+    explicit = [run for run in runs if run.kind == "explicit"]
+    report = make_report(explicit, parameters()["datasets"], ReportParameters(), {})
+    assert "no implicit run solves it" in report.markdown
+    assert "Search for the fixed point" not in report.markdown

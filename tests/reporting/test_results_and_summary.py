@@ -1,0 +1,105 @@
+import subprocess
+import sys
+
+import pytest
+
+from implicit_models.reporting.parameters import ReportParameters
+from implicit_models.reporting.results import MissingResultError, UnknownLengthError, read_results
+from implicit_models.reporting.summary import group_by_seed, summarise
+from tests.reporting.synthetic import LENGTHS, parameters, write_results
+
+RUN_KEYS = {
+    "kind",
+    "num_parameters",
+    "accuracy",
+    "accuracy_last_10",
+    "self_iterations",
+    "mode_token_match",
+    "train_seconds",
+    "tokens_per_second",
+    "mlflow_run_id",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("synthetic")
+    write_results(root)
+    return read_results(root / "results" / "runs", parameters())
+
+
+def test_all_runs_are_read_in_the_order_of_the_parameters(runs):
+    content = parameters()
+    assert [run.name for run in runs] == [*content["runs"], *content["baselines"]]
+    first = runs[0]
+    assert (first.kind, first.training_length, first.solved_length) == ("implicit", 16, 16)
+    assert first.phase_change == 200
+    assert first.train_seconds == 21.5 + 604.25
+    assert first.history["loss"].steps[[0, -1]].tolist() == [10, 1000]
+    assert first.history["validation_accuracy"].values.tolist() == [0.5] * 10
+    assert [len(values) for values in first.by_position.values()] == list(LENGTHS)
+    assert runs[-1].phase_change is None and "self_iterations" not in runs[-1].history
+
+
+def test_speed_is_tokens_over_seconds_of_both_phases(runs):
+    first = runs[0]
+    first.training["train_bounded"]["tokens_per_second"] = 48_000.0
+    expected = (48_000 * 21.5 + 12_000 * 604.25) / (21.5 + 604.25)
+    assert first.tokens_per_second == pytest.approx(expected)
+    first.training["train_bounded"]["tokens_per_second"] = 12_000.0
+
+
+def test_summary_has_the_published_schema(runs):
+    summary = summarise(runs, ReportParameters(), {"a5_lstm": "abc"})
+    assert set(summary) == {"runs", "success"}
+    assert set(summary["runs"]) == {run.name for run in runs}
+    for run in summary["runs"].values():
+        assert set(run) == RUN_KEYS
+        assert set(run["accuracy"]) == set(run["accuracy_last_10"]) == set(map(str, LENGTHS))
+    implicit, lstm = summary["runs"]["a5_implicit_mamba2"], summary["runs"]["a5_lstm"]
+    assert set(implicit["self_iterations"]["16"]) == {"mean", "p50", "p95"}
+    assert (implicit["kind"], lstm["kind"]) == ("implicit", "explicit")
+    assert (lstm["self_iterations"], lstm["mode_token_match"]) == ({}, None)
+    assert (lstm["mlflow_run_id"], implicit["mlflow_run_id"]) == ("abc", None)
+
+
+def test_success_counts_all_runs_that_differ_in_the_seed_only(runs):
+    success = summarise(runs, ReportParameters(), {})["success"]
+    assert success["a5_implicit_mamba2"] == {
+        "num_runs": 3,
+        "num_solved": 2,
+        "rate": 2 / 3,
+        "threshold": 0.99,
+        "length": 16,
+        "runs": ["a5_implicit_mamba2", "a5_implicit_mamba2_seed1", "a5_implicit_mamba2_seed2"],
+    }
+    assert success["a5_lstm"]["rate"] == 1.0
+    assert success["a5_mamba2_4_layers"]["num_solved"] == 0
+    assert [len(group) for group in group_by_seed(runs).values()] == [3, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("file", "stage"),
+    [
+        ("a5_lstm/evaluation.json", "evaluate_benchmarks"),
+        ("a5_implicit_mamba2/train_free_history.csv", "train_free"),
+        ("a5_implicit_mamba2_seed2/test_time_compute.json", "sweep_test_time_compute"),
+    ],
+)
+def test_a_missing_file_is_named_with_the_stage_that_writes_it(tmp_path, file, stage):
+    write_results(tmp_path, skip=file)
+    with pytest.raises(MissingResultError, match=f"{file} does not exist; the stage {stage}@"):
+        read_results(tmp_path / "results" / "runs", parameters())
+
+
+def test_no_evaluated_length_within_the_training_length_is_an_error(runs):
+    run = runs[0]
+    object.__setattr__(run, "training_length", 8)
+    with pytest.raises(UnknownLengthError, match="add a length of at most 8 to evaluation.lengths"):
+        summarise([run], ReportParameters(), {})
+    object.__setattr__(run, "training_length", 16)
+
+
+def test_reporting_imports_no_torch():
+    program = "import sys, implicit_models.reporting.report; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

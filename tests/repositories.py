@@ -1,0 +1,70 @@
+"""Clones of this repository, as a user has them, for tests that run DVC."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LEFT_OUT = ("DVC_", "GIT_", "MLFLOW_", "PYTHONDONTWRITEBYTECODE")
+
+
+@dataclass
+class Repository:
+    """A clone, and what the commands run in it have printed."""
+
+    path: Path
+    outputs: list[str] = field(default_factory=list)
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        """Start a command in a process group of its own, both its outputs in one pipe."""
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(LEFT_OUT)
+        }
+        environment.setdefault("OMP_NUM_THREADS", "1")  # such small models gain nothing from more
+        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+        return subprocess.Popen(
+            command,
+            cwd=self.path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *command: str) -> str:
+        """Run a command that must succeed; returns what it prints."""
+        process = self.start(*command)
+        output = process.communicate()[0]
+        assert process.returncode == 0, output
+        return output
+
+    def copy(self, path: Path) -> "Repository":
+        """Copy everything, DVC's cache included."""
+        shutil.copytree(self.path, path, symlinks=True)
+        return Repository(path)
+
+
+def clone(path: Path, preset: str) -> Repository:
+    """Copy the working tree, less what git ignores, and commit it with a preset's parameters."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.check_output(listing, cwd=ROOT, text=True).split("\0"):
+        if name and (ROOT / name).is_file():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, path / name)
+    repository = Repository(path)
+    repository.run(sys.executable, "scripts/compose.py", preset)
+    repository.run("git", "init", "--quiet")
+    for setting in ("user.name=Test", "user.email=test@example.org", "gc.auto=0"):
+        repository.run("git", "config", *setting.split("="))
+    commit(repository, "Clone")
+    return repository
+
+
+def commit(repository: Repository, message: str) -> None:
+    """Commit everything that git does not ignore."""
+    repository.run("git", "add", "--all")
+    repository.run("git", "commit", "--quiet", "--message", message)

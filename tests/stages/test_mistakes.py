@@ -1,0 +1,197 @@
+"""A user's mistake is one line on stderr and exit status 2, before torch is imported."""
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from implicit_models.data.parameters import DatasetParameters
+from implicit_models.data.word_problems import write_splits
+from implicit_models.parameters import read_section
+from implicit_models.tracking.tracker import NullTracker
+from stages.common import run_stage
+
+ROOT = Path(__file__).parents[2]
+RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"
+TABLES = {
+    "prepare": ["datasets"],
+    "train_bounded": ["runs"],
+    "train_free": ["runs"],
+    "train_baseline": ["baselines"],
+    "sweep_test_time_compute": ["runs"],
+    "evaluate_benchmarks": ["runs", "baselines"],
+    "report": [],
+}
+
+# stage, entry, key to change, new value (None: delete the key), what the message must say
+WRONG_PARAMETERS = [
+    ("prepare", "s4", None, None, ["datasets.s4", "the closest valid key is datasets.s3"]),
+    ("prepare", "s3", "datasets.s3.group", "S99", ["datasets.s3.group", "S99"]),
+    ("prepare", "s3", "datasets.s3.lenght", 3, ["datasets.s3.lenght = 3"]),
+    ("prepare", "s3", "datasets.s3.train.num_sequences", 0, ["num_sequences = 0", "at least 1"]),
+    ("train_bounded", "s3_implicit", None, None, ["runs.s3_implicit ", f"runs.{RUN}"]),
+    ("train_bounded", RUN, f"runs.{RUN}.modle", {}, [f"runs.{RUN}.modle", f"runs.{RUN}.model"]),
+    ("train_bounded", RUN, f"runs.{RUN}.bounded", None, [f"runs.{RUN}.bounded is missing"]),
+    ("train_bounded", RUN, f"runs.{RUN}.seed", "one", [f"runs.{RUN}.seed = 'one'", "int"]),
+    (
+        "train_bounded",
+        RUN,
+        f"runs.{RUN}.bounded.lengths.end",
+        13,
+        [f"runs.{RUN}.bounded.lengths.end = 13", "at most datasets.s3.train.length, 12"],
+    ),
+    (
+        "train_bounded",
+        RUN,
+        f"runs.{RUN}.dataset",
+        "s5",
+        [f"runs.{RUN}.dataset = 's5'", "the closest valid key is datasets.s3"],
+    ),
+    (
+        "train_bounded",
+        RUN,
+        "monitoring.validation_sequences",
+        1000,
+        ["monitoring.validation_sequences = 1000", "at most", "256"],
+    ),
+    ("train_free", RUN, f"runs.{RUN}.free.tolerance", 2, [f"runs.{RUN}.free.tolerance = 2"]),
+    ("train_free", RUN, f"runs.{RUN}.free.decay_steps", 121, ["decay_steps is 121", "120"]),
+    (
+        "train_free",
+        RUN,
+        f"runs.{RUN}.model.implicit",
+        False,
+        [f"runs.{RUN}.model.implicit = False", "an entry of baselines"],
+    ),
+    (
+        "train_baseline",
+        "s3_mamba2_1_layer",
+        "baselines.s3_mamba2_1_layer.model.implicit",
+        True,
+        ["baselines.s3_mamba2_1_layer.model.implicit = True", "an entry of runs"],
+    ),
+    (
+        "train_baseline",
+        BASELINE,
+        f"baselines.{BASELINE}.training.lengths.end",
+        99,
+        [f"baselines.{BASELINE}.training.lengths.end = 99", "12"],
+    ),
+    ("train_baseline", RUN, None, None, [f"baselines.{RUN} does not exist"]),
+    ("evaluate_benchmarks", "s3_lstn", None, None, ["s3_lstn", "closest is s3_lstm"]),
+    ("evaluate_benchmarks", RUN, "evaluation.max_steps", 0, ["evaluation.max_steps = 0"]),
+    ("evaluate_benchmarks", RUN, "evaluation.lengths", [7], ["length 7", "[12, 24, 48]"]),
+    ("evaluate_benchmarks", RUN, "evaluation.num_sequences", 65, ["= 65", "at most", "64"]),
+    ("evaluate_benchmarks", RUN, f"baselines.{RUN}", {}, ["both runs and baselines"]),
+    ("sweep_test_time_compute", RUN, "sweep.length", 25, ["length 25"]),
+    ("sweep_test_time_compute", RUN, "sweep.tolerance", 0.1, ["sweep.tolerance", "tolerances"]),
+    ("report", None, "report.threshold", 0.5, ["report.threshold", "report.success_threshold"]),
+]
+
+
+@pytest.fixture(scope="module")
+def quick_parameters(tmp_path_factory):
+    path = tmp_path_factory.mktemp("quick") / "params.yaml"
+    command = [sys.executable, "scripts/compose.py", "quick", "--output", path]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return OmegaConf.load(path)
+
+
+@pytest.fixture
+def refuse(tmp_path, monkeypatch, capsys, quick_parameters):
+    """Run a stage on changed parameters; returns its one line about what is wrong."""
+    monkeypatch.chdir(tmp_path)
+    parameters = quick_parameters.copy()
+
+    def refuse(stage, *arguments, key=None, value=None):
+        if value is not None:
+            OmegaConf.update(parameters, key, value, force_add=True)
+        elif key is not None:
+            parent, _, name = key.rpartition(".")
+            del OmegaConf.select(parameters, parent)[name]
+        OmegaConf.save(parameters, "params.yaml")
+        monkeypatch.setattr(sys, "argv", [stage, *arguments])
+        with pytest.raises(SystemExit) as stop:
+            run_stage(importlib.import_module(f"stages.{stage}").main, *TABLES[stage])
+        assert stop.value.code == 2
+        message = capsys.readouterr().err
+        assert message.startswith("error: ")
+        assert message.count("\n") == 1
+        return message
+
+    return refuse
+
+
+@pytest.mark.parametrize(("stage", "entry", "key", "value", "words"), WRONG_PARAMETERS)
+def test_wrong_parameters(refuse, stage, entry, key, value, words):
+    message = refuse(stage, *([entry] if entry else []), key=key, value=value)
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize("stage", [stage for stage in TABLES if TABLES[stage]])
+def test_missing_argument(refuse, stage):
+    message = refuse(stage)
+    assert "required: name" in message
+    assert f"python -m stages.{stage}" in message
+
+
+@pytest.mark.parametrize(
+    ("stage", "entry"),
+    [
+        ("train_bounded", RUN),
+        ("train_baseline", BASELINE),
+        ("evaluate_benchmarks", BASELINE),
+        ("sweep_test_time_compute", RUN),
+    ],
+)
+def test_missing_data(refuse, stage, entry):
+    assert "data/s3" in refuse(stage, entry)
+
+
+def test_missing_models_and_results(refuse, quick_parameters):
+    OmegaConf.save(quick_parameters, "params.yaml")
+    write_splits(read_section("datasets.s3", DatasetParameters), Path("data/s3"))
+    assert f"models/{RUN}/bounded/training_state.safetensors" in refuse("train_free", RUN)
+    assert f"models/{RUN}/final" in refuse("evaluate_benchmarks", RUN)
+    assert f"results/runs/{RUN}" in refuse("report")
+
+
+def test_diverging_training(refuse, quick_parameters, monkeypatch):
+    OmegaConf.save(quick_parameters, "params.yaml")
+    write_splits(read_section("datasets.s3", DatasetParameters), Path("data/s3"))
+
+    def diverge(*_):
+        raise FloatingPointError("the loss of step 3 (bounded) is nan")
+
+    monkeypatch.setattr("stages.running.train", diverge)
+    monkeypatch.setattr("stages.running.open_run", lambda *_, **__: NullTracker())
+    assert "the loss of step 3 (bounded) is nan" in refuse("train_bounded", RUN)
+
+
+def test_parameters_are_refused_before_torch_is_imported(tmp_path):
+    """In one process for all stages, and none of them may leave torch or MLflow behind."""
+    program = """
+import importlib, json, sys
+for stage, tables in json.loads(sys.argv[1]).items():
+    main = importlib.import_module(f"stages.{stage}").main
+    sys.argv[1:] = ["nothing"] if tables else []
+    try:
+        importlib.import_module("stages.common").run_stage(main, *tables)
+    except SystemExit as stop:
+        assert stop.code == 2, stage
+    else:
+        raise AssertionError(stage)
+assert not {"torch", "mlflow", "matplotlib"} & set(sys.modules), sorted(sys.modules)
+"""
+    (tmp_path / "params.yaml").write_text("runs: {}\nreport: {wrong: 1}\n")
+    subprocess.run(
+        [sys.executable, "-c", program, json.dumps(TABLES)],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        check=True,
+    )

@@ -1,0 +1,83 @@
+"""Every preset passes every strict reader."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from implicit_models.evaluation.parameters import EvaluationParameters, SweepParameters
+from implicit_models.parameters import read_names, read_section
+from implicit_models.reporting.parameters import ReportParameters
+from stages.common import check_test_splits, find_table, read_dataset
+from stages.entries import read_baseline, read_monitoring, read_run
+
+ROOT = Path(__file__).parents[2]
+PRESETS = sorted(path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml"))
+SECTIONS = ["baselines", "datasets", "evaluation", "monitoring", "report", "runs", "sweep"]
+
+
+@pytest.fixture
+def compose(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def compose(preset: str, *overrides: str) -> Path:
+        command = [sys.executable, "scripts/compose.py", preset, *overrides]
+        path = tmp_path / "params.yaml"
+        subprocess.run([*command, "--output", path], cwd=ROOT, check=True)
+        return path
+
+    return compose
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_preset_is_valid(preset, compose):
+    path = compose(preset)
+    assert sorted(line[:-1] for line in path.read_text().splitlines() if line[0].isalpha()) == (
+        SECTIONS
+    )
+    evaluation = read_section("evaluation", EvaluationParameters)
+    sweep = read_section("sweep", SweepParameters)
+    read_section("report", ReportParameters)
+    for name in read_names("runs"):
+        read_run(name)
+        check_test_splits("sweep", [sweep.length], sweep.num_sequences, *read_dataset("runs", name))
+    for name in read_names("baselines"):
+        read_baseline(name)
+    for name in read_names("runs") + read_names("baselines"):
+        table = find_table(name)
+        read_monitoring(table, name)
+        lengths, count = evaluation.lengths, evaluation.num_sequences
+        check_test_splits("evaluation", lengths, count, *read_dataset(table, name))
+
+
+def test_laptop_is_the_committed_file(compose):
+    message = "params.yaml is not conf/preset/laptop.yaml: run `python scripts/compose.py laptop`"
+    assert compose("laptop").read_bytes() == (ROOT / "params.yaml").read_bytes(), message
+
+
+def test_three_seeds_differ_in_the_seed_alone(compose):
+    compose("three_seeds", "runs.a5_implicit_mamba2.free.max_steps=9")
+    first, *others = (read_run(name) for name in read_names("runs"))
+    assert [run.seed for run in (first, *others)] == [0, 1, 2]
+    for run in others:
+        assert (run.model, run.optimisation, run.bounded) == (
+            first.model,
+            first.optimisation,
+            first.bounded,
+        )
+        assert run.dataset == first.dataset
+        assert run.free == first.free
+        assert run.free.max_steps == 9
+
+
+def test_paper_preset_has_the_papers_sizes(compose):
+    compose("word_problem_paper")
+    run = read_run("a5_m_p50_implicit_mamba2")
+    assert run.bounded.num_training_steps + run.free.num_training_steps == 16384
+    assert (run.model.d_model, run.model.d_state, run.model.expand, run.model.head_dim) == (
+        256,
+        128,
+        4,
+        64,
+    )

@@ -1,0 +1,202 @@
+"""The whole pipeline in clones of this repository, on the preset `quick`."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.repositories import Repository, commit
+
+RUN = "s3_implicit_mamba2"
+BASELINES = ("s3_lstm", "s3_mamba2_1_layer")
+RESULTS = {
+    RUN: {
+        "evaluation.json",
+        "evaluation_by_position.csv",
+        "metrics.json",
+        "test_time_compute.csv",
+        "test_time_compute.json",
+        "train_bounded.json",
+        "train_bounded_history.csv",
+        "train_free.json",
+        "train_free_history.csv",
+    }
+} | {
+    name: {
+        "evaluation.json",
+        "evaluation_by_position.csv",
+        "metrics.json",
+        "train_baseline.json",
+        "train_baseline_history.csv",
+    }
+    for name in BASELINES
+}
+DIVISION = str.maketrans("/.", "__")  # the identifier that DVC gives to a plot's place on the page
+LENGTHS = {"12", "24", "48"}
+
+pytestmark = pytest.mark.slow
+
+
+def stale_stages(repository: Repository) -> set[str]:
+    status = json.loads(repository.run("dvc", "status", "--json"))
+    return {stage.split("@")[0] for stage in status}
+
+
+def read(path: Path) -> dict:
+    return json.loads(path.read_text())
+
+
+def test_everything_is_there(quick_repro):
+    results = quick_repro.path / "results"
+    for name, files in RESULTS.items():
+        assert {path.name for path in (results / "runs" / name).iterdir()} == files
+        model = quick_repro.path / "models" / name / "final"
+        assert {path.name for path in model.iterdir()} == {"config.json", "model.safetensors"}
+    for file in ("report.html", "report.md"):
+        assert RUN in (results / file).read_text()
+    assert not (quick_repro.path / "checkpoints").exists() or not list(
+        (quick_repro.path / "checkpoints").rglob("*.safetensors")
+    )
+
+
+def test_summary(quick_repro):
+    runs = read(quick_repro.path / "results" / "summary.json")["runs"]
+    assert set(runs) == set(RESULTS)
+    for name, run in runs.items():
+        assert run["kind"] == ("implicit" if name == RUN else "explicit")
+        assert run["num_parameters"] > 1000
+        assert set(run["accuracy"]) == set(run["accuracy_last_10"]) == LENGTHS
+        assert all(0 <= value <= 1 for value in run["accuracy"].values())
+        assert run["train_seconds"] > 0
+        assert run["tokens_per_second"] > 0
+        assert run["mlflow_run_id"]
+    assert runs[RUN]["accuracy"]["12"] > 0.9
+    assert 0 <= runs[RUN]["mode_token_match"] <= 1
+    assert set(runs[RUN]["self_iterations"]) == LENGTHS
+    assert set(runs[RUN]["self_iterations"]["12"]) == {"mean", "p50", "p95"}
+    for name in BASELINES:
+        assert runs[name]["self_iterations"] == {}
+        assert runs[name]["mode_token_match"] is None
+
+
+def test_the_free_phase_goes_on_where_the_bounded_one_stopped(quick_repro):
+    steps = {}
+    for stage in ("train_bounded", "train_free"):
+        with (quick_repro.path / "results" / "runs" / RUN / f"{stage}_history.csv").open() as file:
+            steps[stage] = [int(row["step"]) for row in csv.DictReader(file)]
+    assert steps["train_bounded"] == list(range(10, 31, 10))
+    assert steps["train_free"] == list(range(40, 151, 10))
+
+
+def test_second_repro_runs_nothing(quick_repro):
+    output = quick_repro.run("dvc", "repro")
+    assert "Data and pipelines are up to date." in output
+    assert "Running stage" not in output
+    assert "cached" not in output
+    assert stale_stages(quick_repro) == set()
+
+
+def test_git_sees_metrics_and_lock_alone(quick_repro):
+    lines = quick_repro.run("git", "status", "--porcelain", "--untracked-files=all").splitlines()
+    new = {line.split()[-1] for line in lines}
+    metrics = {
+        f"results/runs/{name}/{file}"
+        for name, files in RESULTS.items()
+        for file in files
+        if file.startswith(("metrics", "train")) and file.endswith(".json")
+    }
+    assert new - {"dvc.lock", "results/summary.json"} == metrics
+
+
+def test_metrics_and_plots(quick_repro, tmp_path):
+    shown = json.loads(quick_repro.run("dvc", "metrics", "show", "--json"))[""]["data"]
+    assert set(shown) == {
+        f"results/runs/{name}/{file}"
+        for name, files in RESULTS.items()
+        for file in files
+        if file.startswith(("metrics", "train")) and file.endswith(".json")
+    }
+    quick_repro.run("dvc", "plots", "show", "--out", str(tmp_path))
+    page = (tmp_path / "index.html").read_text()
+    assert "DVC_METRIC" not in page
+    assert f"{RUN}, free phase" in page
+    for name, files in RESULTS.items():
+        for file in files:
+            if file.endswith(".csv"):
+                assert f"results/runs/{name}/{file}".translate(DIVISION) in page
+
+
+@pytest.mark.parametrize(
+    ("file", "stale"),
+    [
+        ("evaluation/metrics.py", {"evaluate_benchmarks", "evaluate_baselines", "sweep"}),
+        ("training/objectives.py", {"train_bounded", "train_free", "train_baseline"}),
+        ("reporting/summary.py", {"report"}),
+    ],
+)
+def test_a_docstring_makes_only_its_users_stale(quick_repro, file, stale):
+    path = quick_repro.path / "implicit_models" / file
+    text = path.read_text()
+    path.write_text(text.replace('"""', '"""Changed. ', 1))
+    try:
+        found = {name.removesuffix("_test_time_compute") for name in stale_stages(quick_repro)}
+    finally:
+        path.write_text(text)
+    assert found == stale
+
+
+def test_killed_training_goes_on_and_ends_in_the_same_weights(quick_repro, tmp_path):
+    repository = quick_repro.copy(tmp_path / "repository")
+    weights = Path("models", RUN, "final", "model.safetensors")
+    expected = (repository.path / weights).read_bytes()
+    forget(repository, f"train_free@{RUN}")
+    (repository.path / weights).unlink()
+
+    process = repository.start("dvc", "repro", f"train_free@{RUN}")
+    checkpoints = repository.path / "checkpoints" / RUN / "train_free"
+    while process.poll() is None and not list(checkpoints.glob("*/step_*.safetensors")):
+        time.sleep(0.005)
+    os.killpg(process.pid, signal.SIGKILL)  # DVC and the stage alike, as a power cut does
+    process.communicate()
+    assert list(checkpoints.glob("*/step_*.safetensors"))
+    assert not (repository.path / weights).exists()
+
+    output = repository.run("dvc", "repro", f"train_free@{RUN}")
+    assert "continuing from checkpoints" in output
+    assert f"Stage 'train_bounded@{RUN}' didn't change" in output
+    assert (repository.path / weights).read_bytes() == expected
+    assert not checkpoints.exists()
+
+
+def test_experiment_after_the_results_are_committed(quick_repro, tmp_path):
+    repository = quick_repro.copy(tmp_path / "repository")
+    commit(repository, "Results")
+    settings = ("--set-param", "preset=quick", "--set-param", "evaluation.max_steps=20")
+    output = repository.run("dvc", "exp", "run", "--name", "fewer-steps", *settings)
+    assert "Running stage 'train" not in output
+    assert "Running stage 'sweep" not in output
+    assert f"Running stage 'evaluate_benchmarks@{RUN}'" in output
+
+    difference = json.loads(repository.run("dvc", "metrics", "diff", "--json"))
+    iterations = difference[f"results/runs/{RUN}/metrics.json"]["self_iterations.48"]
+    assert iterations["new"] <= 20 < iterations["old"]
+    shown = repository.run("dvc", "exp", "show", "--csv")
+    assert "fewer-steps" in shown
+    assert "evaluation.max_steps" in shown
+
+
+def forget(repository: Repository, stage: str) -> None:
+    """Make DVC believe that a stage has never run, here or elsewhere."""
+    path = repository.path / "dvc.lock"
+    lock = yaml.safe_load(path.read_text())
+    del lock["stages"][stage]
+    path.write_text(yaml.safe_dump(lock, sort_keys=False))
+    for record in (repository.path / ".dvc" / "cache" / "runs").glob("*/*/*"):
+        if stage.replace("@", " ") in record.read_text():
+            shutil.rmtree(record.parent)

@@ -1,0 +1,128 @@
+"""What the set-up promises: pins, cheap parameter modules, ignored files, a lazy bootstrap."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+import implicit_models
+from scripts import bootstrap
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PINS = dict(
+    line.split("==")
+    for line in (ROOT / "requirements.lock").read_text().splitlines()
+    if not line.startswith("#")
+)
+
+
+def test_version_is_the_same_in_the_package_and_its_metadata():
+    assert implicit_models.__version__ == PROJECT["project"]["version"]
+
+
+def test_lock_names_no_build_of_torch_and_nothing_of_a_gpu():
+    assert all(re.fullmatch(r"[0-9][0-9a-z.]*", version) for version in PINS.values())
+    assert not [name for name in PINS if name.startswith("nvidia") or name == "triton"]
+
+
+@pytest.mark.parametrize(
+    "requirement",
+    PROJECT["project"]["dependencies"]
+    + PROJECT["dependency-groups"]["dev"]
+    + PROJECT["tool"]["uv"]["constraint-dependencies"],
+)
+def test_lock_satisfies(requirement: str):
+    wanted = Requirement(requirement)
+    if requirement not in PROJECT["tool"]["uv"]["constraint-dependencies"]:
+        assert wanted.name in PINS
+    assert wanted.name not in PINS or wanted.specifier.contains(PINS[wanted.name])
+
+
+def test_parameter_modules_import_nothing_heavy():
+    files = sorted((ROOT / "implicit_models").glob("**/parameters.py"))
+    modules = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
+    code = (
+        f"import importlib, sys; [importlib.import_module(name) for name in {modules}]; "
+        "print([name for name in ('torch', 'mlflow', 'transformers') if name in sys.modules])"
+    )
+    answer = subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True)
+    assert len(modules) > 1
+    assert answer.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("path", "is_ignored"),
+    [
+        (".venv/bin/python", True),
+        ("data/a5/train_inputs.npy", True),
+        ("data/.gitignore", True),
+        ("models/a5/final/model.safetensors", True),
+        ("results/report.html", True),
+        ("results/a5/.gitignore", True),
+        ("results/summary.json", False),
+        ("results/a5/evaluation.json", False),
+        ("implicit_models/data/groups.py", False),
+        ("benchmarks/results/word_problems.json", False),
+        ("checkpoints/a5/step_100", True),
+        ("mlflow.db-journal", True),
+        ("dvc.lock", False),
+    ],
+)
+def test_git_ignores_outputs_but_not_metrics(path: str, is_ignored: bool, tmp_path: Path):
+    subprocess.check_call(["git", "init", "--quiet", tmp_path])
+    shutil.copy(ROOT / ".gitignore", tmp_path)
+    answer = subprocess.call(["git", "-C", tmp_path, "check-ignore", "--quiet", path])
+    assert answer == (0 if is_ignored else 1)
+
+
+def test_settings_of_pip_reach_uv():
+    listing = """\
+:env:.find-links='/wheels https://example.org/wheels'
+global.cert='/etc/ssl/with space.pem'
+global.extra-index-url='https://b.example.org/simple'
+global.find-links='/elsewhere'
+global.index-url='https://a.example.org/simple'
+"""
+    assert bootstrap.translate(listing) == {
+        "SSL_CERT_FILE": "/etc/ssl/with space.pem",
+        "UV_DEFAULT_INDEX": "https://a.example.org/simple",
+        "UV_FIND_LINKS": "/wheels,https://example.org/wheels",
+        "UV_INDEX": "https://b.example.org/simple",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }
+
+
+def test_torch_comes_from_find_links_only_if_it_fits_this_python(tmp_path: Path, monkeypatch):
+    monkeypatch.delenv("UV_FIND_LINKS", raising=False)
+    (tmp_path / "torch-2.13.0+cpu-cp39-cp39-linux_x86_64.whl").touch()
+    assert bootstrap.default_backend(str(tmp_path)) in ("cpu", "auto")
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    (tmp_path / f"torch-2.13.0+cpu-{tag}-{tag}-linux_x86_64.whl").touch()
+    assert bootstrap.default_backend(str(tmp_path)) == ""
+
+
+def test_stamp_counts_only_for_a_complete_environment_in_its_place(tmp_path: Path, monkeypatch):
+    python = tmp_path / "bin" / "python"
+    stamp = tmp_path / "installed.json"
+    monkeypatch.setattr(bootstrap, "ENVIRONMENT", tmp_path)
+    monkeypatch.setattr(bootstrap, "PYTHON", python)
+    monkeypatch.setattr(bootstrap, "STAMP", stamp)
+    content = {"environment": str(tmp_path), "lock": "x", "backend": "cpu"}
+    assert bootstrap.read_stamp() == {}  # nothing there
+    stamp.write_text(json.dumps(content))
+    assert bootstrap.read_stamp() == {}  # its Python is gone
+    python.parent.mkdir()
+    python.symlink_to(sys.executable)
+    assert bootstrap.read_stamp() == {}  # its Python is another version now
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (tmp_path / "lib" / version / "site-packages").mkdir(parents=True)
+    assert bootstrap.read_stamp() == content
+    stamp.write_text(json.dumps(content | {"environment": "/moved/from/here"}))
+    assert bootstrap.read_stamp() == {}

@@ -1,0 +1,163 @@
+import dataclasses
+import errno
+import os
+
+import pytest
+
+from implicit_models.tracking import recording
+from implicit_models.tracking.recording import SpoolTracker, flatten
+from implicit_models.tracking.spool import Spool
+from implicit_models.tracking.tracker import NullTracker, Tracker
+
+
+@pytest.fixture
+def spool(tmp_path):
+    return Spool.new(tmp_path, "entry", "stage")
+
+
+def events(spool, kind):
+    return [event for event, _ in spool.events() if event["event"] == kind]
+
+
+def values(spool, name):
+    return [(e["step"], e["values"][name]) for e in events(spool, "metrics") if name in e["values"]]
+
+
+class FullDisk:
+    """Stands in for os.write: takes part of the data, or none, until there is room."""
+
+    def __init__(self, partial):
+        self.is_full = True
+        self.partial = partial
+        self.write = os.write
+
+    def __call__(self, descriptor, data):
+        if not self.is_full:
+            return self.write(descriptor, data)
+        if self.partial:
+            return self.write(descriptor, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_every_call_is_on_disk_when_it_returns(spool):
+    tracker = SpoolTracker(spool, {"entry": "entry"})
+    tracker.log_metrics({"loss": 2.5, "accuracy": 0.5}, step=10)
+    tracker.log_metrics({"final": 1})
+    tracker.log_parameters({"model": {"width": 4}})
+    tracker.set_tags({"device": "cpu"})
+    kinds = [event["event"] for event, _ in spool.events()]
+    assert kinds == ["start", "metrics", "metrics", "parameters", "tags"]
+    assert spool.start()["entry"] == "entry"
+    assert values(spool, "loss") == [(10, 2.5)]
+    assert values(spool, "final") == [(0, 1.0)]
+    assert events(spool, "parameters")[0]["values"] == {"model.width": "4"}
+    tracker.close()
+    tracker.close()
+    assert [event["status"] for event in events(spool, "end")] == ["FINISHED"]
+
+
+def test_a_writer_is_seen_as_long_as_it_lives(spool):
+    with SpoolTracker(spool, {}) as tracker:
+        assert spool.is_being_written()
+        with pytest.raises(BlockingIOError):
+            SpoolTracker(spool, {})
+        tracker.log_metrics({"loss": 1.0}, 0)
+    assert not spool.is_being_written()
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED")]
+)
+def test_an_error_passes_and_is_the_status(spool, error, status):
+    with pytest.raises(error), SpoolTracker(spool, {}):
+        raise error
+    assert events(spool, "end")[0]["status"] == status
+
+
+def test_a_continued_spool_holds_every_step_once(spool):
+    tracker = SpoolTracker(spool, {"entry": "entry"})
+    for step in range(10):
+        tracker.log_metrics({"loss": float(step)}, step)
+    tracker.log_metrics({"validation": 0.5}, 4)
+    assert tracker._descriptor is not None
+    os.close(tracker._descriptor)  # as a killed process leaves it
+    with spool.path.open("a") as file:
+        file.write('{"event":"metrics","ti')
+
+    with SpoolTracker(spool, {"entry": "ignored"}) as tracker:
+        for step in range(6, 15):
+            tracker.log_metrics({"loss": float(step), "validation": 0.5}, step)
+    assert values(spool, "loss") == [(step, float(step)) for step in range(15)]
+    assert values(spool, "validation") == [(4, 0.5), *((step, 0.5) for step in range(6, 15))]
+    assert spool.start()["entry"] == "entry"
+    assert len(events(spool, "resume")) == len(events(spool, "end")) == 1
+
+
+@pytest.mark.parametrize("partial", [False, True])
+def test_a_full_disk_warns_once_and_loses_nothing(spool, monkeypatch, caplog, partial):
+    tracker = SpoolTracker(spool, {})
+    disk = FullDisk(partial)
+    monkeypatch.setattr(recording.os, "write", disk)
+    for step in range(5):
+        tracker.log_metrics({"loss": 1.0}, step)
+    assert values(spool, "loss") == []
+    disk.is_full = False
+    tracker.log_metrics({"loss": 1.0}, 5)
+    tracker.close()
+    assert values(spool, "loss") == [(step, 1.0) for step in range(6)]
+    assert len(caplog.records) == 1
+    assert "No space left" in caplog.text
+
+
+def test_an_unusable_folder_warns_and_never_raises(tmp_path, caplog):
+    (tmp_path / ".tracking").write_text("in the way")
+    with SpoolTracker(Spool.new(tmp_path, "entry", "stage"), {}) as tracker:
+        tracker.log_metrics({"loss": 1.0}, 0)
+        tracker.log_artifact(tmp_path / ".tracking")
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    assert "3 events could not be written and are lost" in caplog.text
+
+
+def test_an_artifact_is_recorded_as_it_was(spool, tmp_path, caplog):
+    figure = tmp_path / "figure.svg"
+    model = tmp_path / "final"
+    figure.write_text("before")
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    with SpoolTracker(spool, {}) as tracker:
+        tracker.log_artifact(figure, "figures")
+        tracker.log_artifact(model)
+        tracker.log_artifact(tmp_path / "missing")
+        figure.write_text("after")
+    first, second = events(spool, "artifact")
+    assert (spool.artifact_folder / first["copy"]).read_text() == "before"
+    assert first["folder"] == "figures"
+    assert (spool.artifact_folder / second["copy"] / "config.json").exists()
+    assert "missing is not recorded" in caplog.text
+
+
+def test_parameters_are_flattened():
+    @dataclasses.dataclass
+    class Model:
+        family: str
+        lengths: tuple
+
+    nested = {"model": Model("mamba2", (16, 32)), "seed": None, "empty": {}, "rate": 0.003}
+    assert flatten(nested) == {
+        "model.family": "mamba2",
+        "model.lengths": "[16, 32]",
+        "seed": "null",
+        "empty": "{}",
+        "rate": "0.003",
+    }
+
+
+def test_the_null_tracker_takes_every_call(tmp_path):
+    tracker: Tracker = NullTracker()
+    with pytest.raises(ValueError, match="passes"), tracker as entered:
+        entered.log_parameters({"a": 1})
+        entered.log_metrics({"loss": 1.0}, step=1)
+        entered.log_artifact(tmp_path)
+        entered.set_tags({"a": "b"})
+        assert list(tmp_path.iterdir()) == []
+        raise ValueError("passes")

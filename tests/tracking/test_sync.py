@@ -1,0 +1,277 @@
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from implicit_models.tracking import recording, sync
+from implicit_models.tracking.courier import Courier
+from implicit_models.tracking.mlflow import Sender, open_tracker
+from implicit_models.tracking.recording import SpoolTracker
+from implicit_models.tracking.spool import Spool, open_spools
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow's own
+
+PROJECT = Path(__file__).parents[2]
+NUM_STEPS = 400
+
+STAGE = f"""
+import sys
+from pathlib import Path
+from implicit_models.tracking.mlflow import open_tracker
+
+entry, root, ends = sys.argv[1:]
+tracker = open_tracker(
+    entry=entry, stage="train_bounded", parameters={{"a": 1}}, dataset="a5", root=Path(root),
+    resume_key="checkpoint", send=False,
+)
+for step in range({NUM_STEPS}):
+    tracker.log_metrics({{"loss": float(step), "accuracy": 0.5}}, step)
+if ends == "ends":
+    tracker.close()
+else:
+    sys.stdout.write("ready\\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+"""
+
+
+def start_stage(root, entry, ends):
+    return subprocess.Popen(
+        [sys.executable, "-c", STAGE, entry, str(root), ends],
+        cwd=PROJECT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def start_sync(root):
+    command = [sys.executable, "-m", "implicit_models.tracking.sync", "--root", str(root)]
+    return subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.PIPE, text=True)
+
+
+class ThreadCourier(Courier):
+    """A courier whose process is a thread, with no pauses."""
+
+    def ensure(self):
+        if not self.is_running():
+            options = {"poll": 0.001, "interval": 0.001, "linger": 0.2}
+            arguments = (self.root, Sender(self.root))
+            threading.Thread(target=sync.serve, args=arguments, kwargs=options).start()
+
+
+@contextlib.contextmanager
+def refusing():
+    """An address where nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        yield listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def hanging():
+    """An address that takes connections and never answers."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setattr(recording, "_ASK_SECONDS", 0.0)
+
+
+@pytest.mark.parametrize("server", [refusing, hanging])
+def test_an_unreachable_server_warns_once_and_loses_nothing(
+    root, store, monkeypatch, caplog, impatient, server
+):
+    with server() as port:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+        start = {"entry": "implicit", "stage": "train_free", "digest": "d", "parent": "p"}
+        start |= {"destination": f"http://127.0.0.1:{port}", "experiment": "state-tracking"}
+        start |= {"tags": {}, "stage_tags": {}, "parameters": {}}
+        courier = ThreadCourier(root)
+        tracker = SpoolTracker(Spool.new(root, "implicit", "train_free"), start, courier)
+        for step in range(NUM_STEPS // 2):
+            tracker.log_metrics({"loss": float(step)}, step)
+        assert not courier.wait(tracker.spool, seconds=60)  # in trouble
+        for step in range(NUM_STEPS // 2, NUM_STEPS):
+            tracker.log_metrics({"loss": float(step)}, step)
+        tracker.close()
+        while courier.is_running():
+            threading.Event().wait(0.01)
+    (record,) = caplog.records
+    assert "Nothing is lost" in record.message
+
+    # The server is back, here under another address.
+    assert sync.main(["--root", str(root), "--to", f"sqlite:///{root}/mlflow.db"]) == 0
+    for run in store.runs():
+        assert store.history(run, "loss") == [(step, float(step)) for step in range(NUM_STEPS)]
+    assert len(store.runs()) == 2
+
+
+def test_events_go_out_while_the_stage_runs(root, store):
+    courier = ThreadCourier(root)
+    start = {"entry": "implicit", "stage": "train_free", "digest": "d", "parent": "p"}
+    start |= {"destination": None, "experiment": "state-tracking"}
+    start |= {"tags": {}, "stage_tags": {}, "parameters": {}}
+    with SpoolTracker(Spool.new(root, "implicit", "train_free"), start, courier) as tracker:
+        tracker.log_metrics({"loss": 1.0}, 0)
+        assert courier.wait(tracker.spool, seconds=60)
+        assert len(store.runs()) == 2
+    assert open_spools(root) == []
+    assert {run.info.status for run in store.runs()} == {"FINISHED"}
+    while courier.is_running():
+        threading.Event().wait(0.01)
+
+
+def test_what_a_killed_stage_logged_is_sent_later_and_continued(root, store):
+    stage = start_stage(root, "implicit", "hangs")
+    assert stage.stdout is not None
+    assert stage.stdout.readline() == "ready\n"
+    stage.send_signal(signal.SIGKILL)
+    stage.communicate()
+    (spool,) = open_spools(root)
+    with spool.path.open("a") as file:
+        file.write('{"event":"metrics","time":17')
+
+    assert sync.main(["--root", str(root)]) == 0
+    expected = [(step, float(step)) for step in range(NUM_STEPS)]
+    assert [run.info.status for run in store.runs()] == ["KILLED"] * 2
+    assert all(store.history(run, "loss") == expected for run in store.runs())
+
+    stage = start_stage(root, "implicit", "ends")  # repeats every step
+    stage.communicate()
+    assert sync.main(["--root", str(root)]) == 0
+    assert [run.info.status for run in store.runs()] == ["FINISHED"] * 2
+    assert all(store.history(run, "loss") == expected for run in store.runs())
+    assert open_spools(root) == []
+
+
+def test_nothing_to_send_is_no_failure(bare_root):
+    assert sync.main(["--root", str(bare_root)]) == 0
+
+
+def test_one_courier_serves_at_a_time(root):
+    courier = Courier(root)
+    courier.lock_path.parent.mkdir()
+    sender = Sender(root)
+    with sync.locked(courier.lock_path):
+        sync.serve(root, sender, linger=1e9)  # returns, since another one is serving
+    sync.serve(root, sender, poll=0.0, linger=0.0)  # returns, since nobody needs it
+
+
+@pytest.mark.slow
+def test_parallel_stages_and_senders_make_one_complete_record(bare_root):
+    """Five processes write, two more create the database and send at the same time."""
+    from tests.tracking.conftest import Store
+
+    entries = [f"entry_{index}" for index in range(5)]
+    stages = [start_stage(bare_root, entry, "ends") for entry in entries]
+    for stage in stages:
+        stage.communicate()
+    senders = [start_sync(bare_root) for _ in range(2)]
+    for sender in senders:
+        _, errors = sender.communicate()
+        assert sender.returncode == 0, errors
+    store = Store(bare_root)
+    assert len(store.entries()) == len(store.stages()) == len(entries)
+    expected = [(step, float(step)) for step in range(NUM_STEPS)]
+    assert all(store.history(run, "loss") == expected for run in store.runs())
+    assert open_spools(bare_root) == []
+
+
+@pytest.mark.slow
+def test_the_courier_of_two_stages_is_one_process_that_leaves(root, store, monkeypatch):
+    numbers = []
+    for stage in ("train_bounded", "train_free"):
+        with open_tracker(
+            entry="implicit", stage=stage, parameters={"a": 1}, dataset="a5", root=root
+        ) as tracker:
+            tracker.log_metrics({"loss": 1.0}, 0)
+        assert open_spools(root) == []
+        numbers.append(len(store.runs()))
+    assert numbers == [2, 3]
+    with sync.locked(Courier(root).lock_path):  # waits until the process has let go
+        assert (root / ".tracking" / "courier.log").read_text() == ""
+
+
+@pytest.mark.slow
+def test_a_server_that_comes_late_and_is_killed_gets_everything(bare_root, monkeypatch):
+    with refusing() as port:
+        pass
+    address = f"http://127.0.0.1:{port}"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "120")
+    tracker = open_tracker(
+        entry="implicit",
+        stage="train_free",
+        parameters={"a": 1},
+        dataset="a5",
+        root=bare_root,
+        send=False,
+    )
+    sender = Sender(bare_root)
+    report = bare_root / "report.md"
+    report.write_text("text")
+    for start, is_up in enumerate((False, True, False, True)):
+        for step in range(100 * start, 100 * (start + 1)):
+            tracker.log_metrics({"loss": float(step), "undefined": float("nan")}, step)
+        if start == 3:
+            tracker.log_artifact(report)
+            tracker.close()
+        if is_up:
+            with running_server(bare_root, port):
+                assert sender.send(open_spools(bare_root)) == {}
+                history = history_over_http(address)
+                assert history == [(number, float(number)) for number in range(step + 1)]
+        else:
+            assert len(sender.send(open_spools(bare_root))) == 1
+    assert list(bare_root.glob("server/artifacts/**/report.md"))
+    assert open_spools(bare_root) == []
+
+
+@contextlib.contextmanager
+def running_server(root, port):
+    folder = root / "server"
+    folder.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
+    command += ["--artifacts-destination", str(folder / "artifacts")]
+    environment = os.environ | {
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+    }
+    environment.pop("MLFLOW_TRACKING_URI")
+    with (folder / "log").open("a") as log:
+        server = subprocess.Popen(
+            command, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        while True:
+            assert server.poll() is None, (folder / "log").read_text()
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            threading.Event().wait(0.1)
+        yield
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def history_over_http(address):
+    from implicit_models.tracking.mlflow import connect
+
+    client = connect(address)
+    (stage,) = client.search_runs(["1"], "tags.`tracking.level` = 'stage'")
+    points = client.get_metric_history(stage.info.run_id, "loss")
+    return sorted((point.step, point.value) for point in points)

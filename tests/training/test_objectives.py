@@ -1,0 +1,63 @@
+"""Loss and accuracy against numbers worked out by hand."""
+
+import math
+
+import pytest
+import torch
+
+from implicit_models.equilibrium.phase import bounded_phase, free_phase
+from implicit_models.equilibrium.stopping import FixedSteps
+from implicit_models.language_models.building import build
+from implicit_models.training.objectives import accuracies, aligned_loss
+from implicit_models.training.optimisation import build_optimiser
+from implicit_models.training.parameters import OptimisationParameters
+from implicit_models.training.validation import validator, without_gradient
+from tests.training.setup_training import MODEL, sequences
+
+
+def test_the_loss_scores_each_token_with_its_own_label() -> None:
+    logits = torch.zeros(1, 2, 4)
+    logits[0, 0, 3] = math.log(5)
+    # softmax of the first: 1/8 thrice, then 5/8; of the second: 1/4 each
+    loss = aligned_loss(logits, torch.tensor([[3, 0]]))
+    assert loss.item() == pytest.approx((math.log(8 / 5) + math.log(4)) / 2)
+
+
+def test_accuracy_over_all_and_over_the_last_ten() -> None:
+    labels = torch.arange(12)[None] % 3
+    logits = torch.nn.functional.one_hot(labels, 3).float()
+    logits[0, [0, 1, 11]] = logits[0, [0, 1, 11]].roll(1, -1)
+    right = accuracies(logits, labels)
+    assert right["accuracy"] == pytest.approx(9 / 12)
+    assert right["accuracy_last_10"] == pytest.approx(9 / 10)
+
+
+def test_validation_runs_what_training_runs_without_its_gradient() -> None:
+    model, data = build(MODEL, 5, 0), sequences()
+    phase = bounded_phase(3)
+    measured = validator(data, 16, phase)(model.train())
+    assert model.training
+    output = model(torch.from_numpy(data.inputs).long(), phase)
+    labels = torch.from_numpy(data.labels).long()
+    assert measured["loss"] == pytest.approx(aligned_loss(output.logits, labels).item())
+    assert without_gradient(phase).stopping == FixedSteps(2)
+    free = free_phase(0.1, 5, 2, 0.8)
+    assert without_gradient(free).stopping == free.stopping
+    assert without_gradient(free).gradient is None
+
+
+def test_only_matrices_decay() -> None:
+    model = build(MODEL, 5, 0)
+    parameters = OptimisationParameters(
+        learning_rate=1e-3, clip_norm=1.0, batch_size=1, warmup_steps=0, weight_decay=0.1
+    )
+    groups = build_optimiser(model, parameters).param_groups
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    decayed = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
+    assert decayed == {
+        "injection.projection.weight",
+        "stack.blocks.0.mixer.in_proj.weight",
+        "stack.blocks.0.mixer.conv1d.weight",
+        "stack.blocks.0.mixer.out_proj.weight",
+    }
+    assert sum(len(group["params"]) for group in groups) == len(names)

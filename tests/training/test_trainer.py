@@ -1,0 +1,77 @@
+"""The loop: it learns, it is deterministic, and interrupting it changes nothing."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from implicit_models.training.checkpoints import CheckpointFolder, Progress
+from implicit_models.training.trainer import train
+from tests.training.setup_training import BOUNDED, FREE, Recorder, run, small_training
+
+
+def assert_same(first: torch.nn.Module, second: torch.nn.Module) -> None:
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("stop_after", [2, 8, 12, 16])
+def test_interrupted_and_continued_equals_uninterrupted(tmp_path: Path, stop_after: int) -> None:
+    whole, _, progress, recorder = run(tmp_path / "whole")
+    run(tmp_path / "cut", stop_after=stop_after)
+    cut, _, continued, after = run(tmp_path / "cut")
+    assert_same(whole, cut)
+    assert progress is not None and continued is not None
+    assert [row["step"] for row in continued.history] == [row["step"] for row in progress.history]
+    for ours, theirs in zip(continued.history, progress.history, strict=True):
+        assert ours["loss"] == theirs["loss"]
+    if stop_after >= 8:
+        assert min(after.rows) > min(recorder.rows)
+
+
+def test_steps_that_were_logged_are_the_asked_ones_and_the_last(tmp_path: Path) -> None:
+    _, _, progress, recorder = run(tmp_path)
+    assert list(recorder.rows) == [6, 8, 10, 12, 14, 16, 17]
+    assert [step for step, row in recorder.rows.items() if "validation_loss" in row] == [
+        8, 12, 16, 17,
+    ]  # fmt: skip
+    assert progress is not None and progress.step == 17
+    lengths = [FREE.length_at(step, 0) for step in range(5, 17)]
+    assert progress.tokens == 4 * sum(lengths)
+
+
+def test_monitoring_does_not_change_the_weights(tmp_path: Path) -> None:
+    training = small_training()
+    often = type(training.monitoring)(
+        log_every=1, validate_every=1, validation_sequences=4, checkpoint_every=1
+    )
+    first, *_ = run(tmp_path / "a", training)
+    second, *_ = run(tmp_path / "b", small_training(monitoring=often))
+    assert_same(first, second)
+
+
+def test_training_learns(tmp_path: Path) -> None:
+    segment = type(BOUNDED)(**{**BOUNDED.__dict__, "num_steps": 120})
+    _, _, progress, _ = run(tmp_path, small_training(segment))
+    assert progress is not None
+    losses = [row["loss"] for row in progress.history]
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.3
+
+
+def test_search_metrics_are_logged_in_the_free_phase(tmp_path: Path) -> None:
+    _, _, _, free = run(tmp_path / "free")
+    assert 1 <= free.rows[8]["self_iterations"] <= 8
+    assert 0 <= free.rows[8]["share_converged"] <= 1
+    _, _, _, bounded = run(tmp_path / "bounded", small_training(BOUNDED))
+    assert "relative_residual" not in bounded.rows[4]
+
+
+def test_a_loss_that_is_no_number_ends_training_with_its_step(tmp_path: Path) -> None:
+    model, optimiser, _, _ = run(tmp_path, stop_after=8)
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    checkpoints = CheckpointFolder(tmp_path, "poisoned")
+    checkpoints.save(model, optimiser, Progress(9, 0.0, 0, []))
+    with pytest.raises(FloatingPointError, match=r"loss of step 9 \(free\) is nan"):
+        train(small_training(), model, optimiser, checkpoints, Recorder())
