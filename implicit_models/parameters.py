@@ -50,6 +50,7 @@ def setting(
     above: float | None = None,
     below: float | None = None,
     choices: Iterable[Any] | None = None,
+    distinct: bool = False,
 ) -> Any:
     """Declare a field of a parameters dataclass together with what it may be.
 
@@ -66,6 +67,8 @@ def setting(
         Exclusive bounds.
     choices
         The complete list of allowed values.
+    distinct
+        Whether a tuple has at least one element and none twice.
     """
     bounds = {
         "minimum": minimum,
@@ -73,6 +76,7 @@ def setting(
         "above": above,
         "below": below,
         "choices": None if choices is None else tuple(choices),
+        "distinct": distinct or None,
     }
     metadata = {name: bound for name, bound in bounds.items() if bound is not None}
     return dataclasses.field(default=default, metadata=metadata)
@@ -91,6 +95,8 @@ def validate(parameters: Any) -> None:
         for element in value if isinstance(value, tuple) else (value,):
             if element is not None and not _in_range(element, field.metadata):
                 raise ParameterError(_not_allowed(field.name, value, field))
+        if field.metadata.get("distinct") and not 0 < len(value) == len(set(value)):
+            raise ParameterError(_not_allowed(field.name, value, field))
 
 
 def read_section(key: str, schema: type[T], path: Path = Path("params.yaml")) -> T:
@@ -271,6 +277,8 @@ def _allowed(hint: Any, field: dataclasses.Field | None) -> str:
     parts += [f"{words[name]} {bound}" for name, bound in bounds.items() if name in words]
     if "choices" in bounds:
         parts.append("one of " + ", ".join(repr(choice) for choice in bounds["choices"]))
+    if "distinct" in bounds:
+        parts.append("one element or more and each only once")
     return ", ".join(parts)
 
 

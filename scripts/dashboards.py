@@ -1,7 +1,11 @@
-"""Show the tracked runs in MLflow's user interface on this machine until Ctrl-C."""
+"""Show the tracked runs in MLflow's user interface on this machine until Ctrl-C.
+
+``MLFLOW_TRACKING_URI`` counts: an SQLite file is served, of a server the address is shown.
+"""
 
 import argparse
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -11,17 +15,25 @@ import urllib.error
 import urllib.request
 import webbrowser
 
+DEFAULT_STORE = "sqlite:///mlflow.db"
+
 
 def main() -> int:
-    """Serve `mlflow.db` of the working directory."""
+    """Serve the SQLite file that the stages write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=5000, help="the first port to try")
-    port = free_port(parser.parse_args().port)
+    options = parser.parse_args()
+    store = os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_STORE
+    if not store.startswith("sqlite:"):
+        shown = re.sub(r"//[^/@]+@", "//", store)
+        print(f"MLFLOW_TRACKING_URI is set: the runs are at {shown}, which is not served here")
+        return 0
+    port = free_port(options.port)
     address = f"http://127.0.0.1:{port}"
     print("starting MLflow ...", flush=True)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
-    server = start_server(port)
+    server = start_server(port, store)
     try:
         if wait_until_up(server, address):
             print(f"MLflow: {address} (Ctrl-C stops it)", flush=True)
@@ -47,7 +59,7 @@ def free_port(first: int) -> int:
     sys.exit(f"error: no free port from {first} to {first + 99}; try: make dashboards PORT=...")
 
 
-def start_server(port: int) -> subprocess.Popen:
+def start_server(port: int, store: str) -> subprocess.Popen:
     """Start MLflow's server as the leader of a process group, for it starts helpers."""
     settings = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     command = [
@@ -56,7 +68,7 @@ def start_server(port: int) -> subprocess.Popen:
         "mlflow",
         "server",
         "--backend-store-uri",
-        "sqlite:///mlflow.db",
+        store,
     ]
     command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     return subprocess.Popen(command, env=os.environ | settings, start_new_session=True)

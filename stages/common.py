@@ -2,7 +2,6 @@
 
 import argparse
 import csv
-import difflib
 import io
 import json
 import logging
@@ -34,7 +33,8 @@ def run_stage(main: FunctionType, *tables: str) -> None:
         project, whose argument is then empty.
     """
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    logging.getLogger("implicit_models").setLevel(logging.INFO)
+    for package in ("implicit_models", "stages"):
+        logging.getLogger(package).setLevel(logging.INFO)
     stage = Path(main.__code__.co_filename).stem
     parser = _Parser(prog=f"python -m stages.{stage}", description=main.__globals__["__doc__"])
     if tables:
@@ -51,22 +51,6 @@ def run_stage(main: FunctionType, *tables: str) -> None:
         sys.exit(2)
 
 
-def find_table(name: str) -> str:
-    """Say in which table an entry is: ``runs`` or ``baselines``."""
-    names = {table: read_names(table) for table in ("runs", "baselines")}
-    tables = [table for table in names if name in names[table]]
-    if len(tables) == 2:
-        raise ParameterError(f"{name} is an entry of both runs and baselines; rename one of them")
-    if not tables:
-        valid = [other for table in names.values() for other in table]
-        closest = difflib.get_close_matches(name, valid, n=1, cutoff=0.0)
-        raise ParameterError(
-            f"params.yaml: {name} is no entry of runs or baselines; the closest is "
-            f"{', '.join(closest)} (valid: {', '.join(valid)})"
-        )
-    return tables[0]
-
-
 def read_dataset(table: str, name: str) -> tuple[str, DatasetParameters]:
     """Read which data set an entry names, and that data set's parameters."""
     key = f"{table}.{name}.dataset"
@@ -77,24 +61,6 @@ def read_dataset(table: str, name: str) -> tuple[str, DatasetParameters]:
         if dataset in read_names("datasets"):
             raise
         raise ParameterError(f"{key} = {dataset!r} names no entry of datasets: {error}") from None
-
-
-def check_test_splits(
-    section: str, lengths: Iterable[int], num_sequences: int, name: str, dataset: DatasetParameters
-) -> None:
-    """Check that a data set has the test sequences that a section asks for."""
-    test = dataset.test
-    for length in lengths:
-        if length not in test.lengths:
-            raise ParameterError(
-                f"{section} asks for test sequences of length {length}; allowed is one of "
-                f"datasets.{name}.test.lengths, {list(test.lengths)}"
-            )
-    if num_sequences > test.num_sequences:
-        raise ParameterError(
-            f"{section}.num_sequences = {num_sequences} is not allowed; allowed is at most "
-            f"datasets.{name}.test.num_sequences, {test.num_sequences}"
-        )
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -5,7 +5,9 @@ from typing import Any
 
 from implicit_models.evaluation.parameters import EvaluationParameters
 from implicit_models.parameters import read_section
-from stages.common import check_test_splits, find_table, read_dataset, run_stage
+from stages.common import read_dataset, run_stage
+from stages.ended_trainings import discard_recorded
+from stages.evaluation_stage import check_test_splits, find_table
 from stages.tracked import numbers, open_run, write_results
 
 
@@ -23,8 +25,10 @@ def main(name: str) -> None:
     from implicit_models.language_models.placement import default_device
     from implicit_models.language_models.serialisation import load_model
 
-    data = open_splits(Path("data", dataset))
-    splits = {length: data.split(f"test_L{length}") for length in parameters.lengths}
+    discard_recorded(name)
+    names = {length: f"test_L{length}" for length in parameters.lengths}
+    data = open_splits(Path("data", dataset), names.values())
+    splits = {length: data.split(split) for length, split in names.items()}
     model = load_model(Path("models", name, "final"), default_device())
     tracked = {"evaluation": parameters}
     with open_run(table, name, "evaluate_benchmarks", tracked) as tracker:

@@ -8,12 +8,14 @@ from stages.common import run_stage
 
 
 def main(name: str) -> None:
-    """Write ``data/NAME``."""
+    """Write ``data/NAME`` and read it back."""
     parameters = read_section(f"datasets.{name}", DatasetParameters)
 
-    from implicit_models.data.word_problems import write_splits
+    from implicit_models.data.word_problems import open_splits, write_splits
 
-    write_splits(parameters, Path("data", name))
+    directory = Path("data", name)
+    write_splits(parameters, directory)
+    open_splits(directory).verify()
 
 
 if __name__ == "__main__":

@@ -7,11 +7,14 @@ from implicit_models.data.parameters import DatasetParameters
 from implicit_models.parameters import read_names, read_section
 from implicit_models.reporting.parameters import ReportParameters
 from stages.common import RESULTS, run_stage, write_json, write_text
-from stages.tracked import tracked_run_id
+from stages.tracked import open_run, tracked_run_id
 
 
 def main(_: str) -> None:
-    """Write ``results/summary.json``, ``report.html``, ``report.md`` and ``figures``."""
+    """Write ``results/summary.json``, ``report.html``, ``report.md`` and ``figures``.
+
+    The report, and the figures that show it, become artifacts of each entry's run.
+    """
     parameters = read_section("report", ReportParameters)
     tables = {table: read_section(table, dict[str, Any]) for table in ("runs", "baselines")}
     datasets = {
@@ -30,8 +33,15 @@ def main(_: str) -> None:
     write_json(RESULTS / "summary.json", report.summary)
     write_text(RESULTS / "report.html", report.html)
     write_text(RESULTS / "report.md", report.markdown)
-    for file, picture in report.figures.items():
-        write_text(RESULTS / "figures" / file, picture)
+    for file, figure in report.figures.items():
+        write_text(RESULTS / "figures" / file, figure.light)
+    for table, entries in tables.items():
+        for name in entries:
+            with open_run(table, name, "report", {"report": parameters}) as tracker:
+                tracker.log_artifact(RESULTS / "report.html")
+                for file, figure in report.figures.items():
+                    if name in figure.runs:
+                        tracker.log_artifact(RESULTS / "figures" / file, "figures")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 """Measure an entry of ``runs`` against the self-iterations and the tolerance it is allowed."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from implicit_models.evaluation.parameters import SweepParameters
 from implicit_models.parameters import read_section
-from stages.common import check_test_splits, read_dataset, run_stage
-from stages.tracked import open_run, write_results
+from implicit_models.tracking.tracker import Tracker
+from stages.common import read_dataset, run_stage
+from stages.evaluation_stage import check_test_splits
+from stages.tracked import numbers, open_run, write_results
 
 
 def main(name: str) -> None:
@@ -26,14 +30,20 @@ def main(name: str) -> None:
     tracked = {"sweep": parameters}
     with open_run("runs", name, "sweep_test_time_compute", tracked) as tracker:
         result = sweep_test_time_compute(model, split, parameters)
-        files = {"test_time_compute.json": result.metrics(), "test_time_compute.csv": result.rows()}
+        metrics = result.metrics()
+        files = {"test_time_compute.json": metrics, "test_time_compute.csv": result.rows()}
         write_results(name, files, tracker)
-        for point in result.self_iterations:
-            values = {"accuracy": point.accuracy, "accuracy_last_10": point.accuracy_last_10}
-            tracker.log_metrics(
-                {f"test_time_compute.{key}": value for key, value in values.items()},
-                step=int(point.allowed),
-            )
+        track(metrics, tracker)
+
+
+def track(metrics: Mapping[str, Any], tracker: Tracker) -> None:
+    """Log both sweeps: self-iterations are the steps of a curve, tolerances are in the names."""
+    for point in metrics["self_iterations"]:
+        values = {name: value for name, value in point.items() if name != "self_iterations"}
+        tracker.log_metrics(numbers(values, "sweep.self_iterations."), point["self_iterations"])
+    for point in metrics["tolerance"]:
+        values = {name: value for name, value in point.items() if name != "tolerance"}
+        tracker.log_metrics(numbers(values, f"sweep.tolerance_{point['tolerance']}."))
 
 
 if __name__ == "__main__":

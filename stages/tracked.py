@@ -1,12 +1,13 @@
 """What the stages of entries leave behind: files in ``results/`` and a run in the tracking."""
 
+import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import digest, read_section
-from implicit_models.tracking.mlflow import open_tracker, parent_run_id
+from implicit_models.tracking.mlflow import deliver, open_tracker, parent_run_id
 from implicit_models.tracking.tracker import Tracker
 from stages.common import RESULTS, write_csv, write_json
 
@@ -16,15 +17,29 @@ def open_run(
     name: str,
     stage: str,
     parameters: Mapping[str, Any],
+    *,
+    entry: Mapping[str, Any] | None = None,
     resume_key: str | None = None,
 ) -> Tracker:
-    """Open the tracker of a stage of an entry; ``resume_key`` as in `open_tracker`."""
+    """Open the tracker of a stage of an entry.
+
+    Parameters
+    ----------
+    parameters
+        The sections that are the stage's own.
+    entry
+        The entry with its defaults filled in, where the stage reads all of it.
+    resume_key
+        As in `open_tracker`.
+    """
+    section = read_section(f"{table}.{name}", dict[str, Any])
     return open_tracker(
         entry=name,
         stage=stage,
-        parameters=parameters,
-        dataset=read_section(f"{table}.{name}.dataset", str),
-        seed=read_section(f"{table}.{name}.seed", int),
+        parameters=entry or section,
+        stage_parameters=parameters,
+        dataset=section["dataset"],
+        seed=section["seed"],
         digest=_digest(table, name),
         resume_key=resume_key,
         root=_repository(),
@@ -32,7 +47,8 @@ def open_run(
 
 
 def tracked_run_id(table: str, name: str) -> str | None:
-    """Look up the tracked run of an entry as its parameters are now."""
+    """Look up the tracked run of an entry as its parameters are now, once everything is sent."""
+    _deliver_once(_repository())
     return parent_run_id(name, _digest(table, name), _repository())
 
 
@@ -53,6 +69,11 @@ def numbers(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:
         elif isinstance(value, int | float):
             found[f"{prefix}{name}"] = value
     return found
+
+
+@functools.cache
+def _deliver_once(root: Path) -> None:
+    deliver(root)
 
 
 def _digest(table: str, name: str) -> str:

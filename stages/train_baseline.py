@@ -11,7 +11,7 @@ def main(name: str) -> None:
     baseline, monitoring = read_baseline(name), read_monitoring("baselines", name)
 
     from implicit_models.training.curriculum import explicit_segment
-    from stages.running import train_segment
+    from stages.training_stage import train_segment
 
     train_segment(
         stage="train_baseline",

@@ -11,7 +11,7 @@ def main(name: str) -> None:
     run, monitoring = read_run(name), read_monitoring("runs", name)
 
     from implicit_models.training.curriculum import bounded_segment
-    from stages.running import train_segment
+    from stages.training_stage import train_segment
 
     output = Path("models", name, "bounded")
     train_segment(

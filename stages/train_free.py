@@ -11,7 +11,7 @@ def main(name: str) -> None:
     run, monitoring = read_run(name), read_monitoring("runs", name)
 
     from implicit_models.training.curriculum import free_segment
-    from stages.running import train_segment
+    from stages.training_stage import train_segment
 
     train_segment(
         stage="train_free",
@@ -22,6 +22,7 @@ def main(name: str) -> None:
         monitoring=monitoring,
         segment=free_segment(run.free, first_step=run.bounded.num_training_steps),
         output=Path("models", name, "final"),
+        earlier="train_bounded",
         start=Path("models", name, "bounded", "training_state.safetensors"),
     )
 

@@ -1,15 +1,19 @@
 """The whole pipeline in clones of this repository, on the preset `quick`."""
 
+import ast
 import csv
 import json
 import os
+import re
 import shutil
 import signal
 import time
 from pathlib import Path
 
+import nbformat
 import pytest
 import yaml
+from nbclient import NotebookClient
 
 from tests.repositories import Repository, commit
 
@@ -60,9 +64,7 @@ def test_everything_is_there(quick_repro):
         assert {path.name for path in model.iterdir()} == {"config.json", "model.safetensors"}
     for file in ("report.html", "report.md"):
         assert RUN in (results / file).read_text()
-    assert not (quick_repro.path / "checkpoints").exists() or not list(
-        (quick_repro.path / "checkpoints").rglob("*.safetensors")
-    )
+    assert not list((quick_repro.path / "checkpoints").rglob("*.safetensors"))
 
 
 def test_summary(quick_repro):
@@ -132,6 +134,34 @@ def test_metrics_and_plots(quick_repro, tmp_path):
                 assert f"results/runs/{name}/{file}".translate(DIVISION) in page
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_notebook_draws_everything_from_results_and_mlflow(quick_repro, monkeypatch):
+    monkeypatch.setenv("STATE_TRACKING_ROOT", str(quick_repro.path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    notebook = nbformat.read(
+        quick_repro.path / "notebooks" / "state_tracking.ipynb", as_version=nbformat.NO_CONVERT
+    )
+    curves = "print({name: run.history['loss'].steps.tolist() for name, run in tracked.items()})"
+    notebook.cells.append(nbformat.v4.new_code_cell(curves))
+    folder = {"metadata": {"path": str(quick_repro.path)}}
+    NotebookClient(notebook, timeout=240, resources=folder).execute()
+
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    printed = "".join(output["text"] for output in outputs if output.output_type == "stream")
+    assert "has no curves" not in printed
+    steps = list(range(10, 151, 10))
+    tracked = ast.literal_eval(printed.splitlines()[-1])
+    assert tracked == dict.fromkeys(RESULTS, steps)
+    pictures = [cell for cell in notebook.cells for o in cell.get("outputs", []) if is_picture(o)]
+    assert len(pictures) == 5
+    assert "residual_front" in pictures[-1].source
+    assert re.search(rf"{RUN}: a search of \d+ self-iterations for 24 tokens", printed)
+
+
+def is_picture(output: dict) -> bool:
+    return "image/png" in output.get("data", {})
+
+
 @pytest.mark.parametrize(
     ("file", "stale"),
     [
@@ -171,7 +201,23 @@ def test_killed_training_goes_on_and_ends_in_the_same_weights(quick_repro, tmp_p
     assert "continuing from checkpoints" in output
     assert f"Stage 'train_bounded@{RUN}' didn't change" in output
     assert (repository.path / weights).read_bytes() == expected
-    assert not checkpoints.exists()
+
+    output = repository.run("dvc", "repro", "--force", "--single-item", f"train_free@{RUN}")
+    assert f"Running stage 'train_free@{RUN}'" in output
+    assert "continuing" not in output
+    assert (repository.path / weights).read_bytes() == expected
+
+
+def test_another_test_length_trains_nothing(quick_repro, tmp_path):
+    repository = quick_repro.copy(tmp_path / "repository")
+    path = repository.path / "params.yaml"
+    parameters = yaml.safe_load(path.read_text())
+    parameters["datasets"]["s3"]["test"]["lengths"].append(96)
+    path.write_text(yaml.safe_dump(parameters, sort_keys=False))
+    output = repository.run("dvc", "repro", f"train_free@{RUN}", "train_baseline@s3_lstm")
+    assert "Running stage 'prepare@s3'" in output
+    assert "Running stage 'train" not in output
+    assert (repository.path / "data" / "s3" / "test_L96_inputs.npy").exists()
 
 
 def test_experiment_after_the_results_are_committed(quick_repro, tmp_path):
@@ -185,7 +231,7 @@ def test_experiment_after_the_results_are_committed(quick_repro, tmp_path):
 
     difference = json.loads(repository.run("dvc", "metrics", "diff", "--json"))
     iterations = difference[f"results/runs/{RUN}/metrics.json"]["self_iterations.48"]
-    assert iterations["new"] <= 20 < iterations["old"]
+    assert iterations["new"] <= 20 + 1 < iterations["old"]
     shown = repository.run("dvc", "exp", "show", "--csv")
     assert "fewer-steps" in shown
     assert "evaluation.max_steps" in shown

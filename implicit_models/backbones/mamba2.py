@@ -68,18 +68,7 @@ class Mamba2Weights(NamedTuple):
 class Mamba2Mixer(nn.Module):
     """Mamba2's token mixer (Dao & Gu 2024), with carry in and carry out.
 
-    Initialisation
-    --------------
-    ===================  ==========================================================
-    in_proj.weight       uniform in +-1/sqrt(d_model)
-    conv1d.weight, bias  uniform in +-1/sqrt(conv_kernel)
-    dt_bias              inverse softplus of a time step log-uniform in [.001, .1]
-    A_log                log of a decay rate uniform in [1, 16]
-    D                    1
-    norm.weight          1
-    out_proj.weight      uniform in +-1/sqrt(d_inner), over sqrt(number of layers)
-    scale                row length of its weight, so that normalisation changes nothing
-    ===================  ==========================================================
+    Initialised as tabulated in `Mamba2LanguageModel`.
     """
 
     def __init__(

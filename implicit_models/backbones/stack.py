@@ -22,7 +22,7 @@ class StackCarry(NamedTuple):
 
 
 class Block(nn.Module):
-    """``hidden + mixer(norm(hidden))``: norm weights start at 1."""
+    """``hidden + mixer(norm(hidden))``."""
 
     def __init__(self, mixer: Mamba2Mixer) -> None:
         super().__init__()

@@ -3,10 +3,13 @@
 import functools
 
 import numpy as np
+from jaxtyping import Int64
 
 
-def batch_indices(step: int, *, batch_size: int, num_sequences: int, seed: int) -> np.ndarray:
-    """Indices of the sequences of one training step, (batch_size,) int64.
+def batch_indices(
+    step: int, *, batch_size: int, num_sequences: int, seed: int
+) -> Int64[np.ndarray, " B"]:
+    """Indices of the sequences of one training step, ``batch_size`` many.
 
     The steps walk through one permutation of all sequences after another, so that every sequence
     comes up exactly once in an epoch; a batch may end one epoch and begin the next. Nothing but
@@ -28,5 +31,5 @@ def batch_indices(step: int, *, batch_size: int, num_sequences: int, seed: int) 
 
 
 @functools.lru_cache(maxsize=4)
-def _epoch_order(epoch: int, num_sequences: int, seed: int) -> np.ndarray:
+def _epoch_order(epoch: int, num_sequences: int, seed: int) -> Int64[np.ndarray, " num_sequences"]:
     return np.random.default_rng([seed, epoch]).permutation(num_sequences)

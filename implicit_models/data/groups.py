@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Integer, UInt, UInt8
 
 MAX_ELEMENTS = 8192  # the table has its square: 128 MiB of uint16
 
@@ -48,8 +49,8 @@ class Factor:
         num_permutations = math.factorial(self.degree)
         return num_permutations if self.kind == "S" else max(1, num_permutations // 2)
 
-    def table(self) -> np.ndarray:
-        """Multiplication table, (size, size): entry [a, b] is a * b."""
+    def table(self) -> Integer[np.ndarray, "size size"]:
+        """Multiplication table: entry [a, b] is a * b."""
         if self.kind == "M":
             return np.array(_NO_AA)
         if self.kind == "Z":
@@ -87,14 +88,13 @@ def parse(name: str) -> tuple[Factor, ...]:
 
 
 @functools.lru_cache(maxsize=8)
-def multiplication_table(name: str) -> np.ndarray:
+def multiplication_table(name: str) -> UInt[np.ndarray, "size size"]:
     """Multiplication table of a group or monoid given by name.
 
     Returns
     -------
-    np.ndarray
-        (size, size), read-only, of the smallest unsigned dtype that holds every element;
-        entry [a, b] is a * b.
+    UInt[np.ndarray, "size size"]
+        Read-only, of the smallest unsigned dtype that holds every element; entry [a, b] is a * b.
     """
     table = functools.reduce(_product_table, (factor.table() for factor in parse(name)))
     table = np.ascontiguousarray(table, dtype=np.min_scalar_type(len(table) - 1))
@@ -102,13 +102,13 @@ def multiplication_table(name: str) -> np.ndarray:
     return table
 
 
-def table_digest(table: np.ndarray) -> str:
+def table_digest(table: Integer[np.ndarray, "size size"]) -> str:
     """SHA-256 of a multiplication table, whatever its dtype."""
     return hashlib.sha256(np.ascontiguousarray(table, dtype="<u4").tobytes()).hexdigest()
 
 
-def permutations(degree: int, even_only: bool = False) -> np.ndarray:
-    """All permutations of ``degree`` points in lexicographic order, (size, degree)."""
+def permutations(degree: int, even_only: bool = False) -> UInt8[np.ndarray, "size degree"]:
+    """All permutations of ``degree`` points in lexicographic order."""
     everything = np.array(list(itertools.permutations(range(degree))), dtype=np.uint8)
     if not even_only:
         return everything

@@ -1,6 +1,7 @@
 """Sequences of group elements: how they are drawn, multiplied and kept apart."""
 
 import numpy as np
+from jaxtyping import Bool, Integer, UInt
 
 from implicit_models.data.groups import Factor
 
@@ -18,7 +19,7 @@ def sample_inputs(
     length: int,
     identity_probability: float,
     monoid_sampling: str,
-) -> np.ndarray:
+) -> UInt[np.ndarray, "num_sequences length"]:
     """Draw sequences of elements, every token independently.
 
     With ``identity_probability`` all group factors of a token are set to the identity together,
@@ -26,9 +27,11 @@ def sample_inputs(
 
     Returns
     -------
-    np.ndarray
-        (num_sequences, length), of the smallest unsigned dtype that holds the vocabulary.
+    UInt[np.ndarray, "num_sequences length"]
+        Of the smallest unsigned dtype that holds the vocabulary.
     """
+    # A factor of one element would leave another with 256, which its own dtype cannot multiply by.
+    factors = tuple(factor for factor in factors if factor.size > 1)
     shape = (num_sequences, length)
     vocabulary_size = int(np.prod([factor.size for factor in factors]))
     dtype = np.min_scalar_type(vocabulary_size - 1)
@@ -53,7 +56,9 @@ def sample_inputs(
     return inputs
 
 
-def prefix_products(table: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+def prefix_products(
+    table: Integer[np.ndarray, "size size"], inputs: Integer[np.ndarray, "num_sequences length"]
+) -> Integer[np.ndarray, "num_sequences length"]:
     """Products of all prefixes: ``labels[:, t] = inputs[:, 0] * ... * inputs[:, t]``.
 
     A look-up in the multiplication table for all sequences at once, column by column.
@@ -61,9 +66,9 @@ def prefix_products(table: np.ndarray, inputs: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     table
-        (size, size), entry [a, b] is a * b.
+        Entry [a, b] is a * b.
     inputs
-        (num_sequences, length), elements of the table.
+        Elements of the table.
 
     Raises
     ------
@@ -105,13 +110,15 @@ class ReservedSequences:
         self._splits: list[np.ndarray] = []
         self._indices: dict[tuple[int, int], tuple[np.ndarray, frozenset[bytes]]] = {}
 
-    def add(self, inputs: np.ndarray) -> None:
-        """Reserve all rows of ``inputs``, (num_sequences, length)."""
+    def add(self, inputs: UInt[np.ndarray, "num_sequences length"]) -> None:
+        """Reserve all rows of ``inputs``."""
         self._splits.append(inputs)
         self._indices.clear()
 
-    def shared(self, inputs: np.ndarray) -> np.ndarray:
-        """Which rows of ``inputs`` are shared with a reserved sequence, (num_sequences,) bool."""
+    def shared(
+        self, inputs: UInt[np.ndarray, "num_sequences length"]
+    ) -> Bool[np.ndarray, " num_sequences"]:
+        """Which rows of ``inputs`` are shared with a reserved sequence."""
         shared = np.zeros(len(inputs), dtype=bool)
         for length in {min(inputs.shape[1], split.shape[1]) for split in self._splits}:
             hashes, exact = self._index(length, inputs.shape[1])

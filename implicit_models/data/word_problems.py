@@ -9,12 +9,13 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import UInt
 from tqdm import tqdm
 
 from implicit_models.data import groups
@@ -35,15 +36,15 @@ class DataError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Inputs and labels of one split: read-only memory maps, (num_sequences, length)."""
+    """Inputs and labels of one split: read-only memory maps."""
 
-    inputs: np.ndarray
-    labels: np.ndarray
+    inputs: UInt[np.ndarray, "num_sequences length"]
+    labels: UInt[np.ndarray, "num_sequences length"]
 
 
 @dataclass(frozen=True, eq=False)
 class WordProblem:
-    """A data set on disk whose shapes and dtypes have been checked."""
+    """A data set on disk, or some splits of it, whose shapes and dtypes have been checked."""
 
     directory: Path
     metadata: dict[str, Any]
@@ -56,10 +57,7 @@ class WordProblem:
 
     def split(self, name: str) -> Split:
         """Return a split by its name: ``train``, ``validation``, ``test_L16`` ..."""
-        if name not in self.splits:
-            raise DataError(
-                f"{self.directory}: no split {name!r}; there are {', '.join(self.splits)}"
-            )
+        _check_name(name, self.splits, self.directory)
         return self.splits[name]
 
     def verify(self) -> None:
@@ -75,7 +73,7 @@ class WordProblem:
                 digest = hashlib.sha256(getattr(split, kind).data).hexdigest()
                 if digest != self.metadata["splits"][name][f"{kind}_digest"]:
                     path = self.directory / _file_name(name, kind)
-                    raise DataError(f"{path}: the content has changed; {_AGAIN}")
+                    raise DataError(f"{path}: the content has changed; {_again(self.directory)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,11 +120,16 @@ def write_splits(parameters: DatasetParameters, directory: Path) -> dict[str, An
     return metadata
 
 
-def open_splits(directory: Path) -> WordProblem:
+def open_splits(directory: Path, names: Iterable[str] | None = None) -> WordProblem:
     """Open the word problem that `write_splits` has written, memory-mapped and read-only.
 
     Shapes, dtypes and the multiplication table are checked; the content of the arrays is not
     read (`WordProblem.verify` does that).
+
+    Parameters
+    ----------
+    names
+        The splits to open; all of them where not given.
 
     Raises
     ------
@@ -136,18 +139,25 @@ def open_splits(directory: Path) -> WordProblem:
     directory = Path(directory)
     metadata = _read_metadata(directory)
     try:
-        splits = {
-            name: Split(*(_open_array(directory, name, kind, metadata) for kind in _ARRAYS))
-            for name in metadata["splits"]
-        }
+        splits = {}
+        for name in metadata["splits"] if names is None else names:
+            _check_name(name, metadata["splits"], directory)
+            arrays = (_open_array(directory, name, kind, metadata) for kind in _ARRAYS)
+            splits[name] = Split(*arrays)
     except (KeyError, TypeError) as error:
         raise DataError(
-            f"{directory / _METADATA}: is incomplete, {error!s} is missing; {_AGAIN}"
+            f"{directory / _METADATA}: is incomplete, {error!s} is missing; {_again(directory)}"
         ) from None
     return WordProblem(directory, metadata, splits)
 
 
-_AGAIN = "run the stage 'prepare' of this data set again"
+def _again(directory: Path) -> str:
+    return f"`dvc repro prepare@{directory.name}` writes it"
+
+
+def _check_name(name: str, names: Iterable[str], directory: Path) -> None:
+    if name not in names:
+        raise DataError(f"{directory}: no split {name!r}; there are {', '.join(names)}")
 
 
 def _write_all(parameters: DatasetParameters, folder: Path) -> dict[str, Any]:
@@ -307,24 +317,26 @@ def _file_name(split: str, kind: str) -> str:
 def _read_metadata(directory: Path) -> dict[str, Any]:
     path = directory / _METADATA
     if not directory.is_dir():
-        raise DataError(f"{directory}: no such folder; {_AGAIN}")
+        raise DataError(f"{directory}: no such folder; {_again(directory)}")
     try:
         metadata = json.loads(path.read_text())
     except FileNotFoundError:
-        raise DataError(f"{path}: is missing, the data set is incomplete; {_AGAIN}") from None
+        raise DataError(
+            f"{path}: is missing, the data set is incomplete; {_again(directory)}"
+        ) from None
     except ValueError as error:
-        raise DataError(f"{path}: is not valid JSON ({error}); {_AGAIN}") from None
+        raise DataError(f"{path}: is not valid JSON ({error}); {_again(directory)}") from None
     if not isinstance(metadata, dict) or metadata.get("format_version") != FORMAT_VERSION:
         found = metadata.get("format_version") if isinstance(metadata, dict) else metadata
         raise DataError(
             f"{path}: format_version is {found!r}, this version of the library reads "
-            f"{FORMAT_VERSION}; {_AGAIN}"
+            f"{FORMAT_VERSION}; {_again(directory)}"
         )
     try:
         try:
             table = groups.multiplication_table(metadata["group"])
         except ValueError as error:
-            raise DataError(f"{path}: group {error}; {_AGAIN}") from None
+            raise DataError(f"{path}: group {error}; {_again(directory)}") from None
         for key, expected in (
             ("vocabulary_size", len(table)),
             ("table_digest", groups.table_digest(table)),
@@ -333,12 +345,14 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
             if metadata[key] != expected:
                 raise DataError(
                     f"{path}: {key} is {metadata[key]!r}, but {metadata['group']} has "
-                    f"{expected!r}; {_AGAIN}"
+                    f"{expected!r}; {_again(directory)}"
                 )
         if not metadata["splits"]:
-            raise DataError(f"{path}: names no splits; {_AGAIN}")
+            raise DataError(f"{path}: names no splits; {_again(directory)}")
     except KeyError as error:
-        raise DataError(f"{path}: is incomplete, {error!s} is missing; {_AGAIN}") from None
+        raise DataError(
+            f"{path}: is incomplete, {error!s} is missing; {_again(directory)}"
+        ) from None
     return metadata
 
 
@@ -348,14 +362,18 @@ def _open_array(directory: Path, split: str, kind: str, metadata: dict[str, Any]
     try:
         array = np.load(path, mmap_mode="r")
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file; {_AGAIN}") from None
+        raise DataError(f"{path}: no such file; {_again(directory)}") from None
     except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path}: is truncated or not a .npy file ({error}); {_AGAIN}") from None
-    expected = (entry["num_sequences"], entry["length"])
-    if array.shape != expected:
-        raise DataError(f"{path}: the shape is {array.shape}, metadata says {expected}; {_AGAIN}")
-    if array.dtype.name != metadata["dtype"]:
         raise DataError(
-            f"{path}: the dtype is {array.dtype}, metadata says {metadata['dtype']}; {_AGAIN}"
-        )
+            f"{path}: is truncated or not a .npy file ({error}); {_again(directory)}"
+        ) from None
+    shape, dtype = (entry["num_sequences"], entry["length"]), metadata["dtype"]
+    for what, found, expected in (
+        ("shape", array.shape, shape),
+        ("dtype", array.dtype.name, dtype),
+    ):
+        if found != expected:
+            raise DataError(
+                f"{path}: the {what} is {found}, metadata says {expected}; {_again(directory)}"
+            )
     return array

@@ -31,6 +31,10 @@ def free_phase(tolerance: float, max_steps: int, phantom_steps: int, damping: fl
     return Phase(Picard(damping), stopping, Phantom(phantom_steps, damping))
 
 
-def search_phase(tolerance: float, max_steps: int, damping: float = 1.0) -> Phase:
-    """Give the phase of evaluation: search to the tolerance, no gradient."""
+def search_phase(tolerance: float, max_steps: int, damping: float) -> Phase:
+    """Give the phase of evaluation: search to the tolerance, no gradient.
+
+    ``damping`` is best the one the model was trained with: undamped, the search of a trained
+    model can end in a cycle.
+    """
     return Phase(Picard(damping), ResidualBelow(tolerance, max_steps), None)

@@ -22,7 +22,8 @@ class Solution:
     Attributes
     ----------
     value
-        The last iterate: (B, L, D). A sequence that became non-finite keeps its last finite one.
+        The last iterate: (B, L, D). A sequence that became non-finite while it was watched keeps
+        its last finite one.
     steps
         Evaluations of the cell that the sequence took part in before it ended.
     residual

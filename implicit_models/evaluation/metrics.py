@@ -5,8 +5,6 @@ import math
 import numpy as np
 from jaxtyping import Bool, Float, Integer, Shaped
 
-LAST_TOKENS = 10
-
 
 def accuracy(
     predicted: Integer[np.ndarray, "N L"],

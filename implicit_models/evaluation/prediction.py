@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -20,26 +19,21 @@ from implicit_models.language_models.modelling import ModelOutput
 Read = Callable[[LanguageModel, Tensor, Phase | None], ModelOutput]
 
 
-@runtime_checkable
-class Sequences(Protocol):
-    """Test data: token ids and aligned labels, both (num_sequences, length)."""
-
-    @property
-    def inputs(self) -> np.ndarray:
-        """Token ids."""
-        ...
-
-    @property
-    def labels(self) -> np.ndarray:
-        """What belongs to each token and all before it."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What the searches cost, one entry per sequence, or per token in the sequential mode."""
+    """What the searches cost, one entry per sequence, or per token in the sequential mode.
 
-    steps: Int[np.ndarray, "N ..."]
+    Attributes
+    ----------
+    self_iterations
+        Evaluations of the cell, the one that gives the output included.
+    residual
+        Relative residual of the search's last evaluation; NaN where it made none.
+    converged
+        Whether the tolerance was reached.
+    """
+
+    self_iterations: Int[np.ndarray, "N ..."]
     residual: Float[np.ndarray, "N ..."]
     converged: Bool[np.ndarray, "N ..."]
 
@@ -129,7 +123,7 @@ def _join(searches: list[Solution]) -> Search | None:
         return np.concatenate([getattr(search, name).cpu().numpy() for search in searches])
 
     return Search(
-        steps=join("steps"),
+        self_iterations=join("steps") + 1,
         residual=join("residual").astype(np.float64),
         converged=join("result") == Result.CONVERGED,
     )

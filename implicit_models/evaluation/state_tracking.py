@@ -10,8 +10,9 @@ from jaxtyping import Float, Integer
 from implicit_models.equilibrium.phase import search_phase
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.parameters import EvaluationParameters
-from implicit_models.evaluation.prediction import Predictions, Sequences, predict, sequential
+from implicit_models.evaluation.prediction import Predictions, predict, sequential
 from implicit_models.language_models.building import LanguageModel, num_parameters
+from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class SequentialResult:
     token_match
         Share of positions at which both modes predict the same label.
     self_iterations
-        Self-iterations per token.
+        Evaluations of the cell per token, the one that gives the output included.
     seconds
         Wall time.
     """
@@ -49,9 +50,10 @@ class LengthResult:
     by_position
         Accuracy at each position.
     self_iterations
-        Self-iterations per sequence; None for an explicit model, like the next three.
+        Evaluations of the cell per sequence, the one that gives the output included; None for an
+        explicit model, like the next three.
     relative_residual
-        Relative residual of each sequence's worst token at its last self-iteration.
+        Relative residual of each sequence's worst token at its search's last evaluation.
     share_converged
         Share of the sequences that reached the tolerance.
     sequential
@@ -188,7 +190,7 @@ def _evaluate_length(
         batch_size=parameters.batch_size,
         description=f"length {length}",
     )
-    num_sequential = min(parameters.num_sequential_sequences, len(inputs))
+    num_sequential = parameters.num_sequential_sequences
     one_by_one = None
     if phase is not None and num_sequential:
         one_by_one = predict(
@@ -203,9 +205,9 @@ def _evaluate_length(
     return LengthResult(
         num_sequences=len(inputs),
         accuracy=metrics.accuracy(together.labels, labels),
-        accuracy_last_10=metrics.accuracy(together.labels, labels, metrics.LAST_TOKENS),
+        accuracy_last_10=metrics.accuracy(together.labels, labels, LAST_TOKENS),
         by_position=metrics.accuracy_by_position(together.labels, labels),
-        self_iterations=_steps(search.steps) if search else None,
+        self_iterations=_spread(search.self_iterations) if search else None,
         relative_residual=metrics.distribution(search.residual) if search else None,
         share_converged=metrics.share(search.converged) if search else None,
         sequential=_compare(one_by_one, together, labels) if one_by_one else None,
@@ -221,15 +223,15 @@ def _compare(
     return SequentialResult(
         num_sequences=count,
         accuracy=metrics.accuracy(one_by_one.labels, labels[:count]),
-        accuracy_last_10=metrics.accuracy(one_by_one.labels, labels[:count], metrics.LAST_TOKENS),
+        accuracy_last_10=metrics.accuracy(one_by_one.labels, labels[:count], LAST_TOKENS),
         token_match=metrics.accuracy(one_by_one.labels, together.labels[:count]),
-        self_iterations=_steps(one_by_one.search.steps),
+        self_iterations=_spread(one_by_one.search.self_iterations),
         seconds=one_by_one.seconds,
     )
 
 
-def _steps(steps: np.ndarray) -> dict[str, float | None]:
-    return {name: metrics.distribution(steps)[name] for name in ("mean", "p50", "p95")}
+def _spread(counts: np.ndarray) -> dict[str, float | None]:
+    return {name: metrics.distribution(counts)[name] for name in ("mean", "p50", "p95")}
 
 
 def _token_match(results: Mapping[int, SequentialResult]) -> float | None:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,8 +14,9 @@ from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.parameters import SweepParameters
-from implicit_models.evaluation.prediction import Sequences, predict
+from implicit_models.evaluation.prediction import predict
 from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
 from implicit_models.language_models.modelling import Mamba2LanguageModel
 
 
@@ -27,11 +29,12 @@ class SweepPoint:
     allowed
         The number of self-iterations, or the tolerance.
     relative_residual
-        Mean over the sequences of the worst token's relative residual at the last self-iteration.
+        Mean over the sequences of the worst token's relative residual at the search's last
+        evaluation; None where it made none.
     share_converged
         Share of the sequences that reached the tolerance; 0 where there was none to reach.
     self_iterations
-        Self-iterations used per sequence.
+        Evaluations of the cell per sequence, the one that gives the output included.
     seconds
         Wall time.
     """
@@ -54,8 +57,8 @@ class SweepResult:
     length, num_sequences
         What was read.
     self_iterations
-        One point per allowed number of self-iterations of the search, all of them used. As in
-        every search, the logits are then read by one more evaluation of the cell.
+        One point per number of self-iterations, all of them used: the last one gives the output,
+        those before it are the search.
     tolerance
         One point per tolerance.
     """
@@ -65,7 +68,7 @@ class SweepResult:
     self_iterations: tuple[SweepPoint, ...]
     tolerance: tuple[SweepPoint, ...]
 
-    def metrics(self) -> dict[str, object]:
+    def metrics(self) -> dict[str, Any]:
         """Give the content of ``test_time_compute.json``."""
         return {
             "length": self.length,
@@ -139,14 +142,14 @@ def sweep_test_time_compute(
         )
         search = predictions.search
         assert search is not None
-        steps = metrics.distribution(search.steps)
+        used = metrics.distribution(search.self_iterations)
         return SweepPoint(
             allowed=allowed,
             accuracy=metrics.accuracy(predictions.labels, labels),
-            accuracy_last_10=metrics.accuracy(predictions.labels, labels, metrics.LAST_TOKENS),
+            accuracy_last_10=metrics.accuracy(predictions.labels, labels, LAST_TOKENS),
             relative_residual=metrics.finite(float(search.residual.mean())),
             share_converged=metrics.share(search.converged),
-            self_iterations={name: steps[name] for name in ("mean", "p50", "p95")},
+            self_iterations={name: used[name] for name in ("mean", "p50", "p95")},
             seconds=predictions.seconds,
         )
 
@@ -155,7 +158,9 @@ def sweep_test_time_compute(
         length=parameters.length,
         num_sequences=len(inputs),
         self_iterations=tuple(
-            measure(number, Phase(solver, FixedSteps(number), None), f"{number} self-iterations")
+            measure(
+                number, Phase(solver, FixedSteps(number - 1), None), f"{number} self-iterations"
+            )
             for number in parameters.self_iterations
         ),
         tolerance=tuple(
@@ -173,7 +178,7 @@ def sweep_test_time_compute(
 def trace_residual(
     model: Mamba2LanguageModel, tokens: Integer[np.ndarray, " L"], phase: Phase
 ) -> Float[np.ndarray, "S L"]:
-    """Give the relative residual of every token of one sequence at each self-iteration."""
+    """Give the relative residual of every token of one sequence at each evaluation of a search."""
     device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
     batch = torch.from_numpy(np.array(tokens, dtype=np.int64)[None]).to(device)
     cell, start = model.cell(batch)

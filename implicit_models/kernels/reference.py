@@ -62,6 +62,16 @@ def state_space_scan(
     """
     batch, length, heads, width = inputs.shape
     groups, size = input_map.shape[2:]
+    if length == 1 and initial_state is not None:
+        output, state = state_space_step(
+            inputs[:, 0],
+            time_step[:, 0],
+            decay_rate,
+            input_map[:, 0],
+            output_map[:, 0],
+            initial_state,
+        )
+        return output[:, None], state if return_final_state else None
     chunk_length = min(chunk_length, length)
     num_chunks = -(-length // chunk_length)
     padding = num_chunks * chunk_length - length

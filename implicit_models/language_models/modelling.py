@@ -66,8 +66,21 @@ class Mamba2LanguageModel(nn.Module):
     fixed point of the same stack, started from zero, with one projection of the embeddings
     injected into every block (paper, section 3).
 
-    Initialisation: embeddings normal with ``embedding_std``; injection norm 1, weight uniform in
-    +-1/sqrt(d_model), bias 0; for the stack see `Mamba2Mixer`, `Block` and `Stack`.
+    Initialisation
+    --------------
+    ================================  ==========================================================
+    embeddings (and the tied head)    normal, mean 0, standard deviation ``embedding_std``
+    injection: projection.weight      uniform in +-1/sqrt(d_model)
+    injection: bias                   0
+    every norm's weight               1
+    mixer: in_proj.weight             uniform in +-1/sqrt(d_model)
+    mixer: conv1d.weight, its bias    uniform in +-1/sqrt(conv_kernel)
+    mixer: dt_bias                    inverse softplus of a time step log-uniform in [.001, .1]
+    mixer: A_log                      log of a decay rate uniform in [1, 16]
+    mixer: D                          1
+    mixer: out_proj.weight            uniform in +-1/sqrt(d_inner num_layers)
+    every scale                       row length of its weight: normalising changes nothing yet
+    ================================  ==========================================================
     """
 
     def __init__(self, parameters: ModelParameters, vocabulary_size: int, seed: int) -> None:

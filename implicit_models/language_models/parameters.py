@@ -1,8 +1,18 @@
 """The parameters of a model: one section of params.yaml, and its config.json."""
 
+import dataclasses
 from dataclasses import dataclass
 
 from implicit_models.parameters import ParameterError, setting, validate
+
+_MAMBA2_WITH_DEFAULT = (
+    "expand",
+    "num_groups",
+    "conv_kernel",
+    "weight_normalisation",
+    "norm_epsilon",
+    "chunk_length",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +32,11 @@ class ModelParameters:
     d_state, expand, head_dim, num_groups, conv_kernel
         Mamba2's sizes, under their usual names; Mamba2's alone.
     weight_normalisation
-        Learn direction and length of the weights of the cell apart.
+        Learn direction and length of the weights of the cell apart; Mamba2's alone.
     norm_epsilon
-        Added to the mean square in every norm.
+        Added to the mean square in every norm; Mamba2's alone.
     chunk_length
-        Tokens per chunk of the scan; it changes speed and rounding only.
+        Tokens per chunk of the scan; it changes speed and rounding only; Mamba2's alone.
     embedding_std
         Standard deviation of the initial embeddings.
     """
@@ -51,14 +61,15 @@ class ModelParameters:
         validate(self)
         own, other = ("d_state", "head_dim"), ("hidden_size",)
         if self.family == "lstm":
-            own, other = other, own
+            own, other = other, (*own, *_MAMBA2_WITH_DEFAULT)
             if self.implicit:
                 raise ParameterError("implicit is true; a model of family lstm can only be false")
         for name in own:
             if getattr(self, name) is None:
                 raise ParameterError(f"{name} is missing; a model of family {self.family} needs it")
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
         for name in other:
-            if getattr(self, name) is not None:
+            if getattr(self, name) != defaults[name]:
                 raise ParameterError(
                     f"{name} is {getattr(self, name)}; a model of family {self.family} has none"
                 )

@@ -94,7 +94,7 @@ def training_curves(runs: Sequence[RunResults], styles: Mapping[str, RunStyle]) 
     panels = (
         ("loss", "Training loss (nats)"),
         ("accuracy", "Training accuracy, all positions"),
-        ("self_iterations", "Self-iterations of the search"),
+        ("self_iterations", "Self-iterations per sequence, the one that gives the output included"),
     )
     figure = Figure(figsize=(8.5, 8.5))
     axes = figure.subplots(3, 1, sharex=True)
@@ -137,9 +137,9 @@ def accuracy_by_length(runs: Sequence[RunResults], styles: Mapping[str, RunStyle
     axis = figure.subplots()
     ends = {}
     for run in runs:
-        values = [run.evaluation["accuracy_last_10"][str(length)] for length in run.lengths]
+        values = [_accuracy_at_the_end(run, length) for length in run.lengths]
         axis.plot(run.lengths, values, marker="o", markersize=5, **styles[run.name].line())
-        ends[run.name] = values[-1]
+        ends[run.name] = (run.lengths[-1], values[-1])
     lengths = sorted({length for run in runs for length in run.lengths})
     axis.set_xscale("log", base=2)
     _ticks(axis, lengths)
@@ -148,7 +148,7 @@ def accuracy_by_length(runs: Sequence[RunResults], styles: Mapping[str, RunStyle
     _percent(axis)
     _mark_training_lengths(axis, runs)
     _mark_chance(axis, runs)
-    _label_ends(axis, ends, styles, lengths[-1])
+    _label_ends(axis, ends, styles)
     axis.set_title(_length_title(runs))
     return figure
 
@@ -158,21 +158,21 @@ def accuracy_by_position(runs: Sequence[RunResults], styles: Mapping[str, RunSty
     figure = Figure(figsize=(8.5, 4.6))
     axis = figure.subplots()
     ends = {}
-    longest = max(max(run.by_position) for run in runs)
+    lengths = sorted({run.lengths[-1] for run in runs})
     for run in runs:
-        values = run.by_position[max(run.by_position)]
+        values = run.by_position[run.lengths[-1]]
         line = styles[run.name].line(1.6)
         axis.plot(np.arange(1, len(values) + 1), values, **line)
-        ends[run.name] = float(values[-10:].mean())
-    axis.set_xlim(1, longest)
+        ends[run.name] = (len(values), _accuracy_at_the_end(run, run.lengths[-1]))
+    axis.set_xlim(1, lengths[-1])
     axis.set_xlabel("position in the sequence (tokens)")
     axis.set_ylabel("accuracy at this position")
     _percent(axis)
     _mark_training_lengths(axis, runs)
     _mark_chance(axis, runs)
-    _label_ends(axis, ends, styles, longest)
+    _label_ends(axis, ends, styles)
     axis.set_title(
-        f"Where in sequences of {longest} tokens each run loses track\n"
+        f"Where in sequences of {' or '.join(map(str, lengths))} tokens each run loses track\n"
         "(number: mean of the last 10 positions)"
     )
     return figure
@@ -203,7 +203,7 @@ def accuracy_by_compute(runs: Sequence[RunResults], styles: Mapping[str, RunStyl
         sorted({p["self_iterations"] for _, sweep in swept for p in sweep["self_iterations"]}),
     )
     bottom.set_yscale("log")
-    bottom.set_xlabel("self-iterations allowed")
+    bottom.set_xlabel("self-iterations, the output's included")
     right_bottom.set_xscale("log")
     _ticks(
         right_bottom,
@@ -222,7 +222,7 @@ def accuracy_by_compute(runs: Sequence[RunResults], styles: Mapping[str, RunStyl
 
 
 def residual_front(residuals: Float[np.ndarray, "S L"], tolerance: float) -> Figure:
-    """Draw the residual of each token at each self-iteration, and where it settles.
+    """Draw the residual of each token at each self-iteration of a search, and where it settles.
 
     The line is each token's first self-iteration from which its residual stays below the
     tolerance: the converged front.
@@ -246,7 +246,7 @@ def residual_front(residuals: Float[np.ndarray, "S L"], tolerance: float) -> Fig
     )
     axis.step(np.arange(1, length + 1), front, where="mid", color="#e0312f", linewidth=1.8)
     axis.set_xlabel("token")
-    axis.set_ylabel("self-iteration")
+    axis.set_ylabel("self-iteration of the search")
     bar = figure.colorbar(picture, ax=axis, pad=0.02)
     bar.set_label("relative residual")
     bar.outline.set_visible(False)
@@ -275,19 +275,21 @@ def settled_steps(residuals: Float[np.ndarray, "S L"], tolerance: float) -> Floa
 
 
 def _length_title(runs: Sequence[RunResults]) -> str:
-    """Say what is seen: the run that is best at the longest length, and the best baseline."""
-
-    def at_longest(run: RunResults) -> float:
-        return run.evaluation["accuracy_last_10"][str(run.lengths[-1])]
-
+    """Say what is seen at the longest length: the best of each kind that was evaluated there."""
+    longest = max(run.lengths[-1] for run in runs)
+    seen = [run for run in runs if longest in run.lengths]
     parts = []
     for kind in ("implicit", "explicit"):
-        of_kind = [run for run in runs if run.kind == kind]
-        if of_kind:
-            parts.append(f"the best {kind} run reads {max(map(at_longest, of_kind)):.1%}")
-    longest = runs[0].lengths[-1]
-    ratio = longest / runs[0].training_length
-    return f"At {longest} tokens, {ratio:.3g}x the training length,\n{', '.join(parts)}"
+        accuracies = [_accuracy_at_the_end(run, longest) for run in seen if run.kind == kind]
+        if accuracies:
+            parts.append(f"the best {kind} run reads {max(accuracies):.1%}")
+    ratios = [f"{ratio:.3g}" for ratio in sorted({longest / run.training_length for run in seen})]
+    ratio = " to ".join(dict.fromkeys((ratios[0], ratios[-1])))
+    return f"At {longest} tokens, {ratio}x the training length,\n{', '.join(parts)}"
+
+
+def _accuracy_at_the_end(run: RunResults, length: int) -> float:
+    return run.evaluation["accuracy_last_10"][str(length)]
 
 
 def _column(points: Sequence[Mapping[str, Any]], name: str) -> list[float]:
@@ -344,13 +346,13 @@ def _backing() -> dict[str, Any]:
 
 
 def _label_ends(
-    axis: Axes, ends: Mapping[str, float], styles: Mapping[str, RunStyle], right: float
+    axis: Axes, ends: Mapping[str, tuple[float, float]], styles: Mapping[str, RunStyle]
 ) -> None:
     """Write each run's name where its line ends, names pushed apart to stay legible."""
     low, high = axis.get_ylim()
     spacing = 0.062 * (high - low)
-    heights = spread(list(ends.values()), spacing, low + spacing / 2, high)
-    for (name, value), height in zip(ends.items(), heights, strict=True):
+    heights = spread([value for _, value in ends.values()], spacing, low + spacing / 2, high)
+    for (name, (right, value)), height in zip(ends.items(), heights, strict=True):
         axis.annotate(
             f"{name}  {value:.1%}",
             (right, value),

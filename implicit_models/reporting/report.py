@@ -27,11 +27,14 @@ class Illustration:
     ----------
     name
         Stem of its file.
+    runs
+        Names of the runs that it shows.
     light, dark
         The figure as SVG.
     """
 
     name: str
+    runs: Sequence[str]
     caption: str
     light: str
     dark: str
@@ -64,13 +67,13 @@ class Report:
         The content of ``report.html`` and ``report.md``. The latter shows the pictures of
         ``figures/`` beside it.
     figures
-        The content of the files in ``figures/``, by name.
+        The illustrations whose light version is for ``figures/``, by the name of the file.
     """
 
     summary: Mapping[str, Any]
     html: str
     markdown: str
-    figures: Mapping[str, str]
+    figures: Mapping[str, Illustration]
 
 
 def make_report(
@@ -113,7 +116,7 @@ def make_report(
         summary=summary,
         html=environment.get_template("report.html.j2").render(content),
         markdown=environment.get_template("report.md.j2").render(content),
-        figures={f"{i.name}.svg": i.light for section in sections for i in section.illustrations},
+        figures={f"{i.name}.svg": i for section in sections for i in section.illustrations},
     )
 
 
@@ -136,7 +139,8 @@ def _section(
     ) -> Illustration:
         stem = f"{name}_{draw.__name__}"
         light, dark = (_svg(draw, shown, styles, stem, theme) for theme in ("light", "dark"))
-        return Illustration(name=stem, caption=caption, light=light, dark=dark)
+        names = [run.name for run in shown]
+        return Illustration(name=stem, runs=names, caption=caption, light=light, dark=dark)
 
     illustrations = [
         illustrate(
@@ -162,7 +166,7 @@ def _section(
                 figures.accuracy_by_compute,
                 implicit,
                 "Test-time compute: left against the allowed number of self-iterations, right "
-                "against the tolerance of the search.",
+                f"against the tolerance of the search. {tables.SELF_ITERATIONS}.",
             )
         )
         shown += [tables.search_table(implicit), tables.mode_table(implicit)]

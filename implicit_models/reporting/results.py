@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Num
 
+# The stages of dvc.yaml that write an entry's results, by the kind of its model.
 TRAINING_STAGES = {"implicit": ("train_bounded", "train_free"), "explicit": ("train_baseline",)}
+EVALUATION_STAGE = {"implicit": "evaluate_benchmarks", "explicit": "evaluate_baselines"}
+SWEEP_STAGE = "sweep_test_time_compute"
 
 
 class MissingResultError(FileNotFoundError):
@@ -93,7 +96,7 @@ class RunResults:
 
     @property
     def train_seconds(self) -> float:
-        """Wall time of all phases of training."""
+        """Wall time of the training loops of all phases, validation and checkpoints included."""
         return sum(stage["train_seconds"] for stage in self.training.values())
 
     @property
@@ -127,10 +130,10 @@ def read_results(directory: Path, parameters: Mapping[str, Any]) -> list[RunResu
 
 
 def _read_run(folder: Path, kind: str, entry: Mapping[str, Any]) -> RunResults:
-    stages = TRAINING_STAGES[kind]
+    stages, evaluation = TRAINING_STAGES[kind], EVALUATION_STAGE[kind]
     sweep = None
     if kind == "implicit":
-        sweep = _read_json(folder / "test_time_compute.json", "sweep_test_time_compute")
+        sweep = _read_json(folder / "test_time_compute.json", SWEEP_STAGE)
     rows = [row for stage in stages for row in _read_csv(folder / f"{stage}_history.csv", stage)]
     sections = [entry[name] for name in ("bounded", "free", "training") if name in entry]
     return RunResults(
@@ -140,13 +143,11 @@ def _read_run(folder: Path, kind: str, entry: Mapping[str, Any]) -> RunResults:
         dataset=entry["dataset"],
         training_length=max(section["lengths"]["end"] for section in sections),
         phase_change=entry["bounded"]["num_training_steps"] if kind == "implicit" else None,
-        evaluation=_read_json(folder / "evaluation.json", "evaluate_benchmarks"),
+        evaluation=_read_json(folder / "evaluation.json", evaluation),
         test_time_compute=sweep,
         training={stage: _read_json(folder / f"{stage}.json", stage) for stage in stages},
         history=_history(rows),
-        by_position=_by_position(
-            _read_csv(folder / "evaluation_by_position.csv", "evaluate_benchmarks")
-        ),
+        by_position=_by_position(_read_csv(folder / "evaluation_by_position.csv", evaluation)),
     )
 
 

@@ -7,6 +7,9 @@ from typing import Any
 from implicit_models.reporting.results import RunResults
 
 COST_COLUMNS = ("parameters", "train time (s)", "tokens/s")
+SELF_ITERATIONS = (
+    "Self-iterations are evaluations of the cell, the one that gives the output included"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +82,9 @@ def accuracy_table(runs: Sequence[RunResults], metric: str) -> Table:
     return Table(
         title=f"Accuracy over {what}, by length",
         note=f"Trained on sequences of up to {trained} tokens. Chance, which is always naming "
-        f"the most frequent label, is {chance}. The last column "
-        "is the training time against that of the cheapest run.",
+        f"the most frequent label, is {chance}. The training "
+        "time is the wall time of the training loop, validation and checkpoints included; the "
+        "last column is it against that of the cheapest run.",
         columns=[
             "run",
             "kind",
@@ -112,12 +116,13 @@ def search_table(runs: Sequence[RunResults]) -> Table:
             )
     return Table(
         title="Search for the fixed point, simultaneous mode",
-        note="Per sequence, judged by its worst token. Sequences that did not reach the tolerance "
-        "stopped at the largest number of self-iterations and are counted like the others.",
+        note=f"{SELF_ITERATIONS}: here per sequence, judged by its worst token. Sequences that did "
+        "not reach the tolerance stopped at the largest number of them and are counted like the "
+        "others.",
         columns=[
             "run",
             "length",
-            *("iterations, mean", "p50", "p95"),
+            *("self-iterations, mean", "p50", "p95"),
             *("residual, mean", "p95", "max"),
             "converged",
             "time (s)",
@@ -151,6 +156,7 @@ def mode_table(runs: Sequence[RunResults]) -> Table:
         title="Simultaneous and sequential mode",
         note="The sequential mode reads the first of the same sequences token by token; token "
         "match is the share of positions at which both modes predict the same. "
+        f"{SELF_ITERATIONS}: here per token, each of which is searched by itself. "
         + " ".join(
             f"{run.name}: {_percent(run.evaluation['mode_token_match'], 2)} over all lengths."
             for run in runs
@@ -161,7 +167,7 @@ def mode_table(runs: Sequence[RunResults]) -> Table:
             "accuracy, simultaneous",
             "accuracy, sequential",
             "token match",
-            *("iterations per token, mean", "p50", "p95"),
+            *("self-iterations per token, mean", "p50", "p95"),
             *("ms per sequence, simultaneous", "ms, sequential"),
             *COST_COLUMNS,
         ],
@@ -184,21 +190,21 @@ def compute_tables(runs: Sequence[RunResults]) -> list[Table]:
             by_tolerance.append([*row, *_cost(run)])
     shared = ["accuracy, last 10", "accuracy", "residual, mean", "time (s)"]
     lengths = {run.test_time_compute["length"] for run in runs if run.test_time_compute}
-    note = f"Sequences of {', '.join(map(str, sorted(lengths)))} tokens."
+    note = f"Sequences of {', '.join(map(str, sorted(lengths)))} tokens. {SELF_ITERATIONS}"
     return [
         Table(
             title="Accuracy against the allowed self-iterations",
-            note=f"{note} Every self-iteration is used, whatever the residual.",
+            note=f"{note}; all of them are used, whatever the residual.",
             columns=["run", "self-iterations", *shared, *COST_COLUMNS],
             rows=by_iterations,
             num_text_columns=1,
         ),
         Table(
             title="Accuracy against the tolerance",
-            note=note,
+            note=f"{note}.",
             columns=[
                 *("run", "tolerance", *shared),
-                *("iterations, mean", "p50", "p95"),
+                *("self-iterations, mean", "p50", "p95"),
                 *COST_COLUMNS,
             ],
             rows=by_tolerance,

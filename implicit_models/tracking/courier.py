@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,6 @@ from implicit_models.tracking.spool import FOLDER, Spool, locked
 
 _PROJECT = Path(__file__).parents[2]
 _START_SECONDS = 30.0
-_POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -78,16 +76,3 @@ class Courier:
         except (OSError, ValueError, KeyError):
             return None
         return reason if tried >= since else None
-
-    def wait(self, spool: Spool, seconds: float) -> bool:
-        """Wait until a finished spool is sent; returns False on trouble or after `seconds`."""
-        size = spool.size()
-        began = time.time()
-        while time.time() < began + seconds:
-            has_failed = self.problem(spool, began) is not None
-            if not spool.path.exists() or spool.read_progress().offset >= size:
-                return True
-            if has_failed:
-                return False
-            time.sleep(_POLL_SECONDS)
-        return False

@@ -1,16 +1,18 @@
 """Runs in MLflow: one for each entry of ``runs`` or ``baselines``, its stages as children.
 
-Every metric goes to the stage's run and to the entry's, so that whole entries line up in a
-comparison, training curves included. Nothing here imports MLflow before it has to talk to it.
+Metrics go to the stage's run and to the entry's, so that whole entries line up in a comparison,
+training curves included. Nothing here imports MLflow before it has to talk to it.
 """
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import os
 import re
 import shutil
 import subprocess
+import time
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +47,7 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }
 _GIT_SECONDS = 10.0
+_POLL_SECONDS = 0.05
 # MLflow's own limits (mlflow.utils.validation).
 _MAX_METRICS = 1000
 _MAX_PARAMETERS = 100
@@ -57,6 +60,7 @@ def open_tracker(
     entry: str,
     stage: str,
     parameters: Mapping[str, Any],
+    stage_parameters: Mapping[str, Any] | None = None,
     dataset: str,
     digest: str | None = None,
     seed: int | None = None,
@@ -77,7 +81,11 @@ def open_tracker(
     entry, stage
         Names, ``"a5_implicit_mamba2"`` and ``"train_free"``.
     parameters
-        Nested mappings or dataclasses, logged with dotted names.
+        Of the entry, logged to its run and to the stage's: nested mappings or dataclasses, which
+        get dotted names.
+    stage_parameters
+        Of the stage alone, logged to its run. The entry's would show the first ones ever used,
+        beside the newest metrics.
     dataset, seed
         Labels of the run.
     digest
@@ -111,13 +119,14 @@ def open_tracker(
     start = identity | {
         "parent": uuid.uuid4().hex if stage in STARTING_STAGES else _parent_key(root, identity),
         "experiment": os.environ.get("MLFLOW_EXPERIMENT_NAME") or experiment,
-        "destination": _destination_now(),
+        "destination": _destination_now(root),
         "tags": tags,
         "stage_tags": {
             "stage": stage,
             "dvc.stage": os.environ.get("DVC_STAGE", f"{stage}@{entry}"),
         },
         "parameters": flatten(parameters),
+        "stage_parameters": flatten(stage_parameters or {}),
     }
     return SpoolTracker(Spool.new(root, entry, stage), start, courier)
 
@@ -137,7 +146,7 @@ def parent_run_id(entry: str, digest: str, root: Path = Path(".")) -> str | None
         newest = runs[-1][1]["parent"]
         ids = [spool.read_progress().parent_run_id for spool, s in runs if s["parent"] == newest]
         return next((run_id for run_id in reversed(ids) if run_id), None)
-    destination = _destination_now()
+    destination = _destination_now(root)
     if destination is None and not _default_database(root).exists():
         return None
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or DEFAULT_EXPERIMENT
@@ -149,6 +158,22 @@ def parent_run_id(entry: str, digest: str, root: Path = Path(".")) -> str | None
     except Exception as error:
         _logger.info("cannot look up the run of %s: %s", entry, _reason(error))
         return None
+
+
+def deliver(root: Path = Path("."), patience: float = 5.0) -> None:
+    """Wait until everything that stages have recorded is sent, and warn of what cannot be.
+
+    What a courier has not sent after `patience` seconds is sent from here.
+    """
+    deadline = time.monotonic() + patience
+    while time.monotonic() < deadline and any(
+        _has_news(spool, start["destination"])
+        for spool in open_spools(root)
+        if (start := spool.start()) and not spool.is_being_written()
+    ):
+        time.sleep(_POLL_SECONDS)
+    for spool, problem in Sender(root).send(open_spools(root)).items():
+        _logger.warning("tracking: %s could not be sent to MLflow: %s", spool.path.name, problem)
 
 
 def connect(address: str) -> Any:
@@ -199,7 +224,7 @@ class Sender:
                 if start is None:
                     continue
                 destination = self._destination or start["destination"]
-                if not self._has_news(spool, destination):
+                if not _has_news(spool, destination):
                     continue
                 try:
                     if destination in unreachable:
@@ -210,12 +235,6 @@ class Sender:
                 except Exception as error:
                     problems[spool] = _reason(error)
         return problems
-
-    def _has_news(self, spool: Spool, destination: str | None) -> bool:
-        progress = spool.read_progress()
-        is_new = not progress.run_id or progress.destination != destination
-        is_due = progress.status in ("RUNNING", "FINISHED") and not spool.is_being_written()
-        return is_new or is_due or spool.size() > progress.offset
 
     def _send(self, spool: Spool, start: Event, destination: str | None) -> None:
         with locked(spool.lock_path):
@@ -258,6 +277,13 @@ class Sender:
         return client, experiment_id
 
 
+def _has_news(spool: Spool, destination: str | None) -> bool:
+    progress = spool.read_progress()
+    is_new = not progress.run_id or progress.destination != destination
+    is_due = progress.status in ("RUNNING", "FINISHED") and not spool.is_being_written()
+    return is_new or is_due or spool.size() > progress.offset
+
+
 class _UnreachableError(Exception):
     """The tracking store itself does not answer."""
 
@@ -294,24 +320,38 @@ class _Delivery:
         """Send every event that was not acknowledged yet."""
         from mlflow.entities import Metric
 
-        metrics: list[Metric] = []
+        stage_metrics: list[Metric] = []
+        entry_metrics: list[Metric] = []
+
+        def send_metrics() -> None:
+            for run_id, metrics in (
+                (self._progress.run_id, stage_metrics),
+                (self._progress.parent_run_id, entry_metrics),
+            ):
+                self._log(run_id, "metrics", metrics, _MAX_METRICS)
+                metrics.clear()
+            self._acknowledge(offset=end)
+
         end = self._progress.offset
         for event, next_end in self._spool.events(end):
             values = event["values"] if event["event"] == "metrics" else {}
-            if metrics and (not values or len(metrics) + len(values) > _MAX_METRICS):
-                self._log("metrics", metrics, _MAX_METRICS)
-                self._acknowledge(offset=end)
-                metrics.clear()
-            metrics += [
+            num_waiting = max(len(stage_metrics), len(entry_metrics))
+            if num_waiting and (not values or num_waiting + len(values) > _MAX_METRICS):
+                send_metrics()
+            level = event["level"] if values else None
+            metrics = [
                 Metric(_key(name), value, event["time"], event["step"])
                 for name, value in values.items()
             ]
+            if level in ("both", "stage"):
+                stage_metrics += metrics
+            if level in ("both", "entry") or (level == "new entry" and self._is_first_of_entry):
+                entry_metrics += metrics
             end = next_end
             if not values:
                 self._apply(event)
                 self._acknowledge(offset=end)
-        self._log("metrics", metrics, _MAX_METRICS)
-        self._acknowledge(offset=end)
+        send_metrics()
 
     def conclude(self) -> None:
         """Note the death of a writer that left no end; set a finished spool aside."""
@@ -325,30 +365,32 @@ class _Delivery:
         kind = event["event"]
         if kind == "start":
             self._progress = dataclasses.replace(self._progress, status="RUNNING")
-            self._log_parameters(event["parameters"])
+            self._log_parameters(event["parameters"], event["stage_parameters"])
         elif kind == "resume":
             self._set_status("RUNNING")
-        elif kind == "parameters":
-            self._log_parameters(event["values"])
-        elif kind == "tags":
-            self._set_tags(event["values"])
         elif kind == "artifact":
             self._log_artifact(event)
         elif kind == "end":
             self._set_status(event["status"], event["time"])
 
-    def _log_parameters(self, values: Mapping[str, str]) -> None:
+    @functools.cached_property
+    def _is_first_of_entry(self) -> bool:
+        """Whether the entry's run was made for this stage, because there was none to join."""
+        if self._start["parent"] is not None:
+            return False
+        parent = self._client.get_run(self._progress.parent_run_id)
+        return parent.data.tags["tracking.parent"] == self._spool.path.stem
+
+    def _log_parameters(self, entry: Mapping[str, str], stage: Mapping[str, str]) -> None:
         from mlflow.entities import Param
 
-        params = [Param(_key(name), _value(value)) for name, value in values.items()]
-        self._log("params", params, _MAX_PARAMETERS)
-
-    def _set_tags(self, values: Mapping[str, str]) -> None:
-        from mlflow.entities import RunTag
-
-        tags = [RunTag(_key(name), _value(value)) for name, value in values.items()]
-        for batch in _batches(tags, _MAX_PARAMETERS):
-            self._log_batch(self._progress.run_id, "tags", batch)
+        # Stages may spell a value of the entry differently, 0 and 0.0: the first one counts.
+        for run_id, values, level in (
+            (self._progress.run_id, {**entry, **stage}, logging.WARNING),
+            (self._progress.parent_run_id, entry, logging.DEBUG),
+        ):
+            params = [Param(_key(name), _value(value)) for name, value in values.items()]
+            self._log(run_id, "params", params, _MAX_PARAMETERS, level)
 
     def _log_artifact(self, event: Event) -> None:
         copy = self._spool.artifact_folder / event["copy"]
@@ -358,25 +400,26 @@ class _Delivery:
             self._client.log_artifact(self._progress.run_id, str(copy), event["folder"])
         shutil.rmtree(copy.parent)
 
-    def _set_status(self, status: str, time: int | None = None) -> None:
+    def _set_status(self, status: str, end_time: int | None = None) -> None:
         for run_id in (self._progress.run_id, self._progress.parent_run_id):
             if status == "RUNNING":
                 self._client.update_run(run_id, status=status)
             else:
-                self._client.set_terminated(run_id, status, time)
+                self._client.set_terminated(run_id, status, end_time)
         self._progress = dataclasses.replace(self._progress, status=status)
 
-    def _log(self, kind: str, items: Sequence[Any], limit: int) -> None:
-        """Log metrics or parameters to the stage's run and to the entry's."""
-        for batch in _batches(items, limit):
-            self._log_batch(self._progress.run_id, kind, batch)
-            # Two stages may name a parameter of the entry's run differently: the first one counts.
-            level = logging.DEBUG if kind == "params" else logging.WARNING
-            self._log_batch(self._progress.parent_run_id, kind, batch, level)
-
-    def _log_batch(
-        self, run_id: str | None, kind: str, batch: Sequence[Any], level: int = logging.WARNING
+    def _log(
+        self,
+        run_id: str | None,
+        kind: str,
+        items: Sequence[Any],
+        limit: int,
+        level: int = logging.WARNING,
     ) -> None:
+        for batch in _batches(items, limit):
+            self._log_batch(run_id, kind, batch, level)
+
+    def _log_batch(self, run_id: str | None, kind: str, batch: Sequence[Any], level: int) -> None:
         """Log at once; what is rejected is narrowed down to its culprits, and only they are left.
 
         Everything else would wait behind them forever.
@@ -396,8 +439,8 @@ class _Delivery:
 
     def _create_run(self, experiment_id: str, name: str, tags: Mapping[str, str]) -> str:
         tags = {_key(key): _value(value) for key, value in tags.items()}
-        time = self._start["time"]
-        return self._client.create_run(experiment_id, time, tags, name).info.run_id
+        start_time = self._start["time"]
+        return self._client.create_run(experiment_id, start_time, tags, name).info.run_id
 
     def _acknowledge(self, **changes: Any) -> None:
         self._progress = dataclasses.replace(self._progress, **changes)
@@ -470,8 +513,10 @@ def _git_tags(root: Path) -> dict[str, str]:
     return {"mlflow.source.git.commit": commit, "git.dirty": str(bool(changes)).lower()}
 
 
-def _destination_now() -> str | None:
+def _destination_now(root: Path) -> str | None:
     """Return the tracking store to record in a spool: no credentials, no relative path.
+
+    A relative SQLite file is one of the repository's: DVC may run the stage in a passing copy.
 
     None is the default store, wherever the repository will then be.
     """
@@ -479,7 +524,7 @@ def _destination_now() -> str | None:
     if not address:
         return None
     if match := re.fullmatch(r"sqlite:///([^/].*)", address):
-        return f"sqlite:///{Path(match[1]).absolute()}"
+        return f"sqlite:///{root.absolute() / match[1]}"
     return _without_credentials(address)
 
 
@@ -487,7 +532,7 @@ def _address(destination: str | None, root: Path) -> str:
     """Return the address of a recorded store, with the environment's credentials for it."""
     if destination is None:
         return f"sqlite:///{_default_database(root)}"
-    if destination == _destination_now():
+    if destination == _destination_now(root):
         address = os.environ["MLFLOW_TRACKING_URI"]
         return destination if destination.startswith("sqlite:") else address
     return destination

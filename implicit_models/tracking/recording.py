@@ -23,6 +23,7 @@ from typing import Any
 
 from implicit_models.tracking.courier import Courier
 from implicit_models.tracking.spool import Event, Spool
+from implicit_models.tracking.tracker import Level
 
 _logger = logging.getLogger(__name__)
 
@@ -30,8 +31,6 @@ _KEPT_IN_MEMORY = "what is tracked is kept in memory until it can be written"
 _KEPT_ON_DISK = "what is tracked is kept on disk until `python -m implicit_models.tracking.sync`"
 
 _ASK_SECONDS = 5.0
-_CLOSE_SECONDS = 30.0
-_CLOSE_SECONDS_IN_TROUBLE = 5.0
 _LOCK_ATTEMPTS = 40
 _LOCK_ATTEMPT_SECONDS = 0.005
 
@@ -65,7 +64,7 @@ class SpoolTracker:
         self._descriptor: int | None = None
         self._size = 0
         self._unwritten: list[bytes] = []
-        self._recorded: dict[str, int] = {}
+        self._recorded: dict[tuple[Level, str], int] = {}
         self._warned_of: set[str] = set()
         self._opened = time.time()
         self._asked = time.monotonic()
@@ -80,20 +79,25 @@ class SpoolTracker:
             with self._guarded(_KEPT_ON_DISK):
                 courier.ensure()
 
-    def log_parameters(self, parameters: Mapping[str, Any]) -> None:
-        """Record parameters; nested mappings and dataclasses become dotted names."""
-        self._append("parameters", {"values": flatten(parameters)})
+    def log_metrics(
+        self,
+        metrics: Mapping[str, float | int],
+        step: int | None = None,
+        level: Level = "both",
+    ) -> None:
+        """Record one value for each name, at a training step or for the run as a whole.
 
-    def log_metrics(self, metrics: Mapping[str, float | int], step: int | None = None) -> None:
-        """Record one value for each name, at a training step or for the run as a whole."""
+        They go to the stage's run, the entry's, or both; with ``new entry`` to the entry's and
+        only if this stage turns out to be the first one in it.
+        """
         step = 0 if step is None else int(step)
         values = {
             name: float(value)
             for name, value in metrics.items()
-            if step > self._recorded.get(name, -1)
+            if step > self._recorded.get((level, name), -1)
         }
         if values:
-            self._append("metrics", {"step": step, "values": values})
+            self._append("metrics", {"step": step, "level": level, "values": values})
         if time.monotonic() > self._asked + _ASK_SECONDS:
             self._ask()
 
@@ -112,12 +116,8 @@ class SpoolTracker:
                 shutil.copyfile(path, target)
             self._append("artifact", {"copy": str(copy), "folder": folder})
 
-    def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Record labels of the run; the last value of a name counts."""
-        self._append("tags", {"values": {name: str(value) for name, value in tags.items()}})
-
     def close(self) -> None:
-        """Declare the run finished and wait, for a bounded time, until it is sent."""
+        """Declare the run finished; whatever is not sent yet, the courier sends afterwards."""
         self._close("FINISHED")
 
     def __enter__(self) -> "SpoolTracker":
@@ -151,15 +151,7 @@ class SpoolTracker:
             return
         with self._guarded(_KEPT_ON_DISK):
             self._courier.ensure()
-            in_trouble = self._trouble() is not None
-            seconds = _CLOSE_SECONDS_IN_TROUBLE if in_trouble else _CLOSE_SECONDS
-            if self._courier.wait(self.spool, seconds):
-                return
-            problem = self._trouble()
-            if problem is None and not self._courier.is_running():
-                problem = "the process that sends has died, see courier.log"
-            if problem is not None:
-                self._warn_of_delay(problem)
+            self._ask()
 
     def _open(self) -> int:
         """Take the spool for writing; what a crash left half written at its end is cut off."""
@@ -171,7 +163,8 @@ class SpoolTracker:
             for event, end in self.spool.events():
                 self._size = end
                 for name in event["values"] if event["event"] == "metrics" else ():
-                    self._recorded[name] = max(event["step"], self._recorded.get(name, 0))
+                    key = event["level"], name
+                    self._recorded[key] = max(event["step"], self._recorded.get(key, 0))
             os.ftruncate(descriptor, self._size)
         except BaseException:
             os.close(descriptor)
@@ -207,23 +200,18 @@ class SpoolTracker:
         except (OSError, subprocess.SubprocessError) as error:
             self._warn("disk", f"{error}; {consequence}")
 
-    def _trouble(self) -> str | None:
-        """Return why the courier could not send this run since it was opened."""
-        return self._courier.problem(self.spool, self._opened) if self._courier else None
-
     def _ask(self) -> None:
+        """Warn if the courier could not send this run since it was opened."""
         self._asked = time.monotonic()
-        problem = self._trouble()
+        problem = self._courier.problem(self.spool, self._opened) if self._courier else None
         if problem is not None:
-            self._warn_of_delay(problem)
-
-    def _warn_of_delay(self, problem: str) -> None:
-        self._warn(
-            "courier",
-            f"not everything could be sent to MLflow yet: {problem}. Nothing is lost: it is kept "
-            f"in {self.spool.path.parent} and sent when the tracking store can be reached, by this "
-            "or the next stage or by `python -m implicit_models.tracking.sync`",
-        )
+            self._warn(
+                "courier",
+                f"not everything could be sent to MLflow yet: {problem}. Nothing is lost: it is "
+                f"kept in {self.spool.path.parent} and sent when the tracking store can be "
+                "reached, by this or the next stage or by "
+                "`python -m implicit_models.tracking.sync`",
+            )
 
     def _warn(self, subject: str, message: str) -> None:
         if subject not in self._warned_of:

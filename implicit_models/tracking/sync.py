@@ -106,6 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     sender = Sender(options.root, options.to)
     if options.courier:
+        os.chdir(options.root)  # DVC may remove the folder of the stage that started it
         serve(options.root, sender)
         return 0
     spools = open_spools(options.root)

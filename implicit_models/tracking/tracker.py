@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
+
+Level = Literal["both", "stage", "entry", "new entry"]
 
 
 @runtime_checkable
@@ -14,17 +16,20 @@ class Tracker(Protocol):
     As a context manager it closes itself, and records whether the block failed.
     """
 
-    def log_parameters(self, parameters: Mapping[str, Any]) -> None:
-        """Record parameters; nested mappings and dataclasses become dotted names."""
+    def log_metrics(
+        self,
+        metrics: Mapping[str, float | int],
+        step: int | None = None,
+        level: Level = "both",
+    ) -> None:
+        """Record one value for each name, at a training step or for the run as a whole.
 
-    def log_metrics(self, metrics: Mapping[str, float | int], step: int | None = None) -> None:
-        """Record one value for each name, at a training step or for the run as a whole."""
+        They go to the stage's run, the entry's, or both; with ``new entry`` to the entry's and
+        only if this stage turns out to be the first one in it.
+        """
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
         """Record a file, or a folder with everything in it, as it is at this moment."""
-
-    def set_tags(self, tags: Mapping[str, str]) -> None:
-        """Record labels of the run; the last value of a name counts."""
 
     def close(self) -> None:
         """Declare the run finished. A second call does nothing."""
@@ -45,16 +50,15 @@ class Tracker(Protocol):
 class NullTracker:
     """A tracker that records nothing."""
 
-    def log_parameters(self, parameters: Mapping[str, Any]) -> None:
-        """Do nothing."""
-
-    def log_metrics(self, metrics: Mapping[str, float | int], step: int | None = None) -> None:
+    def log_metrics(
+        self,
+        metrics: Mapping[str, float | int],
+        step: int | None = None,
+        level: Level = "both",
+    ) -> None:
         """Do nothing."""
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
-        """Do nothing."""
-
-    def set_tags(self, tags: Mapping[str, str]) -> None:
         """Do nothing."""
 
     def close(self) -> None:

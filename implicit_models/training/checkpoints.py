@@ -29,7 +29,8 @@ class Progress:
         Optimiser steps done. It is the position in the schedule and in the data as well: both
         are pure functions of the step and the seed.
     seconds, tokens
-        Spent on, and seen in, the training steps of this segment.
+        Wall time of this segment's loop so far (validation and checkpoints included), and the
+        tokens it has trained on.
     history
         One row of metrics for each time something was logged.
     """
@@ -77,7 +78,7 @@ def load_state(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -
     """
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        metadata = file.metadata()
+        progress = Progress(**json.loads(file.metadata()["progress"]))
     model.load_state_dict(_under("model.", tensors))
     states = {name: _under(f"optimiser.{name}.", tensors) for name, _ in model.named_parameters()}
     for name, parameter in model.named_parameters():
@@ -88,7 +89,7 @@ def load_state(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -
                 for key, value in states[name].items()
             }
     torch.set_rng_state(tensors["generator"])
-    return Progress(**json.loads(metadata["progress"]))
+    return progress
 
 
 class CheckpointFolder:

@@ -35,11 +35,6 @@ class Segment:
         """The number of steps done when the segment ends."""
         return self.first_step + self.num_steps
 
-    def phase_at(self, step: int) -> Phase | None:
-        """Give the phase of a step."""
-        assert self.first_step <= step < self.last_step
-        return self.phase
-
     def length_at(self, step: int, seed: int) -> int:
         """Give the length that a step's sequences are cut to."""
         lengths = self.lengths

@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-LAST_TOKENS = 10
+from implicit_models.language_models.labelled import LAST_TOKENS
 
 
 def aligned_loss(logits: Float[Tensor, "B L V"], labels: Int[Tensor, "B L"]) -> Tensor:

@@ -9,8 +9,9 @@ from implicit_models.training.parameters import OptimisationParameters
 def build_optimiser(model: nn.Module, parameters: OptimisationParameters) -> torch.optim.AdamW:
     """Give AdamW over a model; only the matrices of its cell decay.
 
-    A matrix that is normalised needs no decay of its length, but of its direction it does no
-    harm; embeddings, biases, norms, scales and Mamba2's per-head parameters never decay.
+    Embeddings, biases, norms, scales and Mamba2's per-head parameters never decay. Under weight
+    normalisation a matrix is a direction: decay leaves its function as it is and raises the
+    effective learning rate.
     """
     decayed, kept = [], []
     for name, parameter in model.named_parameters():

@@ -64,6 +64,11 @@ class LengthParameters:
                 f"minimum, start, end are {self.minimum}, {self.start}, {self.end}; "
                 "they must not decrease"
             )
+        if self.start != self.end and not self.growth_steps:
+            raise ParameterError(
+                f"growth_steps is 0; to grow from start {self.start} to end {self.end} it must be "
+                "1 or more"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +78,11 @@ class BoundedParameters:
     num_training_steps: int = setting(minimum=1)
     num_self_iterations: int = setting(minimum=1)
     lengths: LengthParameters
+
+    def __post_init__(self) -> None:
+        """Check each key, and that the lengths arrive."""
+        validate(self)
+        _check_growth(self.lengths, self.num_training_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,9 +112,10 @@ class FreeParameters:
     lengths: LengthParameters
 
     def __post_init__(self) -> None:
-        """Check each key, and that the decay fits."""
+        """Check each key, and that the decay and the growth of lengths fit."""
         validate(self)
         _check_decay(self.decay_steps, self.num_training_steps)
+        _check_growth(self.lengths, self.num_training_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +127,19 @@ class ExplicitParameters:
     lengths: LengthParameters
 
     def __post_init__(self) -> None:
-        """Check each key, and that the decay fits."""
+        """Check each key, and that the decay and the growth of lengths fit."""
         validate(self)
         _check_decay(self.decay_steps, self.num_training_steps)
+        _check_growth(self.lengths, self.num_training_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MonitoringParameters:
-    """What is written down during training, in training steps; the weights do not depend on it."""
+    """What is written down during training, in training steps; the weights do not depend on it.
+
+    Validation happens where something is logged, so ``validate_every`` is a multiple of
+    ``log_every``; both happen after the last step too.
+    """
 
     log_every: int = setting(minimum=1)
     validate_every: int = setting(minimum=1)
@@ -131,8 +147,21 @@ class MonitoringParameters:
     checkpoint_every: int = setting(minimum=1)
 
     def __post_init__(self) -> None:
-        """Check each key."""
+        """Check each key, and that validation falls on logged steps."""
         validate(self)
+        if self.validate_every % self.log_every:
+            raise ParameterError(
+                f"validate_every is {self.validate_every}; it must be a multiple of log_every, "
+                f"{self.log_every}"
+            )
+
+
+def _check_growth(lengths: LengthParameters, num_training_steps: int) -> None:
+    if lengths.growth_steps > num_training_steps:
+        raise ParameterError(
+            f"lengths.growth_steps is {lengths.growth_steps}; it must be at most "
+            f"num_training_steps, {num_training_steps}"
+        )
 
 
 def _check_decay(decay_steps: int, num_training_steps: int) -> None:

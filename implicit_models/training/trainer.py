@@ -12,27 +12,13 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from implicit_models.equilibrium.solution import Result, Solution
+from implicit_models.language_models.labelled import Sequences
 from implicit_models.training.checkpoints import CheckpointFolder, Progress
 from implicit_models.training.curriculum import Segment
 from implicit_models.training.objectives import accuracies, aligned_loss
 from implicit_models.training.parameters import MonitoringParameters, OptimisationParameters
 
 log = logging.getLogger(__name__)
-
-
-@runtime_checkable
-class Sequences(Protocol):
-    """Training data: token ids and aligned labels, both (num_sequences, length)."""
-
-    @property
-    def inputs(self) -> np.ndarray:
-        """Token ids."""
-        ...
-
-    @property
-    def labels(self) -> np.ndarray:
-        """What belongs to each token and all before it."""
-        ...
 
 
 @runtime_checkable
@@ -90,7 +76,7 @@ def train(
     progress = checkpoints.resume(model, optimiser)
     if progress is None:
         progress = Progress(segment.first_step, 0.0, 0, [])
-    seconds, tokens, history = progress.seconds, progress.tokens, list(progress.history)
+    tokens, history = progress.tokens, list(progress.history)
 
     model.train()
     bar = tqdm(
@@ -101,18 +87,19 @@ def train(
         disable=None,
         dynamic_ncols=True,
     )
-    logged = (seconds, tokens)
+    began, before = time.perf_counter(), progress.seconds
+    logged = (before, tokens)
     for step in range(progress.step, segment.last_step):
-        began = time.perf_counter()
-        metrics = _training_step(training, step, model, optimiser)
-        seconds += time.perf_counter() - began
-        tokens += int(metrics["batch_tokens"])
+        batch = _Batch.of(training, step, next(model.parameters()).device)
+        outcome = _training_step(training, step, batch, model, optimiser)
+        tokens += batch.inputs.numel()
 
         done = step + 1
         is_last = done == segment.last_step
         if done % monitoring.log_every == 0 or is_last:
-            elapsed = seconds - logged[0]
-            metrics["tokens_per_second"] = (tokens - logged[1]) / max(elapsed, 1e-9)
+            seconds = before + time.perf_counter() - began
+            metrics = outcome.metrics()
+            metrics["tokens_per_second"] = (tokens - logged[1]) / (seconds - logged[0])
             logged = (seconds, tokens)
             if done % monitoring.validate_every == 0 or is_last:
                 values = training.validate(model)
@@ -121,57 +108,99 @@ def train(
             history.append({"step": done, "phase": segment.name, **metrics})
             bar.set_postfix(_postfix(metrics), refresh=False)
         if done % monitoring.checkpoint_every == 0 and not is_last:
-            progress = Progress(done, seconds, tokens, history)
-            checkpoints.save(model, optimiser, progress)
+            seconds = before + time.perf_counter() - began
+            checkpoints.save(model, optimiser, Progress(done, seconds, tokens, history))
         bar.update()
     bar.close()
     model.eval()
+    seconds = before + time.perf_counter() - began
     return Progress(segment.last_step, seconds, tokens, history)
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """The sequences of one step, (B, L)."""
+
+    inputs: Tensor
+    labels: Tensor
+
+    @classmethod
+    def of(cls, training: Training, step: int, device: torch.device) -> "_Batch":
+        rows = training.batch_indices(step)
+        length = training.segment.length_at(step, training.seed)
+        sequences = training.sequences
+        return cls(
+            as_tensor(sequences.inputs[rows, :length], device),
+            as_tensor(sequences.labels[rows, :length], device),
+        )
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What a step leaves behind; turned into numbers only where something is logged."""
+
+    batch: _Batch
+    loss: Tensor
+    gradient_norm: Tensor
+    learning_rate: float
+    logits: Tensor
+    search: Solution | None
+    gradient_steps: int
+
+    def metrics(self) -> dict[str, float]:
+        """Give the metrics of the step."""
+        metrics = {
+            "loss": self.loss.item(),
+            **accuracies(self.logits, self.batch.labels),
+            "learning_rate": self.learning_rate,
+            "gradient_norm": self.gradient_norm.item(),
+            "sequence_length": self.batch.inputs.shape[1],
+            "batch_tokens": self.batch.inputs.numel(),
+        }
+        if self.search is not None:
+            steps = self.search.steps.float().mean().item()
+            metrics["self_iterations"] = steps + self.gradient_steps
+            if steps:
+                converged = self.search.result == Result.CONVERGED
+                metrics["relative_residual"] = self.search.residual.mean().item()
+                metrics["share_converged"] = converged.float().mean().item()
+        return metrics
+
+
 def _training_step(
-    training: Training, step: int, model: nn.Module, optimiser: torch.optim.Optimizer
-) -> dict[str, float]:
-    """Make one optimiser step and give its metrics."""
+    training: Training,
+    step: int,
+    batch: _Batch,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+) -> _Outcome:
+    """Make one optimiser step."""
     segment, optimisation = training.segment, training.optimisation
     learning_rate = segment.learning_rate_at(step, optimisation)
     for group in optimiser.param_groups:
         group["lr"] = learning_rate
-    rows = training.batch_indices(step)
-    length = segment.length_at(step, training.seed)
-    device = next(model.parameters()).device
-    inputs = as_tensor(training.sequences.inputs[rows, :length], device)
-    labels = as_tensor(training.sequences.labels[rows, :length], device)
-
-    output = model(inputs, segment.phase_at(step))
-    loss = aligned_loss(output.logits, labels)
-    if not torch.isfinite(loss):
-        raise FloatingPointError(
-            f"the loss of step {step} ({segment.name}) is {loss.item()}; the weights before it "
-            "are in the last checkpoint. Lower learning_rate or clip_norm"
-        )
+    output = model(batch.inputs, segment.phase)
+    loss = aligned_loss(output.logits, batch.labels)
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), optimisation.clip_norm)
+    for name, value in (("loss", loss), ("gradient's norm", norm)):
+        if not torch.isfinite(value):
+            raise FloatingPointError(
+                f"the {name} of step {step} ({segment.name}) is {value.item()}; the weights "
+                "before it are in the last checkpoint. Lower learning_rate or clip_norm"
+            )
     optimiser.step()
-    return {
-        "loss": loss.item(),
-        **accuracies(output.logits, labels),
-        "learning_rate": learning_rate,
-        "gradient_norm": norm.item(),
-        "sequence_length": length,
-        "batch_tokens": inputs.numel(),
-        **(_search_metrics(output.search) if output.search is not None else {}),
-    }
-
-
-def _search_metrics(search: Solution) -> dict[str, float]:
-    metrics = {"self_iterations": search.steps.float().mean().item()}
-    if search.steps.any():
-        metrics["relative_residual"] = search.residual.mean().item()
-        converged = search.result == Result.CONVERGED
-        metrics["share_converged"] = converged.float().mean().item()
-    return metrics
+    phase = segment.phase
+    return _Outcome(
+        batch=batch,
+        loss=loss.detach(),
+        gradient_norm=norm,
+        learning_rate=learning_rate,
+        logits=output.logits.detach(),
+        search=output.search,
+        gradient_steps=phase.gradient.num_steps if phase and phase.gradient else 0,
+    )
 
 
 def as_tensor(tokens: np.ndarray, device: torch.device) -> Tensor:

@@ -101,6 +101,15 @@ def test_mixture_probability_of_the_group_part(probability):
         assert hard.min() > 0.7 * hard.mean()
 
 
+@pytest.mark.parametrize("name", ["S1 x Z256", "Z256 x S1", "S1 x Z256 x A2"])
+def test_factors_of_one_element_change_nothing(name):
+    expected = sample("Z256", num_sequences=100, length=50, probability=0.5)
+    inputs = sample(name, num_sequences=100, length=50, probability=0.5)
+    np.testing.assert_array_equal(inputs, expected)
+    assert inputs.max() == 255
+    np.testing.assert_array_equal(multiplication_table(name), multiplication_table("Z256"))
+
+
 def test_group_factors_are_set_to_the_identity_together():
     inputs = sample("Z5 x S3", num_sequences=1000, length=50, probability=0.9)
     assert abs((inputs == 0).mean() - (0.9 + 0.1 / 30)) < 0.01

@@ -197,10 +197,25 @@ def test_an_interrupted_write_leaves_no_metadata(copy, monkeypatch):
 
 
 def test_missing_folder_and_split(folder, tmp_path):
-    with pytest.raises(DataError, match="no such folder; run the stage 'prepare'"):
+    with pytest.raises(DataError, match="no such folder; `dvc repro prepare@nothing` writes it"):
         open_splits(tmp_path / "nothing")
     with pytest.raises(DataError, match="no split 'test_L8'; there are .*test_L16"):
         open_splits(folder).split("test_L8")
+    with pytest.raises(DataError, match="no split 'test_L8'; there are .*test_L16"):
+        open_splits(folder, ["test_L8"])
+
+
+def test_splits_can_be_opened_alone(copy):
+    (copy / "test_L40_labels.npy").unlink()
+    assert list(open_splits(copy, ["train", "validation"]).splits) == ["train", "validation"]
+    with pytest.raises(DataError, match="there are train"):
+        open_splits(copy, ["train"]).split("test_L40")
+
+
+def test_another_test_length_leaves_the_training_data_as_they_are(folder, tmp_path):
+    write_splits(replace(SMALL, test=replace(SMALL.test, lengths=(16, 40, 80))), tmp_path / "a5")
+    for name in ("train_inputs.npy", "validation_labels.npy"):
+        assert (tmp_path / "a5" / name).read_bytes() == (folder / name).read_bytes()
 
 
 def test_missing_file(copy):

@@ -5,9 +5,9 @@ import torch
 
 from implicit_models.equilibrium.gradients import Phantom, Unrolled
 from implicit_models.equilibrium.iterate import find_fixed_point
-from implicit_models.equilibrium.phase import bounded_phase, free_phase
+from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
 from implicit_models.equilibrium.solvers import Picard
-from implicit_models.equilibrium.stopping import ResidualBelow
+from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
 from tests.equilibrium.cells import AffineCell, affine_cell
 
 
@@ -74,7 +74,17 @@ def test_impossible_values_are_named() -> None:
 def test_bounded_and_free_differ_only_in_their_phase() -> None:
     bounded, free = bounded_phase(4), free_phase(0.05, 16, 3, 0.8)
     assert type(bounded) is type(free)
-    assert bounded.stopping.max_steps == 0
-    assert bounded.gradient == Unrolled(4)
-    assert free.stopping == ResidualBelow(0.05, 16)
-    assert free.gradient == Phantom(3, 0.8)
+    assert bounded == Phase(Picard(), FixedSteps(0), Unrolled(4))
+    assert free == Phase(Picard(0.8), ResidualBelow(0.05, 16), Phantom(3, 0.8))
+
+
+def test_undamped_phantom_steps_from_zero_are_the_bounded_phase() -> None:
+    results = []
+    for gradient in (Unrolled(4), Phantom(4, 1.0)):
+        cell = affine_cell([0.6, 0.3])
+        offset = cell.offset.clone().requires_grad_()
+        value = gradient(AffineCell(cell.matrix, offset), torch.zeros_like(offset))
+        value.sin().sum().backward()
+        results.append((value, offset.grad))
+    for bounded, phantom in zip(*results, strict=True):
+        assert torch.equal(bounded, phantom)

@@ -15,8 +15,8 @@ from implicit_models.language_models.parameters import ModelParameters
 class Stub(Mamba2LanguageModel):
     """Predicts each input token itself, except where ``is_wrong(tokens, positions)`` says so.
 
-    The carry is the number of tokens read so far. A sequence's self-iterations are its first
-    token of the piece plus one, its residual a hundredth of that.
+    The carry is the number of tokens read so far. A sequence's search takes its first token of
+    the piece plus one steps, and its residual is a hundredth of that.
     """
 
     is_implicit = True
@@ -49,7 +49,7 @@ class Stub(Mamba2LanguageModel):
         if phase is not None:
             steps = (tokens[:, 0] + 1).clamp(max=phase.stopping.max_steps)
             tolerance = getattr(phase.stopping, "tolerance", 0.0)
-            residual = steps / 100.0
+            residual = torch.where(steps > 0, steps / 100.0, torch.nan)
             result = torch.where(residual < tolerance, Result.CONVERGED, Result.OUT_OF_STEPS)
             search = Solution(logits, steps, residual, result.to(torch.uint8))
         return ModelOutput(logits, start + tokens.shape[1], search)

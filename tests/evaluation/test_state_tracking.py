@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import subprocess
 import sys
@@ -20,6 +21,7 @@ PARAMETERS = EvaluationParameters(
     batch_size=4,
     tolerance=0.05,
     max_steps=50,
+    damping=1.0,
 )
 
 
@@ -53,13 +55,14 @@ def test_accuracy_where_the_wrong_positions_are_known():
 def test_search_numbers_are_those_of_the_sequences():
     result = evaluate_state_tracking(Stub(_never), SPLITS, PARAMETERS)
     steps = SPLITS[12].inputs[:6, 0].astype(float) + 1
+    used = steps + 1  # the evaluation that gives the output
     found = result.lengths[12]
     assert found.self_iterations == pytest.approx(
-        {"mean": steps.mean(), "p50": np.median(steps), "p95": np.quantile(steps, 0.95)}
+        {"mean": used.mean(), "p50": np.median(used), "p95": np.quantile(used, 0.95)}
     )
     assert found.relative_residual["max"] == pytest.approx(steps.max() / 100)
     assert found.share_converged == (steps < 5).mean()
-    tokens = SPLITS[12].inputs[:4].astype(float) + 1
+    tokens = SPLITS[12].inputs[:4].astype(float) + 2
     assert found.sequential.self_iterations["mean"] == pytest.approx(tokens.mean())
 
 
@@ -102,10 +105,10 @@ def test_explicit_models_have_one_mode_and_no_search():
 
 
 def test_too_little_data_names_what_to_change():
-    parameters = EvaluationParameters(lengths=(48,), num_sequences=2, tolerance=0.1, max_steps=4)
+    parameters = dataclasses.replace(PARAMETERS, lengths=(48,))
     with pytest.raises(ValueError, match=r"length 48; the data has \[12, 24\].*test.lengths"):
         evaluate_state_tracking(Stub(_never), SPLITS, parameters)
-    parameters = EvaluationParameters(lengths=(12,), num_sequences=9, tolerance=0.1, max_steps=4)
+    parameters = dataclasses.replace(PARAMETERS, lengths=(12,), num_sequences=9)
     with pytest.raises(ValueError, match="num_sequences = 9.*only 8"):
         evaluate_state_tracking(Stub(_never), SPLITS, parameters)
 
@@ -114,23 +117,47 @@ def test_too_little_data_names_what_to_change():
 def test_batch_mates_never_change_a_result(read):
     model, inputs = contractive_model(), SPLITS[12].inputs
     mode = {} if read is None else {"read": read}
-    phase = search_phase(1e-3, 40)
+    phase = search_phase(1e-3, 40, damping=1.0)
     alone = predict(model, inputs, phase=phase, batch_size=1, **mode)
     together = predict(model, inputs, phase=phase, batch_size=8, **mode)
     assert np.array_equal(alone.labels, together.labels)
-    assert np.array_equal(alone.search.steps, together.search.steps)
+    assert np.array_equal(alone.search.self_iterations, together.search.self_iterations)
     assert np.array_equal(alone.search.converged, together.search.converged)
     np.testing.assert_allclose(alone.search.residual, together.search.residual, rtol=1e-2)
 
 
 def test_both_modes_of_a_real_model_agree_at_a_tight_tolerance():
-    parameters = EvaluationParameters(
-        lengths=(12,), num_sequences=6, batch_size=3, tolerance=1e-5, max_steps=1000
+    parameters = dataclasses.replace(
+        PARAMETERS,
+        lengths=(12,),
+        num_sequential_sequences=6,
+        batch_size=3,
+        tolerance=1e-5,
+        max_steps=1000,
     )
     result = evaluate_state_tracking(contractive_model(), SPLITS, parameters)
     assert result.lengths[12].share_converged == 1.0
     assert result.lengths[12].sequential.token_match == 1.0
     assert result.lengths[12].sequential.num_sequences == 6
+
+
+@pytest.mark.parametrize("read", [None, sequential], ids=["simultaneous", "sequential"])
+def test_self_iterations_are_the_evaluations_of_the_cell(read, monkeypatch):
+    model, inputs = contractive_model(), SPLITS[12].inputs[:1]
+    calls = []
+    forward = model.stack.forward
+
+    def count(*arguments):
+        calls.append(None)
+        return forward(*arguments)
+
+    monkeypatch.setattr(model.stack, "forward", count)
+    mode = {} if read is None else {"read": read}
+    search = predict(
+        model, inputs, phase=search_phase(1e-3, 40, damping=1.0), batch_size=1, **mode
+    ).search
+    assert search.converged.all()
+    assert search.self_iterations.sum() == len(calls)
 
 
 def test_parameters_are_read_without_torch():

@@ -11,6 +11,8 @@ from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.evaluation.parameters import SweepParameters
 from implicit_models.evaluation.prediction import predict
 from implicit_models.evaluation.test_time_compute import sweep_test_time_compute, trace_residual
+from implicit_models.tracking.tracker import NullTracker
+from stages.sweep_test_time_compute import track
 from tests.evaluation.stubs import Stub, contractive_model
 
 INPUTS = np.random.default_rng(0).integers(0, 8, (6, 12), dtype=np.uint8)
@@ -22,6 +24,7 @@ PARAMETERS = SweepParameters(
     self_iterations=(1, 4, 12),
     tolerances=(0.5, 0.02),
     max_steps=500,
+    damping=1.0,
 )
 
 
@@ -29,7 +32,7 @@ class Front(Stub):
     """Right at as many leading positions as there are self-iterations allowed."""
 
     def forward(self, tokens, phase=None, carry=None):
-        allowed = phase.stopping.max_steps
+        allowed = phase.stopping.max_steps + 1  # the evaluation that gives the output
         self.is_wrong = lambda tokens, positions: positions >= allowed
         return super().forward(tokens, phase, carry)
 
@@ -40,7 +43,7 @@ def test_accuracy_follows_the_allowed_self_iterations():
     assert accuracies == pytest.approx([1 / 12, 4 / 12, 1.0])
     assert [point.accuracy for point in result.tolerance] == [1.0, 1.0]
     steps = INPUTS[:5, 0].astype(float) + 1
-    assert result.tolerance[0].self_iterations["mean"] == pytest.approx(steps.mean())
+    assert result.tolerance[0].self_iterations["mean"] == pytest.approx(steps.mean() + 1)
     assert result.tolerance[1].share_converged == (steps < 2).mean()
     assert result.tolerance[0].relative_residual == pytest.approx(steps.mean() / 100)
 
@@ -50,6 +53,9 @@ def test_metrics_and_rows_are_the_schema():
     found = result.metrics()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert [point["self_iterations"] for point in found["self_iterations"]] == [1, 4, 12]
+    assert [point["relative_residual"] is None for point in found["self_iterations"]] == [
+        *(True, False, False)
+    ]
     assert [point["tolerance"] for point in found["tolerance"]] == [0.5, 0.02]
     shared = {"accuracy", "accuracy_last_10", "relative_residual", "seconds"}
     assert set(found["self_iterations"][0]) == shared | {"self_iterations"}
@@ -62,6 +68,27 @@ def test_metrics_and_rows_are_the_schema():
     rows = result.rows()
     assert [row["sweep"] for row in rows] == ["self_iterations"] * 3 + ["tolerance"] * 2
     assert [row["allowed"] for row in rows] == [1, 4, 12, 0.5, 0.02]
+
+
+def test_every_number_of_both_sweeps_is_tracked():
+    class Recorder(NullTracker):
+        def log_metrics(self, metrics, step=None):
+            logged.update({(name, step): value for name, value in metrics.items()})
+
+    logged = {}
+    found = sweep_test_time_compute(Front(None), TEST, PARAMETERS).metrics()
+    track(found, Recorder())
+    shared = {"accuracy", "accuracy_last_10", "relative_residual", "seconds"}
+    expected = {
+        (f"sweep.self_iterations.{name}", number) for name in shared for number in (1, 4, 12)
+    } - {("sweep.self_iterations.relative_residual", 1)}
+    iterations = {f"self_iterations.{name}" for name in ("mean", "p50", "p95")}
+    for tolerance in ("0.5", "0.02"):
+        names = shared | iterations | {"share_converged"}
+        expected |= {(f"sweep.tolerance_{tolerance}.{name}", None) for name in names}
+    assert set(logged) == expected
+    assert logged["sweep.self_iterations.accuracy", 4] == found["self_iterations"][1]["accuracy"]
+    assert logged["sweep.tolerance_0.5.seconds", None] == found["tolerance"][0]["seconds"]
 
 
 def test_what_cannot_be_swept_says_so():
@@ -80,7 +107,8 @@ def model():
 
 def test_residuals_of_a_real_model_fall(model):
     result = sweep_test_time_compute(model, TEST, PARAMETERS)
-    residuals = [point.relative_residual for point in result.self_iterations]
+    first, *residuals = [point.relative_residual for point in result.self_iterations]
+    assert first is None
     assert residuals == sorted(residuals, reverse=True)
     assert [point.self_iterations["mean"] for point in result.self_iterations] == [1, 4, 12]
     assert result.tolerance[1].share_converged == 1.0

@@ -20,7 +20,7 @@ from implicit_models.language_models.parameters import ModelParameters
 from tests.language_models.models import EXPLICIT, IMPLICIT, LSTM, small_model, tokens
 
 FIXED = Phase(Picard(), FixedSteps(7), None)
-TIGHT = search_phase(1e-12, 2000)
+TIGHT = search_phase(1e-12, 2000, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,20 @@ def test_a_token_never_changes_what_came_before_it(
         assert not torch.equal(before[:, position:], after[:, position:])
 
 
+def test_a_search_to_a_tolerance_is_causal_to_that_tolerance() -> None:
+    model = small_model(IMPLICIT)
+    text = tokens(3, 13)
+    changed = text.clone()
+    changed[:, 9] = (changed[:, 9] + 1) % 11
+    for tolerance in (1e-3, 1e-6, 1e-9):
+        phase = search_phase(tolerance, 2000, 1.0)
+        before, after = (model(each, phase).logits[:, :9] for each in (text, changed))
+        assert (before - after).abs().max() <= tolerance * before.abs().max()
+
+
 @pytest.mark.parametrize(
-    ("parameters", "phase"), [(IMPLICIT, search_phase(1e-3, 100)), (EXPLICIT, None), (LSTM, None)]
+    ("parameters", "phase"),
+    [(IMPLICIT, search_phase(1e-3, 100, 1.0)), (EXPLICIT, None), (LSTM, None)],
 )
 def test_batch_mates_change_nothing(parameters: ModelParameters, phase: Phase | None) -> None:
     model = small_model(parameters)

@@ -62,6 +62,11 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
         ({"num_groups": 3}, "num_groups is 3"),
         ({"hidden_size": 4}, "hidden_size is 4"),
         ({"family": "lstm"}, "implicit is true"),
+        (
+            {"family": "lstm", "implicit": False, "head_dim": None, "d_state": None}
+            | {"hidden_size": 4, "conv_kernel": 3},
+            "conv_kernel is 3; a model of family lstm has none",
+        ),
     ],
 )
 def test_impossible_models_are_named(changes: dict, named: str) -> None:

@@ -42,8 +42,8 @@ def _accuracy(name: str, position: np.ndarray) -> np.ndarray:
     return 1 / 60 + (1 - 1 / 60) / (1 + (position / half) ** 8)
 
 
-def write_results(root: Path, skip: str | None = None) -> None:
-    """Write ``results/runs`` below ``root``, less the file named by ``skip`` (NAME/FILE)."""
+def write_results(root: Path) -> None:
+    """Write ``results/runs`` below ``root``."""
     content = parameters()
     for table, kind in (("runs", "implicit"), ("baselines", "explicit")):
         for name, entry in content[table].items():
@@ -51,8 +51,7 @@ def write_results(root: Path, skip: str | None = None) -> None:
             folder.mkdir(parents=True, exist_ok=True)
             files = _files(name, kind, entry.get("seed", 0))
             for file, text in files.items():
-                if f"{name}/{file}" != skip:
-                    (folder / file).write_text(text)
+                (folder / file).write_text(text)
 
 
 def _files(name: str, kind: str, seed: int) -> dict[str, str]:
@@ -116,7 +115,7 @@ def _files(name: str, kind: str, seed: int) -> dict[str, str]:
                 "self_iterations": n,
                 "accuracy": min(1.0, n / 64 + 0.02),
                 "accuracy_last_10": float(1 / 60 + 0.95 / (1 + (48 / n) ** 6)),
-                "relative_residual": 1.2 * np.exp(-n / 40),
+                "relative_residual": 1.2 * np.exp(-n / 40) if n > 1 else None,
                 "seconds": 0.03 * n,
             }
             for n in allowed
@@ -157,7 +156,7 @@ def _history(stage: str, first: int, name: str, generator) -> list[dict]:
                 "phase": stage.removeprefix("train_"),
                 "loss": loss,
                 "accuracy": float(np.clip(1 - loss / 4.1, 0, 1)),
-                "self_iterations": {"train_free": 9 + 7 * (1 - learnt), "train_bounded": 0}.get(
+                "self_iterations": {"train_free": 9 + 7 * (1 - learnt), "train_bounded": 4}.get(
                     stage, ""
                 ),
                 "validation_accuracy": 0.5 if step % 100 == 0 else "",

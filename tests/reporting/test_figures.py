@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -37,6 +39,29 @@ def test_accuracy_by_length_draws_every_run_the_training_length_and_chance(runs)
     text = " ".join(label.get_text() for label in axis.texts)
     assert "trained up to 16" in text and "chance 1.7%" in text
     assert all(run.name in text for run in runs)
+
+
+def test_the_title_holds_for_runs_of_different_lengths(runs):
+    def title(*shown):
+        return figures._length_title(shown).replace("\n", " ")
+
+    first, last = runs[0], runs[-1]
+    best = {run.name: f"{run.evaluation['accuracy_last_10']['128']:.1%}" for run in runs}
+    assert title(first, last) == (
+        "At 128 tokens, 8x the training length, "
+        f"the best implicit run reads {best[first.name]}, "
+        f"the best explicit run reads {best[last.name]}"
+    )
+    longer = dataclasses.replace(first, training_length=32)
+    assert title(longer, last).startswith("At 128 tokens, 4 to 8x the training length, ")
+    shorter = {name: {"16": 0.5} for name in ("accuracy", "accuracy_last_10")}
+    shorter = dataclasses.replace(first, evaluation=first.evaluation | shorter)
+    assert title(shorter, last) == (
+        f"At 128 tokens, 8x the training length, the best explicit run reads {best[last.name]}"
+    )
+    axis = figures.accuracy_by_position([shorter, last], figures.run_styles(runs)).axes[0]
+    assert [len(line.get_xdata()) for line in axis.lines[:2]] == [16, 128]
+    assert axis.get_title().startswith("Where in sequences of 16 or 128 tokens")
 
 
 def test_accuracy_by_position_draws_the_longest_length(runs):

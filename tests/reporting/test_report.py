@@ -1,11 +1,15 @@
 import base64
 import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.report import make_report
 from implicit_models.reporting.results import read_results
+from implicit_models.tracking.tracker import NullTracker
+from stages.report import main
 from tests.reporting.synthetic import LENGTHS, parameters, write_results
 
 
@@ -72,6 +76,45 @@ def test_html_refers_to_nothing_outside(report):
 def test_markdown_shows_the_figures_beside_it(report):
     shown = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", report.markdown)
     assert sorted(shown) == sorted(report.figures)
+
+
+def test_figures_know_the_runs_that_they_show(runs, report):
+    names = [run.name for run in runs]
+    shown = {file: list(figure.runs) for file, figure in report.figures.items()}
+    assert shown.pop("a5_accuracy_by_compute.svg") == names[:3]
+    assert list(shown.values()) == [names] * 3
+
+
+def test_the_stage_tracks_the_report_and_the_figures_of_each_entry(tmp_path, monkeypatch):
+    class Recorder(NullTracker):
+        def __init__(self, name):
+            self.name = name
+
+        def log_artifact(self, path, folder=None):
+            assert path.read_text().strip()
+            tracked.setdefault(self.name, []).append((path.name, folder))
+
+    tracked = {}
+    content = parameters() | {"report": {"success_threshold": 0.99}}
+    content["datasets"]["a5"] |= {
+        "kind": "word_problem",
+        "seed": 0,
+        "train": {"num_sequences": 8, "length": 16},
+        "validation": {"num_sequences": 4, "length": 16},
+        "test": {"num_sequences": 4, "lengths": [64]},
+    }
+    monkeypatch.chdir(tmp_path)
+    Path("params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    write_results(tmp_path)
+    monkeypatch.setattr("stages.report.tracked_run_id", lambda *_: None)
+    monkeypatch.setattr("stages.report.open_run", lambda table, name, *_: Recorder(name))
+    main("")
+    assert list(tracked) == [*content["runs"], *content["baselines"]]
+    for name, artifacts in tracked.items():
+        drawn = ["accuracy_by_length", "training_curves", "accuracy_by_position"]
+        drawn += ["accuracy_by_compute"] if name in content["runs"] else []
+        figures = [(f"a5_{figure}.svg", "figures") for figure in drawn]
+        assert artifacts == [("report.html", None), *figures]
 
 
 def test_the_same_results_give_the_same_report(runs, report):

@@ -1,13 +1,18 @@
+import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import MissingResultError, UnknownLengthError, read_results
 from implicit_models.reporting.summary import group_by_seed, summarise
 from tests.reporting.synthetic import LENGTHS, parameters, write_results
 
+ROOT = Path(__file__).parents[2]
 RUN_KEYS = {
     "kind",
     "num_parameters",
@@ -79,17 +84,23 @@ def test_success_counts_all_runs_that_differ_in_the_seed_only(runs):
 
 
 @pytest.mark.parametrize(
-    ("file", "stage"),
-    [
-        ("a5_lstm/evaluation.json", "evaluate_benchmarks"),
-        ("a5_implicit_mamba2/train_free_history.csv", "train_free"),
-        ("a5_implicit_mamba2_seed2/test_time_compute.json", "sweep_test_time_compute"),
-    ],
+    ("table", "name"), [("runs", "a5_implicit_mamba2_seed2"), ("baselines", "a5_lstm")]
 )
-def test_a_missing_file_is_named_with_the_stage_that_writes_it(tmp_path, file, stage):
-    write_results(tmp_path, skip=file)
-    with pytest.raises(MissingResultError, match=f"{file} does not exist; the stage {stage}@"):
-        read_results(tmp_path / "results" / "runs", parameters())
+def test_a_missing_file_is_named_with_the_stage_of_dvc_that_writes_it(tmp_path, table, name):
+    stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    write_results(tmp_path)
+    directory = tmp_path / "results" / "runs"
+    for path in (directory / name).iterdir():
+        text = path.read_text()
+        path.unlink()
+        with pytest.raises(MissingResultError, match=f"{name}/{path.name} does not exist") as error:
+            read_results(directory, parameters())
+        path.write_text(text)
+        stage = re.search(rf"`dvc repro (\w+)@{name}`$", str(error.value))
+        assert stage, error.value
+        definition = stages[stage[1]]
+        assert definition["foreach"] == f"${{{table}}}"
+        assert f"results/runs/${{key}}/{path.name}" in json.dumps(definition["do"])
 
 
 def test_no_evaluated_length_within_the_training_length_is_an_error(runs):

@@ -168,8 +168,8 @@ def test_diverging_training(refuse, quick_parameters, monkeypatch):
     def diverge(*_):
         raise FloatingPointError("the loss of step 3 (bounded) is nan")
 
-    monkeypatch.setattr("stages.running.train", diverge)
-    monkeypatch.setattr("stages.running.open_run", lambda *_, **__: NullTracker())
+    monkeypatch.setattr("stages.training_stage.train", diverge)
+    monkeypatch.setattr("stages.training_stage.open_run", lambda *_, **__: NullTracker())
     assert "the loss of step 3 (bounded) is nan" in refuse("train_bounded", RUN)
 
 

@@ -9,8 +9,9 @@ import pytest
 from implicit_models.evaluation.parameters import EvaluationParameters, SweepParameters
 from implicit_models.parameters import read_names, read_section
 from implicit_models.reporting.parameters import ReportParameters
-from stages.common import check_test_splits, find_table, read_dataset
+from stages.common import read_dataset
 from stages.entries import read_baseline, read_monitoring, read_run
+from stages.evaluation_stage import check_test_splits, find_table
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted(path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml"))

@@ -67,9 +67,10 @@ def test_stages_are_children_of_one_run_of_the_entry(root, store):
         with tracker(root, stage) as tracked:
             for step in steps:
                 tracked.log_metrics({"loss": 10.0 - step}, step)
-    with tracker(root, "evaluate_benchmarks") as tracked:
-        tracked.log_metrics({"accuracy/16": 1.0})
-        tracked.log_parameters({"evaluation": {"tolerance": 0.01}})
+    for tolerance, accuracy in ((0.01, 1.0), (0.5, 0.25)):
+        section = {"evaluation": {"tolerance": tolerance}}
+        with tracker(root, "evaluate_benchmarks", stage_parameters=section) as tracked:
+            tracked.log_metrics({"accuracy/16": accuracy})
     assert send(root) == []
     assert open_spools(root) == []
 
@@ -79,19 +80,50 @@ def test_stages_are_children_of_one_run_of_the_entry(root, store):
         "train_bounded",
         "train_free",
         "evaluate_benchmarks",
+        "evaluate_benchmarks",
     ]
     assert {run.data.tags["mlflow.parentRunId"] for run in stages} == {entry.info.run_id}
     assert all(run.info.status == "FINISHED" for run in store.runs())
     assert store.history(entry, "loss") == [(step, 10.0 - step) for step in range(6)]
     assert store.history(stages[1], "loss") == [(step, 10.0 - step) for step in range(3, 6)]
-    assert entry.data.metrics["accuracy/16"] == stages[2].data.metrics["accuracy/16"] == 1.0
+    assert [run.data.metrics["accuracy/16"] for run in (*stages[2:], entry)] == [1.0, 0.25, 0.25]
+    tolerances = [run.data.params.get("evaluation.tolerance") for run in (*stages[2:], entry)]
+    assert tolerances == ["0.01", "0.5", None]
     for run in (entry, *stages):
         assert run.data.params["model.family"] == "mamba2"
         assert run.data.tags["parameters.digest"] == digest(PARAMETERS)
         assert (run.data.tags["dataset"], run.data.tags["seed"]) == ("a5", "0")
-    assert entry.data.params["evaluation.tolerance"] == "0.01"
     assert stages[1].data.tags["dvc.stage"] == "train_free@implicit"
     assert parent_run_id("implicit", digest(PARAMETERS), root) == entry.info.run_id
+
+
+def test_metrics_can_go_to_one_of_the_two_runs(root, store):
+    with tracker(root) as tracked:
+        tracked.log_metrics({"seconds": 1.0}, 3, "stage")
+        tracked.log_metrics({"seconds": 5.0}, 3, "entry")
+    assert send(root) == []
+    assert store.history(store.stages()[0], "seconds") == [(3, 1.0)]
+    assert store.history(store.entries()[0], "seconds") == [(3, 5.0)]
+
+
+def test_a_new_entry_gets_the_history_before_its_first_stage(root, store):
+    """The free phase with another tolerance goes on from a bounded phase tracked elsewhere."""
+
+    def train_free(parameters, step):
+        with tracker(root, "train_free", parameters=parameters) as tracked:
+            tracked.log_metrics({"loss": 1.0}, 0, "new entry")
+            tracked.log_metrics({"loss": float(step)}, step)
+
+    with tracker(root) as tracked:
+        tracked.log_metrics({"loss": 1.0}, 0)
+    train_free(PARAMETERS, 1)
+    for step in (1, 2):
+        train_free(PARAMETERS | {"seed": 1}, step)
+    assert send(root) == []
+    first, second = store.entries()
+    assert store.history(first, "loss") == [(0, 1.0), (1, 1.0)]
+    assert store.history(second, "loss") == [(0, 1.0), (1, 1.0), (2, 2.0)]
+    assert all(store.history(run, "loss")[0][0] > 0 for run in store.stages()[1:])
 
 
 def test_a_starting_stage_and_other_parameters_start_a_new_run(root, store):
@@ -159,7 +191,6 @@ def test_what_was_sent_but_not_acknowledged_appears_once(root, store, monkeypatc
 
     with tracker(root) as tracked:
         tracked.log_metrics({"loss": 1.0, "undefined": float("nan")}, 0)
-        tracked.log_parameters({"more": 1})
         tracked.log_metrics({"loss": float("inf")}, 1)
         tracked.log_artifact(root / "mlflow.db")
     deaths = left = 0
@@ -181,7 +212,7 @@ def test_what_was_sent_but_not_acknowledged_appears_once(root, store, monkeypatc
     for run in store.runs():
         assert [step for step, _ in store.history(run, "loss")] == [0, 1]
         assert len(store.history(run, "undefined")) == 1
-        assert run.data.params["more"] == "1"
+        assert run.data.params["seed"] == "0"
     assert store.artifacts(store.stages()[0]) == ["mlflow.db"]
 
 
@@ -241,24 +272,21 @@ def test_metrics_are_sent_in_batches_in_order(root, store):
 
 
 def test_what_mlflow_rejects_holds_nothing_up(root, store, caplog):
-    with tracker(root) as tracked:
-        tracked.log_parameters({"model": {"family": "changed"}, "fine": 1})
+    parameters = {"../outside": 1, "fine": 1}
+    with tracker(root, parameters=parameters) as tracked:
         tracked.log_metrics({"../outside": 1.0, "loss": 2.0, "odd @ name%": 3.0}, 0)
         tracked.log_metrics({"loss": 1.0}, 1)
     assert send(root) == []
     for run in store.runs():
         assert store.history(run, "loss") == [(0, 2.0), (1, 1.0)]
         assert run.data.params["fine"] == "1"
-        assert run.data.params["model.family"] == "mamba2"
         assert run.data.metrics["odd _ name_"] == 3.0
     assert "../outside" in caplog.text
 
 
 def test_long_names_and_values_are_cut_and_stay_different(root, store):
     long = "x" * 7000
-    with tracker(root) as tracked:
-        tracked.log_parameters({f"{long}1": long + "1", f"{long}2": long + "2"})
-        tracked.set_tags({"device": long})
+    tracker(root, parameters={f"{long}1": long + "1", f"{long}2": long + "2"}).close()
     assert send(root) == []
     (stage,) = store.stages()
     cut = {name: value for name, value in stage.data.params.items() if name.startswith("xxx")}

@@ -19,8 +19,12 @@ def events(spool, kind):
     return [event for event, _ in spool.events() if event["event"] == kind]
 
 
-def values(spool, name):
-    return [(e["step"], e["values"][name]) for e in events(spool, "metrics") if name in e["values"]]
+def values(spool, name, level="both"):
+    return [
+        (event["step"], event["values"][name])
+        for event in events(spool, "metrics")
+        if name in event["values"] and event["level"] == level
+    ]
 
 
 class FullDisk:
@@ -43,14 +47,11 @@ def test_every_call_is_on_disk_when_it_returns(spool):
     tracker = SpoolTracker(spool, {"entry": "entry"})
     tracker.log_metrics({"loss": 2.5, "accuracy": 0.5}, step=10)
     tracker.log_metrics({"final": 1})
-    tracker.log_parameters({"model": {"width": 4}})
-    tracker.set_tags({"device": "cpu"})
     kinds = [event["event"] for event, _ in spool.events()]
-    assert kinds == ["start", "metrics", "metrics", "parameters", "tags"]
+    assert kinds == ["start", "metrics", "metrics"]
     assert spool.start()["entry"] == "entry"
     assert values(spool, "loss") == [(10, 2.5)]
     assert values(spool, "final") == [(0, 1.0)]
-    assert events(spool, "parameters")[0]["values"] == {"model.width": "4"}
     tracker.close()
     tracker.close()
     assert [event["status"] for event in events(spool, "end")] == ["FINISHED"]
@@ -79,6 +80,7 @@ def test_a_continued_spool_holds_every_step_once(spool):
     for step in range(10):
         tracker.log_metrics({"loss": float(step)}, step)
     tracker.log_metrics({"validation": 0.5}, 4)
+    tracker.log_metrics({"loss": -1.0}, 4, "entry")
     assert tracker._descriptor is not None
     os.close(tracker._descriptor)  # as a killed process leaves it
     with spool.path.open("a") as file:
@@ -87,7 +89,10 @@ def test_a_continued_spool_holds_every_step_once(spool):
     with SpoolTracker(spool, {"entry": "ignored"}) as tracker:
         for step in range(6, 15):
             tracker.log_metrics({"loss": float(step), "validation": 0.5}, step)
+        for step in (4, 5):
+            tracker.log_metrics({"loss": -1.0}, step, "entry")
     assert values(spool, "loss") == [(step, float(step)) for step in range(15)]
+    assert values(spool, "loss", "entry") == [(4, -1.0), (5, -1.0)]
     assert values(spool, "validation") == [(4, 0.5), *((step, 0.5) for step in range(6, 15))]
     assert spool.start()["entry"] == "entry"
     assert len(events(spool, "resume")) == len(events(spool, "end")) == 1
@@ -155,9 +160,7 @@ def test_parameters_are_flattened():
 def test_the_null_tracker_takes_every_call(tmp_path):
     tracker: Tracker = NullTracker()
     with pytest.raises(ValueError, match="passes"), tracker as entered:
-        entered.log_parameters({"a": 1})
         entered.log_metrics({"loss": 1.0}, step=1)
         entered.log_artifact(tmp_path)
-        entered.set_tags({"a": "b"})
         assert list(tmp_path.iterdir()) == []
         raise ValueError("passes")

@@ -20,23 +20,17 @@ def states(model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> list[tor
 def test_everything_comes_back(tmp_path: Path) -> None:
     model, optimiser, _, _ = run(tmp_path / "training")
     folder = CheckpointFolder(tmp_path, "identity")
+    torch.manual_seed(1234)
     folder.save(model, optimiser, Progress(7, 1.5, 42, [{"step": 6, "loss": 0.25}]))
-    saved = states(model, optimiser)
-    saved = [tensor.clone() for tensor in saved]
+    saved = [tensor.clone() for tensor in states(model, optimiser)]
     drawn = torch.rand(3)
 
     other, other_optimiser, _, _ = run(tmp_path / "other", stop_after=6)
-    folder.save(model, optimiser, Progress(7, 1.5, 42, [{"step": 6, "loss": 0.25}]))
     progress = folder.resume(other, other_optimiser)
     assert progress == Progress(7, 1.5, 42, [{"step": 6, "loss": 0.25}])
     for before, after in zip(saved, states(other, other_optimiser), strict=True):
         assert torch.equal(before, after)
-    torch.rand(3)
-    folder.resume(other, other_optimiser)
-    again = torch.rand(3)
-    folder.resume(other, other_optimiser)
-    assert torch.equal(again, torch.rand(3))
-    assert drawn.shape == again.shape
+    assert torch.equal(torch.rand(3), drawn)
 
 
 def test_only_the_newest_two_are_kept_and_nothing_partial(tmp_path: Path) -> None:

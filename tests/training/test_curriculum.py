@@ -6,8 +6,10 @@ import pytest
 from implicit_models.equilibrium.phase import bounded_phase, free_phase
 from implicit_models.parameters import ParameterError
 from implicit_models.training.parameters import (
+    BoundedParameters,
     FreeParameters,
     LengthParameters,
+    MonitoringParameters,
     OptimisationParameters,
 )
 from tests.training.setup_training import BOUNDED, FREE, LENGTHS, OPTIMISATION
@@ -15,10 +17,8 @@ from tests.training.setup_training import BOUNDED, FREE, LENGTHS, OPTIMISATION
 
 def test_phases_follow_each_other_without_a_gap() -> None:
     assert BOUNDED.last_step == FREE.first_step == 5
-    assert BOUNDED.phase_at(4) == bounded_phase(2)
-    assert FREE.phase_at(5) == free_phase(0.05, 8, 2, 0.8)
-    with pytest.raises(AssertionError):
-        BOUNDED.phase_at(5)
+    assert BOUNDED.phase == bounded_phase(2)
+    assert FREE.phase == free_phase(0.05, 8, 2, 0.8)
 
 
 def test_learning_rate_warms_up_stays_and_decays_as_a_square_root() -> None:
@@ -50,6 +50,21 @@ def test_equal_lengths_are_fixed() -> None:
     [
         (lambda: LengthParameters(minimum=5, start=4, end=6), "minimum, start, end are 5, 4, 6"),
         (lambda: LengthParameters(minimum=0, start=4, end=6), "minimum"),
+        (lambda: LengthParameters(minimum=1, start=4, end=6), "growth_steps is 0"),
+        (
+            lambda: BoundedParameters(num_training_steps=3, num_self_iterations=1, lengths=LENGTHS),
+            "lengths.growth_steps is 4; it must be at most num_training_steps, 3",
+        ),
+        (
+            lambda: BoundedParameters(num_training_steps=9, num_self_iterations=0, lengths=LENGTHS),
+            "num_self_iterations = 0",
+        ),
+        (
+            lambda: MonitoringParameters(
+                log_every=10, validate_every=25, validation_sequences=1, checkpoint_every=1
+            ),
+            "validate_every is 25; it must be a multiple of log_every, 10",
+        ),
         (
             lambda: OptimisationParameters(
                 learning_rate=1e-6, clip_norm=1.0, batch_size=1, warmup_steps=0

@@ -1,5 +1,6 @@
 """The loop: it learns, it is deterministic, and interrupting it changes nothing."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -61,10 +62,31 @@ def test_training_learns(tmp_path: Path) -> None:
 
 def test_search_metrics_are_logged_in_the_free_phase(tmp_path: Path) -> None:
     _, _, _, free = run(tmp_path / "free")
-    assert 1 <= free.rows[8]["self_iterations"] <= 8
+    assert 1 + 2 <= free.rows[8]["self_iterations"] <= 8 + 2  # the search's and the phantom's
     assert 0 <= free.rows[8]["share_converged"] <= 1
     _, _, _, bounded = run(tmp_path / "bounded", small_training(BOUNDED))
+    assert bounded.rows[4]["self_iterations"] == 2
     assert "relative_residual" not in bounded.rows[4]
+
+
+def test_the_phase_alone_tells_the_segments_apart(tmp_path: Path) -> None:
+    relabelled = dataclasses.replace(FREE, phase=BOUNDED.phase, first_step=0, num_steps=5)
+    bounded = dataclasses.replace(BOUNDED, decay_steps=FREE.decay_steps)
+    first, *_ = run(tmp_path / "first", small_training(relabelled))
+    second, *_ = run(tmp_path / "second", small_training(bounded))
+    assert_same(first, second)
+
+
+def test_a_gradient_that_is_no_number_never_reaches_the_weights(tmp_path: Path) -> None:
+    model, optimiser, _, _ = run(tmp_path, stop_after=8)
+    before = [parameter.clone() for parameter in model.parameters()]
+    model.embeddings.register_hook(lambda gradient: gradient * torch.inf)
+    with pytest.raises(FloatingPointError, match="gradient's norm of step 5 .free. is"):
+        train(
+            small_training(), model, optimiser, CheckpointFolder(tmp_path / "new", "x"), Recorder()
+        )
+    for kept, parameter in zip(before, model.parameters(), strict=True):
+        assert torch.equal(kept, parameter)
 
 
 def test_a_loss_that_is_no_number_ends_training_with_its_step(tmp_path: Path) -> None:

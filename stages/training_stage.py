@@ -1,8 +1,12 @@
 """What the three training stages share: one segment of an entry's training, start to end."""
 
+import csv
+import dataclasses
 import functools
 import hashlib
-from collections.abc import Mapping
+import json
+import logging
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +16,12 @@ from torch import nn
 
 import implicit_models
 from implicit_models.data.batching import batch_indices
-from implicit_models.data.word_problems import open_splits
+from implicit_models.data.word_problems import WordProblem, open_splits
 from implicit_models.language_models.building import build, num_parameters
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import ModelFileError, save_model
 from implicit_models.parameters import digest
+from implicit_models.tracking.tracker import Level, Tracker
 from implicit_models.training.checkpoints import (
     CheckpointFolder,
     Progress,
@@ -29,12 +34,22 @@ from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import MonitoringParameters
 from implicit_models.training.trainer import Training, train
 from implicit_models.training.validation import validator
+from stages.common import RESULTS
+from stages.ended_trainings import (
+    CHECKPOINTS,
+    discard_recorded,
+    is_ended,
+    mark_ended,
+    name_others,
+)
 from stages.entries import BaselineParameters, RunParameters
 from stages.tracked import numbers, open_run, write_results
 
-CHECKPOINTS = Path("checkpoints")
 COMPUTING = ("backbones", "data", "equilibrium", "kernels", "language_models", "training")
+SPLITS = ("train", "validation")
 SUMMARISED = ("loss", "accuracy", "self_iterations", "validation_loss", "validation_accuracy")
+
+log = logging.getLogger(__name__)
 
 
 def train_segment(
@@ -47,6 +62,7 @@ def train_segment(
     monitoring: MonitoringParameters,
     segment: Segment,
     output: Path,
+    earlier: str | None = None,
     start: Path | None = None,
     state: Path | None = None,
 ) -> None:
@@ -61,16 +77,19 @@ def train_segment(
         common to all.
     output
         The model's folder.
+    earlier
+        The stage whose segment comes before this one.
     start, state
         The state of training from which the segment starts, and where it leaves its own; a state
         is left where another segment follows, and the model counts as final otherwise.
     """
-    data = open_splits(Path("data", entry.dataset))
+    discard_recorded(name)
+    data = open_splits(Path("data", entry.dataset), SPLITS)
     model = build(entry.model, data.vocabulary_size, entry.seed).to(default_device())
     optimiser = build_optimiser(model, entry.optimisation)
     if start is not None:
         _read_state(start, model, optimiser, segment.first_step)
-    sequences, validation = data.split("train"), data.split("validation")
+    sequences, validation = (data.split(split) for split in SPLITS)
     training = Training(
         segment=segment,
         optimisation=entry.optimisation,
@@ -92,28 +111,88 @@ def train_segment(
         "optimisation": entry.optimisation,
         **sections,
     }
-    identity = _identity(parameters, data.metadata, start)
+    identity = _identity(parameters, data, start)
     checkpoints = CheckpointFolder(CHECKPOINTS / name / stage, identity)
-    tracked = {**parameters, "monitoring": monitoring}
-    with open_run(table, name, stage, tracked, resume_key=identity) as tracker:
+    name_others(checkpoints.path)
+    had_ended = is_ended(checkpoints.path)
+    before = _Earlier.read(name, earlier) if earlier else None
+    with open_run(
+        table,
+        name,
+        stage,
+        {"monitoring": monitoring},
+        entry=dataclasses.asdict(entry),
+        resume_key=identity,
+    ) as tracker:
+        if before is not None:
+            _track_history(before.history, tracker, "new entry")
         progress = train(training, model, optimiser, checkpoints, tracker)
+        checkpoints.save(model, optimiser, progress)
         save_model(model, output)
         metrics = {
             "num_parameters": num_parameters(model),
             "num_training_steps": segment.num_steps,
+            "num_tokens": progress.tokens,
             "train_seconds": progress.seconds,
             "tokens_per_second": progress.tokens / max(progress.seconds, 1e-9),
         }
         last = progress.history[-1]
         metrics |= {key: last[key] for key in SUMMARISED if key in last}
+        if state is not None:
+            # No times and no history: training again must leave the same bytes, or DVC would
+            # have the next segment trained again as well.
+            save_state(state, model, optimiser, Progress(progress.step, 0.0, 0, []))
         files = {f"{stage}.json": metrics, f"{stage}_history.csv": progress.history}
         write_results(name, files, tracker)
-        tracker.log_metrics(numbers(metrics, f"{stage}."), step=progress.step)
+        if had_ended:
+            _track_history(progress.history, tracker)
+        whole = metrics if before is None else before.added_to(metrics)
+        tracker.log_metrics(numbers(metrics, "training."), progress.step, "stage")
+        tracker.log_metrics(numbers(whole, "training."), progress.step, "entry")
         if state is None:
             tracker.log_artifact(output, "checkpoint")
-        else:
-            save_state(state, model, optimiser, progress)
-    checkpoints.remove()
+        mark_ended(checkpoints.path, RESULTS / "runs" / name / f"{stage}.json")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Earlier:
+    """What the stage before left in ``results/``, for the tracking alone.
+
+    It is no dependency in dvc.yaml: it holds wall times, so that training the phase before again,
+    to the same weights, would have this one trained again as well.
+    """
+
+    metrics: Mapping[str, float]
+    history: list[dict[str, str]]
+
+    @classmethod
+    def read(cls, name: str, stage: str) -> "_Earlier":
+        folder = RESULTS / "runs" / name
+        try:
+            metrics = json.loads((folder / f"{stage}.json").read_text())
+            history = (folder / f"{stage}_history.csv").read_text().splitlines()
+        except FileNotFoundError as error:
+            log.warning("%s; the tracked run will lack the times of %s", error, stage)
+            return cls({}, [])
+        return cls(metrics, list(csv.DictReader(history)))
+
+    def added_to(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Add the costs of the phase before; leave them out where they are not known."""
+        costs = ("num_training_steps", "num_tokens", "train_seconds")
+        whole = {key: metrics[key] for key in metrics if key not in (*costs, "tokens_per_second")}
+        if all(key in self.metrics for key in costs):
+            whole |= {key: self.metrics[key] + metrics[key] for key in costs}
+            whole["tokens_per_second"] = whole["num_tokens"] / max(whole["train_seconds"], 1e-9)
+        return whole
+
+
+def _track_history(
+    rows: Iterable[Mapping[str, Any]], tracker: Tracker, level: Level = "both"
+) -> None:
+    for row in rows:
+        values = {key: row[key] for key in row if key not in ("step", "phase") and row[key] != ""}
+        numbers = {key: float(value) for key, value in values.items()}
+        tracker.log_metrics(numbers, int(row["step"]), level)
 
 
 def _read_state(
@@ -133,14 +212,13 @@ def _read_state(
         )
 
 
-def _identity(
-    parameters: Mapping[str, Any], metadata: Mapping[str, Any], start: Path | None
-) -> str:
+def _identity(parameters: Mapping[str, Any], data: WordProblem, start: Path | None) -> str:
     """Digest everything that the weights depend on."""
     library = Path(implicit_models.__file__).parent
     return digest(
         parameters,
-        metadata,
+        data.metadata["table_digest"],
+        [data.metadata["splits"][split] for split in SPLITS],
         hashlib.sha256(start.read_bytes()).hexdigest() if start else None,
         source_digest(library / package for package in COMPUTING),
         torch.__version__,

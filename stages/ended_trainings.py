@@ -1,0 +1,55 @@
+"""What becomes of the checkpoints of a training that has ended.
+
+They stay until DVC has recorded the stage: were they deleted with its last line, a power cut
+before that would lose the training, for DVC deletes the outputs of a stage that it did not record
+before it runs the stage again. Whether it did is read from ``dvc.lock``, which holds the MD5 of
+the stage's metrics, and these hold its wall time. So a stage that starts again after its record
+was made (``dvc repro --force``) really trains again, and one that starts without it is done at
+once.
+"""
+
+import hashlib
+import logging
+import shutil
+from pathlib import Path
+
+CHECKPOINTS = Path("checkpoints")
+
+_MARK = "ended"
+
+log = logging.getLogger(__name__)
+
+
+def mark_ended(folder: Path, metrics: Path) -> None:
+    """Note in a folder of checkpoints which metrics its training has ended in."""
+    digest = hashlib.md5(metrics.read_bytes(), usedforsecurity=False)
+    (folder / _MARK).write_text(digest.hexdigest())
+
+
+def is_ended(folder: Path) -> bool:
+    """Whether the training of a folder of checkpoints has ended."""
+    return (folder / _MARK).exists()
+
+
+def discard_recorded(name: str) -> None:
+    """Delete the checkpoints of an entry's trainings that DVC has recorded."""
+    lock = Path("dvc.lock")
+    recorded = lock.read_text() if lock.exists() else ""
+    for mark in list((CHECKPOINTS / name).glob(f"*/*/{_MARK}")):
+        if mark.read_text() in recorded:
+            shutil.rmtree(mark.parent)
+            for folder in (mark.parents[1], mark.parents[2]):
+                if not any(folder.iterdir()):
+                    folder.rmdir()
+
+
+def name_others(folder: Path) -> None:
+    """Say which checkpoints of other trainings lie beside a folder of checkpoints."""
+    for other in sorted(folder.parent.glob("*/")):
+        if other != folder:
+            log.info(
+                "%s is left by a training with other parameters, data or code, and is continued "
+                "if they return; delete it with: rm -r %s",
+                other,
+                other,
+            )

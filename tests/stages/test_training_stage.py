@@ -1,0 +1,149 @@
+"""The training stages in one process: what they leave, what they track, and starting again."""
+
+import hashlib
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from implicit_models.data.parameters import DatasetParameters
+from implicit_models.data.word_problems import write_splits
+from implicit_models.parameters import read_section
+from implicit_models.tracking.tracker import NullTracker
+from stages import train_baseline, train_bounded, train_free
+
+ROOT = Path(__file__).parents[2]
+RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"
+SMALL = {
+    "datasets.s3.train.num_sequences": 256,
+    f"runs.{RUN}.bounded.num_training_steps": 3,
+    f"runs.{RUN}.bounded.lengths.growth_steps": 3,
+    f"runs.{RUN}.free.num_training_steps": 2,
+    f"runs.{RUN}.free.decay_steps": 1,
+    f"runs.{RUN}.free.lengths.growth_steps": 2,
+    f"baselines.{BASELINE}.training.num_training_steps": 2,
+    f"baselines.{BASELINE}.training.decay_steps": 1,
+    f"baselines.{BASELINE}.training.lengths.growth_steps": 2,
+    "monitoring.log_every": 1,
+    "monitoring.validate_every": 1,
+}
+RESULTS = Path("results", "runs", RUN)
+
+
+class Recorder(NullTracker):
+    """Keeps the metrics, as (level, step, metrics)."""
+
+    def __init__(self):
+        self.calls = []
+
+    def log_metrics(self, metrics, step=None, level="both"):
+        self.calls.append((level, step, metrics))
+
+    def totals(self, level):
+        """Return the metrics of the training as a whole."""
+        return next(m for each, _, m in self.calls if each == level and "training.loss" in m)
+
+
+@pytest.fixture(autouse=True)
+def repository(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level(logging.INFO)
+    settings = [f"{name}={value}" for name, value in SMALL.items()]
+    command = [sys.executable, "scripts/compose.py", "quick", *settings]
+    subprocess.run([*command, "--output", tmp_path / "params.yaml"], cwd=ROOT, check=True)
+    write_splits(read_section("datasets.s3", DatasetParameters), Path("data/s3"))
+
+
+@pytest.fixture
+def run(monkeypatch):
+    def run(module, name=RUN):
+        recorder = Recorder()
+        monkeypatch.setattr("stages.training_stage.open_run", lambda *_, **__: recorder)
+        module.main(name)
+        return recorder
+
+    return run
+
+
+def record(*files):
+    """Write what DVC writes once a stage has ended."""
+    digests = [hashlib.md5(file.read_bytes()).hexdigest() for file in files]
+    Path("dvc.lock").write_text("".join(f"    md5: {digest}\n" for digest in digests))
+
+
+def test_training_again_leaves_the_same_model_and_state(run):
+    run(train_bounded)
+    folder = Path("models", RUN, "bounded")
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    record(RESULTS / "train_bounded.json")
+    times = json.loads((RESULTS / "train_bounded.json").read_text())["train_seconds"]
+    run(train_bounded)
+    assert json.loads((RESULTS / "train_bounded.json").read_text())["train_seconds"] != times
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == first
+    assert "training_state.safetensors" in first
+
+
+def test_entries_are_tracked_under_the_same_names_with_all_their_costs(run):
+    bounded, free = run(train_bounded), run(train_free)
+    explicit = run(train_baseline, BASELINE)
+    files = [
+        json.loads((RESULTS / f"train_{phase}.json").read_text()) for phase in ("bounded", "free")
+    ]
+    whole, phase = free.totals("entry"), free.totals("stage")
+    assert bounded.totals("entry") == bounded.totals("stage")
+    assert set(explicit.totals("entry")) <= set(whole) == set(phase)
+    for name in ("train_seconds", "num_tokens", "num_training_steps"):
+        assert phase[f"training.{name}"] == files[1][name]
+        assert whole[f"training.{name}"] == files[0][name] + files[1][name]
+    speed = whole["training.num_tokens"] / whole["training.train_seconds"]
+    assert whole["training.tokens_per_second"] == pytest.approx(speed)
+
+    inherited = [(step, metrics) for level, step, metrics in free.calls if level == "new entry"]
+    tracked = [(step, m) for level, step, m in bounded.calls if level == "both"][: len(inherited)]
+    assert [step for step, _ in inherited] == [1, 2, 3]
+    assert inherited == [
+        (step, {name: pytest.approx(value) for name, value in metrics.items()})
+        for step, metrics in tracked
+    ]
+
+
+def test_the_free_phase_needs_no_results_of_the_bounded_one(run, caplog):
+    run(train_bounded)
+    (RESULTS / "train_bounded_history.csv").unlink()
+    free = run(train_free)
+    assert "train_bounded_history.csv" in caplog.text
+    assert "training.train_seconds" in free.totals("stage")
+    assert "training.train_seconds" not in free.totals("entry")
+    assert "training.loss" in free.totals("entry")
+
+
+def test_an_ended_training_is_kept_until_it_is_recorded(run, caplog):
+    first = run(train_baseline, BASELINE)
+    weights = Path("models", BASELINE, "final", "model.safetensors")
+    expected = weights.read_bytes()
+    for file in (weights, Path("results", "runs", BASELINE, "train_baseline.json")):
+        file.unlink()
+    again = run(train_baseline, BASELINE)
+    assert "continuing from checkpoints" in caplog.text
+    assert weights.read_bytes() == expected
+    for recorder in (first, again):
+        assert [step for level, step, _ in recorder.calls if level == "both"] == [1, 2]
+
+    caplog.clear()
+    record(Path("results", "runs", BASELINE, "train_baseline.json"))
+    run(train_baseline, BASELINE)
+    assert "continuing" not in caplog.text
+    assert weights.read_bytes() == expected
+
+
+def test_checkpoints_of_another_training_stay_and_are_named(run, caplog):
+    run(train_baseline, BASELINE)
+    (left,) = Path("checkpoints", BASELINE, "train_baseline").iterdir()
+    text = Path("params.yaml").read_text()
+    Path("params.yaml").write_text(text.replace("clip_norm: 1.0", "clip_norm: 0.5"))
+    run(train_baseline, BASELINE)
+    assert left.is_dir()
+    assert f"rm -r {left}" in caplog.text
