@@ -121,14 +121,6 @@ class CheckpointFolder:
             return progress
         return None
 
-    def remove(self) -> None:
-        """Delete the checkpoints of a training that has ended."""
-        for file in self.path.glob("step_*"):
-            file.unlink()
-        for folder in (self.path, self.path.parent):
-            if folder.exists() and not any(folder.iterdir()):
-                folder.rmdir()
-
     def _files(self) -> list[Path]:
         return sorted(self.path.glob("step_*.safetensors"))
 

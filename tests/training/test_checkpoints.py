@@ -64,18 +64,6 @@ def test_another_training_has_another_folder(tmp_path: Path) -> None:
     assert CheckpointFolder(tmp_path / "kept", "a" * 64).resume(model, optimiser) is not None
 
 
-def test_removal_leaves_other_trainings_alone(tmp_path: Path) -> None:
-    model, optimiser, _, _ = run(tmp_path / "training")
-    first, second = (CheckpointFolder(tmp_path / "kept", name * 64) for name in "ab")
-    for folder in (first, second):
-        folder.save(model, optimiser, Progress(3, 0.0, 0, []))
-    first.remove()
-    assert not first.path.exists()
-    assert second.resume(model, optimiser) is not None
-    second.remove()
-    assert not (tmp_path / "kept").exists()
-
-
 def test_source_digest_notices_code_and_nothing_else(tmp_path: Path) -> None:
     package = tmp_path / "package"
     package.mkdir()
