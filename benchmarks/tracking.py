@@ -1,6 +1,6 @@
 """What tracking costs a training loop, and how fast a spool takes metrics and MLflow receives them.
 
-The loop makes real optimiser steps for half a minute, a short training, and logs as often, and as
+The loop makes real optimiser steps for twenty seconds, a short training, and logs as often, and as
 much, as training does. Tracking is charged with opening, logging and closing. Stages
 with and without it alternate. Every tracked stage is the worst case: all of it happens on the one
 core that trains, and in a new repository, so that a new courier imports MLflow and creates a
@@ -38,8 +38,8 @@ def run(quick: bool) -> harness.Report:
     """Measure the stages in alternation, then the spool alone."""
     step = _training_step()
     seconds = harness.measure(step, repeats=50, warmup=5).median
-    num_steps = max(LOG_EVERY, round((3 if quick else 30) / seconds))
-    pairs = [_pair(step, num_steps) for _ in range(2 if quick else 5)]
+    num_steps = max(LOG_EVERY, round((3 if quick else 20) / seconds))
+    pairs = [_pair(step, num_steps) for _ in range(2 if quick else 3)]
     rows = []
     for column, name in enumerate(("without tracking", "with tracking")):
         median = statistics.median(pair[column] for pair in pairs)

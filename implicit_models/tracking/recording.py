@@ -12,9 +12,11 @@ import json
 import logging
 import os
 import shutil
+import socket
 import subprocess
 import threading
 import time
+import urllib.parse
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,6 +33,7 @@ _KEPT_IN_MEMORY = "what is tracked is kept in memory until it can be written"
 _KEPT_ON_DISK = "what is tracked is kept on disk until `python -m implicit_models.tracking.sync`"
 
 _ASK_SECONDS = 5.0
+_CONNECT_SECONDS = 1.0
 _LOCK_ATTEMPTS = 40
 _LOCK_ATTEMPT_SECONDS = 0.005
 
@@ -78,6 +81,10 @@ class SpoolTracker:
         if courier is not None:
             with self._guarded(_KEPT_ON_DISK):
                 courier.ensure()
+            # The courier yields to training and may take long to find this out.
+            problem = _unreachable((self.spool.start() or start).get("destination"))
+            if problem is not None:
+                self._warn_of_unsent(problem)
 
     def log_metrics(
         self,
@@ -205,18 +212,34 @@ class SpoolTracker:
         self._asked = time.monotonic()
         problem = self._courier.problem(self.spool, self._opened) if self._courier else None
         if problem is not None:
-            self._warn(
-                "courier",
-                f"not everything could be sent to MLflow yet: {problem}. Nothing is lost: it is "
-                f"kept in {self.spool.path.parent} and sent when the tracking store can be "
-                "reached, by this or the next stage or by "
-                "`python -m implicit_models.tracking.sync`",
-            )
+            self._warn_of_unsent(problem)
+
+    def _warn_of_unsent(self, problem: str) -> None:
+        self._warn(
+            "courier",
+            f"not everything could be sent to MLflow yet: {problem}. Nothing is lost: it is "
+            f"kept in {self.spool.path.parent} and sent when the tracking store can be "
+            "reached, by this or the next stage or by "
+            "`python -m implicit_models.tracking.sync`",
+        )
 
     def _warn(self, subject: str, message: str) -> None:
         if subject not in self._warned_of:
             self._warned_of.add(subject)
             _logger.warning("tracking: %s", message)
+
+
+def _unreachable(destination: str | None) -> str | None:
+    """Say why nobody listens at a tracking server's address; None for every other store."""
+    address = urllib.parse.urlsplit(destination or "")
+    if address.scheme not in ("http", "https") or not address.hostname:
+        return None
+    port = address.port or (443 if address.scheme == "https" else 80)
+    try:
+        socket.create_connection((address.hostname, port), _CONNECT_SECONDS).close()
+    except OSError as error:
+        return f"{destination}: {error}"
+    return None
 
 
 def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

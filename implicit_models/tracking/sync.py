@@ -113,7 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems = sender.send(spools)
     for spool, problem in problems.items():
         _logger.error("not sent: %s: %s", spool.path.name, problem)
-    _logger.info("%d of %d runs are sent completely", len(spools) - len(problems), len(spools))
+    if not spools:
+        _logger.info("there is nothing left to send")
+    else:
+        _logger.info("%d of %d runs are sent completely", len(spools) - len(problems), len(spools))
     return 1 if problems else 0
 
 
