@@ -5,20 +5,17 @@ The same command, detached and of low priority, is the courier that runs beside 
 
 import argparse
 import contextlib
+import functools
 import logging
 import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from implicit_models.tracking.courier import Courier
 from implicit_models.tracking.spool import Spool, locked, open_spools
-
-if TYPE_CHECKING:
-    from implicit_models.tracking.mlflow import Sender
 
 _logger = logging.getLogger("implicit_models.tracking.sync")
 
@@ -26,34 +23,48 @@ _POLL_SECONDS = 0.25
 _INTERVAL_SECONDS = 5.0
 _MAX_INTERVAL_SECONDS = 60.0
 _LINGER_SECONDS = 10.0
+# What is sent beside a training costs it at most 2 % of one core: importing MLflow and creating its
+# database take 5 s of processor time, after which sending waits for a hundred times its own.
+LIVE_AFTER_SECONDS = 250.0
+_PAUSE_PER_SECOND = 100.0
+
+Send = Callable[[Sequence[Spool]], Mapping[Spool, str]]
 
 
 def serve(
     root: Path,
-    sender: "Sender",
+    send: Send,
     *,
     poll: float = _POLL_SECONDS,
     interval: float = _INTERVAL_SECONDS,
     linger: float = _LINGER_SECONDS,
+    live_after: float = LIVE_AFTER_SECONDS,
 ) -> None:
     """Send spools as they grow until nobody has written one for a while.
 
-    A spool whose writer has gone is sent at once, all others every `interval` seconds, and less
-    and less often while the store does not answer. Returns at once if someone else is serving.
+    A spool whose writer has gone is sent at once; one that is being written only after
+    `live_after` seconds, then every `interval` seconds or less often: while sending is costly, or
+    the store does not answer. Returns at once if someone else is serving.
     """
     courier = Courier(root)
     while True:
         with locked(courier.lock_path, wait=False) as is_free:
             if not is_free:
                 return
-            _serve(root, sender, courier, poll, interval, linger)
+            _serve(root, send, courier, poll, interval, linger, live_after)
         # A stage that began while the lock was still held has relied on us.
         if not any(spool.is_being_written() for spool in open_spools(root)):
             return
 
 
 def _serve(
-    root: Path, sender: "Sender", courier: Courier, poll: float, interval: float, linger: float
+    root: Path,
+    send: Send,
+    courier: Courier,
+    poll: float,
+    interval: float,
+    linger: float,
+    live_after: float,
 ) -> None:
     tried: dict[Spool, tuple[int, bool]] = {}
     due: dict[Spool, float] = {}
@@ -69,18 +80,21 @@ def _serve(
             if is_alive or is_new:
                 last_needed = now
             has_ended = is_new and not is_alive
-            if has_ended or (now >= due.get(spool, 0) and (is_new or failures[spool])):
+            is_due = now >= due.setdefault(spool, now + live_after)
+            if has_ended or (is_due and (is_new or failures[spool])):
                 ready.append(spool)
         # The newest first, and last those whose store did not answer: nobody waits for them.
         ready.sort(key=lambda spool: spool.path.name, reverse=True)
         ready.sort(key=lambda spool: failures[spool])
         if ready:
-            trouble = sender.send(ready)
+            before = time.process_time()
+            trouble = send(ready)
+            rest = _PAUSE_PER_SECOND * (time.process_time() - before)
             for spool in ready:
                 tried[spool] = states[spool]
                 failures[spool] = failures[spool] + 1 if spool in trouble else 0
-                pause = min(interval * 2 ** failures[spool], _MAX_INTERVAL_SECONDS)
-                due[spool] = time.monotonic() + pause
+                pause = max(rest, interval * 2 ** failures[spool])
+                due[spool] = time.monotonic() + min(pause, _MAX_INTERVAL_SECONDS)
                 problems.pop(spool, None)
             problems |= {spool: (reason, time.time()) for spool, reason in trouble.items()}
             with contextlib.suppress(OSError):
@@ -101,16 +115,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.courier:
         _detach()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    # Imported late: the parent of the courier has returned by now and nobody waits.
-    from implicit_models.tracking.mlflow import Sender
-
-    sender = Sender(options.root, options.to)
     if options.courier:
         os.chdir(options.root)  # DVC may remove the folder of the stage that started it
-        serve(options.root, sender)
+    send = _sender(options.root, options.to)
+    if options.courier:
+        serve(options.root, send)
         return 0
     spools = open_spools(options.root)
-    problems = sender.send(spools)
+    problems = send(spools)
     for spool, problem in problems.items():
         _logger.error("not sent: %s: %s", spool.path.name, problem)
     if not spools:
@@ -118,6 +130,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         _logger.info("%d of %d runs are sent completely", len(spools) - len(problems), len(spools))
     return 1 if problems else 0
+
+
+def _sender(root: Path, destination: str | None) -> Send:
+    """Give what sends spools; MLflow is imported with the first of them, not before."""
+
+    @functools.cache
+    def sender():
+        from implicit_models.tracking.mlflow import Sender
+
+        return Sender(root, destination)
+
+    return lambda spools: sender().send(spools)
 
 
 def _detach() -> None:

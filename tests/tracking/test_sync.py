@@ -62,7 +62,8 @@ class ThreadCourier(Courier):
     def ensure(self):
         if not self.is_running():
             options = {"poll": 0.001, "interval": 0.001, "linger": 0.2}
-            arguments = (self.root, Sender(self.root))
+            options |= {"live_after": 0.0}
+            arguments = (self.root, Sender(self.root).send)
             threading.Thread(target=sync.serve, args=arguments, kwargs=options).start()
 
 
@@ -172,8 +173,8 @@ def test_one_courier_serves_at_a_time(root):
     courier.lock_path.parent.mkdir()
     sender = Sender(root)
     with sync.locked(courier.lock_path):
-        sync.serve(root, sender, linger=1e9)  # returns, since another one is serving
-    sync.serve(root, sender, poll=0.0, linger=0.0)  # returns, since nobody needs it
+        sync.serve(root, sender.send, linger=1e9)  # returns, since another one is serving
+    sync.serve(root, sender.send, poll=0.0, linger=0.0)  # returns, since nobody needs it
 
 
 @pytest.mark.slow
