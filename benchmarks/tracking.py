@@ -2,14 +2,14 @@
 
 The loop makes real optimiser steps for twenty seconds, a short training, and logs as often, and as
 much, as training does, on the one core that it shares with everything else. Tracking is charged
-with opening, logging and closing; stages with and without it alternate. To that the bar adds what a
-training of `LIVE_AFTER_SECONDS` pays, because the courier begins to send beside it: all the processor
-time of a process that imports MLflow, creates a database and sends what was logged so far.
+with opening, logging and closing; stages with and without it alternate. To that the bar adds what
+a training of ``LIVE_AFTER_SECONDS`` pays, because the courier begins to send beside it: all the
+processor time of a process that imports MLflow, creates a database and sends what was logged.
 """
 
 import resource
-import subprocess
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
