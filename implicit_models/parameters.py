@@ -99,6 +99,21 @@ def validate(parameters: Any) -> None:
             raise ParameterError(_not_allowed(field.name, value, field))
 
 
+def check_at_most(parameters: Any, name: str, limit: str) -> None:
+    """Check that one field is at most another.
+
+    Raises
+    ------
+    ParameterError
+        Naming both and their values.
+    """
+    value, allowed = getattr(parameters, name), getattr(parameters, limit)
+    if value > allowed:
+        raise ParameterError(
+            f"{name} = {value} is not allowed; allowed is at most {limit}, {allowed}"
+        )
+
+
 def read_section(key: str, schema: type[T], path: Path = Path("params.yaml")) -> T:
     """Read one section of a YAML file into a parameters dataclass.
 

@@ -47,8 +47,8 @@ def headline(metrics: dict[str, Any]) -> dict[str, Any]:
     """Give the few metrics that fit a table of experiments."""
     found = {"accuracy_last_10": metrics["accuracy_last_10"]}
     if metrics["kind"] == "implicit":
-        iterations = metrics["self_iterations"]
-        found["self_iterations"] = {length: each["mean"] for length, each in iterations.items()}
+        for name in ("self_iterations", "evaluations_per_token"):
+            found[name] = {length: each["mean"] for length, each in metrics[name].items()}
         found["mode_token_match"] = metrics["mode_token_match"]
     return found
 

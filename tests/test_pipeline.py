@@ -80,11 +80,24 @@ def test_summary(quick_repro):
         assert run["mlflow_run_id"]
     assert runs[RUN]["accuracy"]["12"] > 0.9
     assert 0 <= runs[RUN]["mode_token_match"] <= 1
-    assert set(runs[RUN]["self_iterations"]) == LENGTHS
-    assert set(runs[RUN]["self_iterations"]["12"]) == {"mean", "p50", "p95"}
+    for cost in ("self_iterations", "evaluations_per_token"):
+        assert set(runs[RUN][cost]) == LENGTHS
+        assert set(runs[RUN][cost]["12"]) == {"mean", "p50", "p95"}
     for name in BASELINES:
-        assert runs[name]["self_iterations"] == {}
+        assert runs[name]["self_iterations"] == runs[name]["evaluations_per_token"] == {}
         assert runs[name]["mode_token_match"] is None
+
+
+def test_evaluation_compares_the_modes(quick_repro):
+    evaluation = read(quick_repro.path / "results" / "runs" / RUN / "evaluation.json")
+    assert set(evaluation["modes"]) == LENGTHS
+    for modes in evaluation["modes"].values():
+        assert modes["num_sequences"] == 8
+        assert modes["window"]["window_match"] == 1.0
+        for mode in ("simultaneous", "sequential"):
+            assert modes[mode]["window_match"] > 0.9
+    assert set(evaluation["spectral_radius"]) == {"12"}
+    assert evaluation["spectral_radius"]["12"]["max"] > 0
 
 
 def test_the_free_phase_goes_on_where_the_bounded_one_stopped(quick_repro):
@@ -153,9 +166,10 @@ def test_notebook_draws_everything_from_results_and_mlflow(quick_repro, monkeypa
     tracked = ast.literal_eval(printed.splitlines()[-1])
     assert tracked == dict.fromkeys(RESULTS, steps)
     pictures = [cell for cell in notebook.cells for o in cell.get("outputs", []) if is_picture(o)]
-    assert len(pictures) == 5
-    assert "residual_front" in pictures[-1].source
+    assert len(pictures) == 6
+    assert ["residual_front" in cell.source for cell in pictures[-3:]] == [False, True, True]
     assert re.search(rf"{RUN}: a search of \d+ self-iterations for 24 tokens", printed)
+    assert re.search(r"through a window of 16 tokens, .* takes \d+ self-iterations\.", printed)
 
 
 def is_picture(output: dict) -> bool:
@@ -223,18 +237,19 @@ def test_another_test_length_trains_nothing(quick_repro, tmp_path):
 def test_experiment_after_the_results_are_committed(quick_repro, tmp_path):
     repository = quick_repro.copy(tmp_path / "repository")
     commit(repository, "Results")
-    settings = ("--set-param", "preset=quick", "--set-param", "evaluation.max_steps=20")
-    output = repository.run("dvc", "exp", "run", "--name", "fewer-steps", *settings)
+    settings = ("--set-param", "preset=quick", "--set-param", "evaluation.window=1")
+    output = repository.run("dvc", "exp", "run", "--name", "token-by-token", *settings)
     assert "Running stage 'train" not in output
     assert "Running stage 'sweep" not in output
     assert f"Running stage 'evaluate_benchmarks@{RUN}'" in output
 
     difference = json.loads(repository.run("dvc", "metrics", "diff", "--json"))
-    iterations = difference[f"results/runs/{RUN}/metrics.json"]["self_iterations.48"]
-    assert iterations["new"] <= 20 + 1 < iterations["old"]
+    changed = difference[f"results/runs/{RUN}/metrics.json"]
+    assert changed["self_iterations.48"]["new"] > changed["self_iterations.48"]["old"]
+    assert changed["evaluations_per_token.48"]["new"] < changed["evaluations_per_token.48"]["old"]
     shown = repository.run("dvc", "exp", "show", "--csv")
-    assert "fewer-steps" in shown
-    assert "evaluation.max_steps" in shown
+    assert "token-by-token" in shown
+    assert "evaluation.window" in shown
 
 
 def forget(repository: Repository, stage: str) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from implicit_models.backbones.linear import NormalisedWeight
@@ -56,6 +56,31 @@ class Mamba2Carry(NamedTuple):
         return Mamba2Carry(self.convolution[rows], self.state[rows])
 
 
+class Mamba2Trail(NamedTuple):
+    """What an evaluation leaves behind, from which the carry after any of its tokens follows."""
+
+    before: Mamba2Carry
+    channels: Float[Tensor, "B L C"]
+    inputs: Float[Tensor, "B L H P"]
+    time_step: Float[Tensor, "B L H"]
+    decay_rate: Float[Tensor, " H"]
+    input_map: Float[Tensor, "B L G N"]
+
+    def carry(self, counts: Int[Tensor, " B"] | None = None) -> Mamba2Carry:
+        """Give the carry after each sequence's first ``counts`` tokens; None means all."""
+        return Mamba2Carry(
+            reference.advance_convolution(self.channels, self.before.convolution, counts),
+            reference.advance_state(
+                self.inputs,
+                self.time_step,
+                self.decay_rate,
+                self.input_map,
+                self.before.state,
+                counts,
+            ),
+        )
+
+
 class Mamba2Weights(NamedTuple):
     """A mixer's effective weights, computed once a solve."""
 
@@ -66,7 +91,7 @@ class Mamba2Weights(NamedTuple):
 
 
 class Mamba2Mixer(nn.Module):
-    """Mamba2's token mixer (Dao & Gu 2024), with carry in and carry out.
+    """Mamba2's token mixer (Dao & Gu 2024): a carry in, a trail to the next one out.
 
     Initialised as tabulated in `Mamba2LanguageModel`.
     """
@@ -132,11 +157,11 @@ class Mamba2Mixer(nn.Module):
         injection: Float[Tensor, "B L projection"] | None,
         carry: Mamba2Carry | None,
         weights: Mamba2Weights,
-    ) -> tuple[Float[Tensor, "B L D"], Mamba2Carry | None]:
+    ) -> tuple[Float[Tensor, "B L D"], Mamba2Trail | None]:
         """Mix tokens.
 
-        ``carry`` None means a sequence from its start, whose carry nobody needs: none comes
-        back. The injection is added to the input projection's output.
+        ``carry`` None means a sequence from its start, whose carry nobody needs: no trail to
+        it comes back. The injection is added to the input projection's output.
         """
         shape = self.shape
         batch, length, _ = hidden.shape
@@ -144,33 +169,36 @@ class Mamba2Mixer(nn.Module):
         gate, channels, time_step = projected.split(
             (shape.d_inner, shape.d_convolution, shape.num_heads), dim=-1
         )
-        channels, convolution_carry = reference.causal_convolution(
+        convolved, _ = reference.causal_convolution(
             channels,
             weights.convolution,
             self.conv1d_bias,
             None if carry is None else carry.convolution,
         )
         size = shape.num_groups * shape.d_state
-        inputs, input_map, output_map = F.silu(channels).split((shape.d_inner, size, size), dim=-1)
+        inputs, input_map, output_map = F.silu(convolved).split((shape.d_inner, size, size), dim=-1)
         inputs = inputs.unflatten(-1, (shape.num_heads, shape.head_dim))
-        mixed, state = reference.state_space_scan(
+        input_map = input_map.unflatten(-1, (shape.num_groups, shape.d_state))
+        time_step = F.softplus(time_step + self.dt_bias)
+        mixed, _ = reference.state_space_scan(
             inputs,
-            F.softplus(time_step + self.dt_bias),
+            time_step,
             weights.decay_rate,
-            input_map.unflatten(-1, (shape.num_groups, shape.d_state)),
+            input_map,
             output_map.unflatten(-1, (shape.num_groups, shape.d_state)),
             None if carry is None else carry.state,
             chunk_length=self.chunk_length,
-            return_final_state=carry is not None,
+            return_final_state=False,
         )
-        mixed = torch.addcmul(mixed, inputs, self.D[:, None]).reshape(batch, length, -1)
+        mixed = torch.addcmul(mixed, inputs, self.D[:, None]).reshape(batch, length, shape.d_inner)
         mixed = reference.gated_rms_norm(
             mixed, gate, self.norm, self.norm_epsilon, shape.num_groups
         )
         outputs = F.linear(mixed, weights.output)
-        if carry is None or state is None:
+        if carry is None:
             return outputs, None
-        return outputs, Mamba2Carry(convolution_carry, state)
+        trail = Mamba2Trail(carry, channels, inputs, time_step, weights.decay_rate, input_map)
+        return outputs, trail
 
 
 def _project(hidden: Tensor, weight: Tensor, injection: Tensor | None) -> Tensor:

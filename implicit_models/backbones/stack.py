@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from implicit_models.backbones.mamba2 import Mamba2Carry, Mamba2Mixer, Mamba2Weights
+from implicit_models.backbones.mamba2 import Mamba2Carry, Mamba2Mixer, Mamba2Trail, Mamba2Weights
 
 
 class StackCarry(NamedTuple):
@@ -19,6 +19,16 @@ class StackCarry(NamedTuple):
     def select(self, rows: Tensor) -> "StackCarry":
         """Give the carry of some of the batch's sequences."""
         return StackCarry(tuple(block.select(rows) for block in self.blocks))
+
+
+class StackTrail(NamedTuple):
+    """What an evaluation of all blocks leaves behind, to take a carry from."""
+
+    blocks: tuple[Mamba2Trail, ...]
+
+    def carry(self, counts: Int[Tensor, " B"] | None = None) -> StackCarry:
+        """Give the carry after each sequence's first ``counts`` tokens; None means all."""
+        return StackCarry(tuple(block.carry(counts) for block in self.blocks))
 
 
 class Block(nn.Module):
@@ -35,11 +45,11 @@ class Block(nn.Module):
         injection: Float[Tensor, "B L projection"] | None,
         carry: Mamba2Carry | None,
         weights: Mamba2Weights,
-    ) -> tuple[Float[Tensor, "B L D"], Mamba2Carry | None]:
+    ) -> tuple[Float[Tensor, "B L D"], Mamba2Trail | None]:
         """Apply the block."""
         normed = F.rms_norm(hidden, self.norm.shape, self.norm, self.mixer.norm_epsilon)
-        mixed, carry = self.mixer(normed, injection, carry, weights)
-        return hidden + mixed, carry
+        mixed, trail = self.mixer(normed, injection, carry, weights)
+        return hidden + mixed, trail
 
 
 class Stack(nn.Module):
@@ -74,12 +84,12 @@ class Stack(nn.Module):
         injection: Float[Tensor, "B L projection"] | None,
         carry: StackCarry | None,
         weights: tuple[Mamba2Weights, ...],
-    ) -> tuple[Float[Tensor, "B L D"], StackCarry | None]:
-        """Apply all blocks and the final norm; a carry comes back where one was given."""
+    ) -> tuple[Float[Tensor, "B L D"], StackTrail | None]:
+        """Apply all blocks and the final norm; a trail comes back where a carry was given."""
         carries = carry.blocks if carry is not None else (None,) * len(self.blocks)
-        after = []
+        trails = []
         for block, block_carry, block_weights in zip(self.blocks, carries, weights, strict=True):
-            hidden, block_carry = block(hidden, injection, block_carry, block_weights)
-            after.append(block_carry)
+            hidden, trail = block(hidden, injection, block_carry, block_weights)
+            trails.append(trail)
         hidden = F.rms_norm(hidden, self.norm.shape, self.norm, self.norm_epsilon)
-        return hidden, StackCarry(tuple(after)) if carry is not None else None
+        return hidden, StackTrail(tuple(trails)) if carry is not None else None

@@ -1,27 +1,35 @@
-"""How a gradient is taken at, or on the way to, a fixed point."""
+"""How a gradient is taken at, or on the way to, a fixed point. Each serves any search."""
 
 from dataclasses import dataclass
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
-from implicit_models.equilibrium.iterate import Cell
-from implicit_models.equilibrium.solvers import Picard
+from implicit_models.equilibrium.cells import Cell, evaluate_checked
+from implicit_models.equilibrium.iterate import find_fixed_point
+from implicit_models.equilibrium.solvers import Solver, check_damping
+from implicit_models.equilibrium.stopping import Stopping
 
 
 @dataclass(frozen=True)
 class Unrolled:
-    """Differentiate through ``num_steps`` plain iterations (backpropagation through the loop)."""
+    """Differentiate through ``num_steps`` plain iterations (backpropagation through the loop).
+
+    With ``checkpointing`` each iteration keeps its input alone and is evaluated again in the
+    backward pass: memory for one iteration's activations, and one more evaluation each.
+    """
 
     num_steps: int
+    checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        if self.num_steps < 1:
-            raise ValueError(f"num_steps is {self.num_steps}; it must be 1 or more")
+        _check_steps(self.num_steps)
 
     def __call__(self, cell: Cell, value: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         """Iterate from ``value`` with gradient."""
-        return _iterate_with_gradient(cell, value, self.num_steps, Picard())
+        return _iterate_with_gradient(cell, value, self.num_steps, 1.0, self.checkpointing)
 
 
 @dataclass(frozen=True)
@@ -29,26 +37,112 @@ class Phantom:
     """Differentiate through ``num_steps`` damped iterations from the point found.
 
     The phantom gradient (Geng et al. 2021): a truncated, damped Neumann series of the implicit
-    function theorem's inverse, whose memory does not grow with the search.
+    function theorem's inverse, whose memory does not grow with the search. ``checkpointing`` as
+    in `Unrolled`.
     """
 
     num_steps: int
     damping: float
+    checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        if self.num_steps < 1:
-            raise ValueError(f"num_steps is {self.num_steps}; it must be 1 or more")
-        Picard(self.damping)
+        _check_steps(self.num_steps)
+        check_damping(self.damping)
 
     def __call__(self, cell: Cell, value: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         """Iterate from ``value`` with gradient."""
-        return _iterate_with_gradient(cell, value, self.num_steps, Picard(self.damping))
+        return _iterate_with_gradient(cell, value, self.num_steps, self.damping, self.checkpointing)
 
 
-Gradient = Unrolled | Phantom
+@dataclass(frozen=True)
+class ImplicitFunction:
+    """Differentiate the fixed point itself, by the implicit function theorem.
+
+    The backward pass solves ``g = v + J^T g`` for each sequence, ``J`` being the cell's
+    Jacobian at the point found, with vector-Jacobian products of one evaluation of the cell
+    (Bai et al. 2019). ``solver`` and ``stopping`` are of that solve. A sequence whose solve does
+    not end passes on what it has, without a word: watch the gradient's norm.
+
+    Exact where the search was; memory for one evaluation. Differentiable once.
+    """
+
+    solver: Solver
+    stopping: Stopping
+
+    @property
+    def num_steps(self) -> int:
+        """Evaluations of the cell after the search."""
+        return 1
+
+    def __call__(self, cell: Cell, value: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+        """Evaluate the cell at ``value`` with the fixed point's gradient."""
+        if not torch.is_grad_enabled():
+            return cell(value)
+        anchor = value.detach().requires_grad_()
+        return _AtFixedPoint.apply(evaluate_checked(anchor, cell(anchor)), anchor, self)
 
 
-def _iterate_with_gradient(cell: Cell, value: Tensor, num_steps: int, solver: Picard) -> Tensor:
+Gradient = Unrolled | Phantom | ImplicitFunction
+
+
+def _check_steps(num_steps: int) -> None:
+    if num_steps < 1:
+        raise ValueError(f"num_steps is {num_steps}; it must be 1 or more")
+
+
+def _iterate_with_gradient(
+    cell: Cell, value: Tensor, num_steps: int, damping: float, checkpointing: bool
+) -> Tensor:
+    def step(value: Tensor) -> Tensor:
+        evaluated = evaluate_checked(value, cell(value))
+        return evaluated if damping == 1.0 else value.lerp(evaluated, damping)
+
     for _ in range(num_steps):
-        value = solver.step(value, cell(value))
+        if checkpointing and torch.is_grad_enabled():
+            value = checkpoint(step, value, use_reentrant=False)
+        else:
+            value = step(value)
     return value
+
+
+class _AtFixedPoint(torch.autograd.Function):
+    """Hands a value on, and to its graph the gradient that solves ``g = v + J^T g``."""
+
+    @staticmethod
+    def forward(ctx, evaluated, anchor, gradient):
+        ctx.graph = evaluated, anchor, gradient
+        return evaluated.detach().clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, incoming):
+        evaluated, anchor, gradient = ctx.graph
+        cell = _Adjoint(evaluated, anchor, incoming, torch.arange(len(incoming)))
+        solution = find_fixed_point(cell, incoming, gradient.solver, gradient.stopping)
+        return solution.value, None, None
+
+
+@dataclass(frozen=True)
+class _Adjoint:
+    """``g -> v + J^T g`` for some of the sequences: itself a cell."""
+
+    evaluated: Float[Tensor, "B L D"]
+    anchor: Float[Tensor, "B L D"]
+    incoming: Float[Tensor, "R L D"]
+    rows: Int[Tensor, " R"]
+
+    def __call__(self, value: Float[Tensor, "R L D"]) -> Float[Tensor, "R L D"]:
+        vector = value
+        if len(self.rows) < len(self.evaluated):
+            vector = torch.zeros_like(self.evaluated)
+            vector[self.rows] = value
+        with torch.enable_grad():
+            (product,) = torch.autograd.grad(self.evaluated, self.anchor, vector, retain_graph=True)
+        if len(self.rows) < len(self.evaluated):
+            product = product[self.rows]
+        return self.incoming + product
+
+    def select(self, rows: Int[Tensor, " K"]) -> "_Adjoint":
+        return _Adjoint(
+            self.evaluated, self.anchor, self.incoming[rows], self.rows[rows.to(self.rows.device)]
+        )

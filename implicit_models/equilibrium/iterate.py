@@ -1,96 +1,116 @@
 """The one loop that searches fixed points."""
 
 from collections.abc import Callable
-from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from implicit_models.equilibrium.solution import Result, Solution
-from implicit_models.equilibrium.solvers import Picard
-from implicit_models.equilibrium.stopping import ResidualBelow, Stopping
+from implicit_models.equilibrium.cells import CausalCell, Cell, evaluate_checked
+from implicit_models.equilibrium.solution import Solution
+from implicit_models.equilibrium.solvers import Solver
+from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow, Stopping
+from implicit_models.equilibrium.whole import WholeSequences
+from implicit_models.equilibrium.window import SlidingWindow, Window
 
 Observer = Callable[[int, Float[Tensor, "B L"]], None]
-
-
-@runtime_checkable
-class Cell(Protocol):
-    """The function whose fixed point is sought; whatever else it reads is frozen inside it."""
-
-    def __call__(self, value: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
-        """Evaluate the cell."""
-        ...
-
-    def select(self, rows: Int[Tensor, " R"]) -> "Cell":
-        """Give the cell of some of the batch's sequences."""
-        ...
 
 
 @torch.no_grad()
 def find_fixed_point(
     cell: Cell,
     start: Float[Tensor, "B L D"],
-    solver: Picard,
+    solver: Solver,
     stopping: Stopping,
+    *,
+    window: Window | None = None,
+    lengths: Int[Tensor, " B"] | None = None,
     observe: Observer | None = None,
 ) -> Solution:
     """Iterate the cell from ``start``, without gradient, until every sequence has ended.
 
-    Convergence is judged for each sequence, by its worst token, so what else is in the batch
-    changes neither a sequence's steps nor its value (beyond the rounding of matrix products of
-    another batch size). A sequence that has ended leaves the batch, and its cost ends there.
+    Without a window a sequence is iterated as a whole and judged by its worst token. With one,
+    its tokens are iterated a window at a time and judged one by one; the cell must be causal and
+    the solver tokenwise.
+
+    A sequence that has ended leaves the batch, and its cost ends there. What else is in the batch
+    never enters a sequence's arithmetic or its stopping. Its result is therefore the same to the
+    bit as long as the cell's own arithmetic does not depend on the number of rows it is given:
+    always for elementwise and batched products, and for matrix products that flatten the batch,
+    as those of the stacks here, as long as as many sequences are at work at the same steps.
+    Otherwise a library may sum in another order, and results agree to rounding.
 
     Parameters
     ----------
+    lengths
+        Each sequence's number of tokens, where the rest is padding on the right. Padding is not
+        judged. None where there is none.
     observe
-        Called after each evaluation with the number of evaluations so far and the relative
-        residual of every token of the batch; a sequence that has ended shows its last one.
+        Called after each evaluation with the number of evaluations so far and the residual of
+        every token; one that has ended shows its last one, one not reached yet NaN.
+
+    Raises
+    ------
+    ValueError
+        Where the cell changes the shape, dtype or device of its state, ``lengths`` does not fit,
+        or a window meets a cell, solver or stopping rule that knows none.
     """
-    batch = start.shape[0]
-    final = start.clone()
-    steps = torch.zeros(batch, dtype=torch.int64, device=start.device)
-    residual = torch.full((batch,), torch.nan, dtype=start.dtype, device=start.device)
-    result = torch.full((batch,), Result.OUT_OF_STEPS, dtype=torch.uint8, device=start.device)
+    batch, length = start.shape[:2]
+    if lengths is not None:
+        _check_lengths(lengths, batch, length)
+    if window is None:
+        search = WholeSequences(cell, start, solver, stopping, lengths)
+    else:
+        search = SlidingWindow(*_windowed(cell, solver, stopping, window), start, window, lengths)
+
+    state = solver.begin(search.value)
     observed = torch.full_like(start[..., 0], torch.nan) if observe else None
-
-    value, rows = start, torch.arange(batch, device=start.device)
-    watching = observe is not None or isinstance(stopping, ResidualBelow)
-    for step in range(1, stopping.max_steps + 1):
-        evaluated = cell(value)
-        following = solver.step(value, evaluated)
-        last = step == stopping.max_steps
-        if not (watching or last):
-            value = following
-            continue
-
-        per_token = relative_residual(value, evaluated)
-        worst = per_token.amax(1) if per_token.shape[1] else torch.zeros_like(residual[rows])
-        finite, converged = worst.isfinite(), stopping.converged(worst)
+    step = 0
+    while not search.has_ended(step):
+        step += 1
+        value = search.value
+        evaluated = evaluate_checked(value, search.evaluate())
+        residual = search.judged(stopping.measure(value, evaluated))
+        following, state = solver.step(state, value, evaluated, residual)
         if observe is not None and observed is not None:
-            observed[rows] = per_token
+            search.show(residual, observed)
             observe(step, observed.clone())
-
-        ended = converged | ~finite | last
-        if ended.any():
-            gone = rows[ended]
-            outcome = torch.where(converged, Result.CONVERGED, Result.OUT_OF_STEPS)
-            outcome = torch.where(finite, outcome, Result.NON_FINITE)
-            final[gone] = torch.where(finite[:, None, None], following, value)[ended]
-            steps[gone], residual[gone] = step, worst[ended]
-            result[gone] = outcome[ended].to(result.dtype)
-            left = (~ended).nonzero()[:, 0]
-            if not left.numel():
-                break
-            rows, following, cell = rows[left], following[left], cell.select(left)
-        value = following
-    return Solution(final, steps, residual, result)
+        left = search.accept(step, following, residual, state)
+        if left is not None:
+            state = state.select(left)
+    return search.solution()
 
 
-def relative_residual(
-    value: Float[Tensor, "B L D"], evaluated: Float[Tensor, "B L D"]
-) -> Float[Tensor, "B L"]:
-    """Give ``|f(z) - z| / |f(z)|`` for each token."""
-    distance = torch.linalg.vector_norm(evaluated - value, dim=-1)
-    size = torch.linalg.vector_norm(evaluated, dim=-1)
-    return distance / size.clamp_min(torch.finfo(size.dtype).tiny)
+def _check_lengths(lengths: Tensor, batch: int, length: int) -> None:
+    if lengths.shape != (batch,):
+        raise ValueError(f"lengths has the shape {tuple(lengths.shape)}; it must be ({batch},)")
+    if batch and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
+        raise ValueError(
+            f"lengths lie between {int(lengths.min())} and {int(lengths.max())}; they must lie "
+            f"between 0 and the number of tokens, {length}"
+        )
+
+
+def _windowed(
+    cell: Cell, solver: Solver, stopping: Stopping, window: Window
+) -> tuple[CausalCell, ResidualBelow]:
+    if not isinstance(cell, CausalCell):
+        raise ValueError(
+            f"a window needs a CausalCell; {type(cell).__name__} has no method `window`"
+        )
+    if not solver.is_tokenwise:
+        raise ValueError(
+            f"the solver {solver} combines all tokens of a sequence, but those in a window change; "
+            "a window takes Picard"
+        )
+    if isinstance(stopping, FixedSteps):
+        raise ValueError(
+            "a window commits tokens as they converge; its stopping rule must be ResidualBelow, "
+            f"not {stopping}"
+        )
+    if window.patience > stopping.max_steps:
+        raise ValueError(
+            f"patience is {window.patience}; it must be at most max_steps, {stopping.max_steps}, "
+            "or no token could converge"
+        )
+    return cell, stopping

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 
 from implicit_models.equilibrium.gradients import Gradient, Phantom, Unrolled
-from implicit_models.equilibrium.solvers import Picard
+from implicit_models.equilibrium.jacobian import JacobianPenalty
+from implicit_models.equilibrium.solvers import Picard, Solver
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow, Stopping
+from implicit_models.equilibrium.window import Window
 
 
 @dataclass(frozen=True)
@@ -12,29 +14,49 @@ class Phase:
     """How the fixed point is searched and how the gradient is taken.
 
     The bounded and the free phase of training, and evaluation, differ in nothing else.
-    ``gradient`` is None where none is wanted.
+
+    Attributes
+    ----------
+    solver, stopping, window
+        Of the search; ``window`` None searches whole sequences (the simultaneous mode).
+    gradient
+        None where none is wanted.
+    penalty
+        Added to the loss of training; None where none is wanted.
     """
 
-    solver: Picard
+    solver: Solver
     stopping: Stopping
     gradient: Gradient | None
+    window: Window | None = None
+    penalty: JacobianPenalty | None = None
 
 
-def bounded_phase(num_self_iterations: int) -> Phase:
+def bounded_phase(num_self_iterations: int, penalty: JacobianPenalty | None = None) -> Phase:
     """Give the bounded phase: no search, the gradient through a few iterations from zero."""
-    return Phase(Picard(), FixedSteps(0), Unrolled(num_self_iterations))
+    gradient = Unrolled(num_self_iterations)
+    return Phase(Picard(), FixedSteps(0), gradient, penalty=penalty)
 
 
-def free_phase(tolerance: float, max_steps: int, phantom_steps: int, damping: float) -> Phase:
+def free_phase(
+    tolerance: float,
+    max_steps: int,
+    phantom_steps: int,
+    damping: float,
+    window: Window | None = None,
+    penalty: JacobianPenalty | None = None,
+) -> Phase:
     """Give the free phase: search to the tolerance, then phantom steps, damped alike."""
     stopping = ResidualBelow(tolerance, max_steps)
-    return Phase(Picard(damping), stopping, Phantom(phantom_steps, damping))
+    return Phase(Picard(damping), stopping, Phantom(phantom_steps, damping), window, penalty)
 
 
-def search_phase(tolerance: float, max_steps: int, damping: float) -> Phase:
+def search_phase(
+    tolerance: float, max_steps: int, damping: float, window: Window | None = None
+) -> Phase:
     """Give the phase of evaluation: search to the tolerance, no gradient.
 
     ``damping`` is best the one the model was trained with: undamped, the search of a trained
     model can end in a cycle.
     """
-    return Phase(Picard(damping), ResidualBelow(tolerance, max_steps), None)
+    return Phase(Picard(damping), ResidualBelow(tolerance, max_steps), None, window)

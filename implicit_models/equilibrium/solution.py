@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Result(IntEnum):
-    """How the search of one sequence ended."""
+    """How the search of a sequence, or of a token in a window, ended."""
 
     CONVERGED = 0
     OUT_OF_STEPS = 1
@@ -22,20 +22,65 @@ class Solution:
     Attributes
     ----------
     value
-        The last iterate: (B, L, D). A sequence that became non-finite while it was watched keeps
-        its last finite one.
+        The last iterate: (B, L, D). A sequence that became non-finite keeps its last finite one.
     steps
-        Evaluations of the cell that the sequence took part in before it ended.
+        Evaluations of the cell taken part in: by each sequence (B,), or, where the search had a
+        window, by each token (B, L); 0 for padding.
     residual
-        Relative residual of the last evaluation: the largest over the tokens of
-        ``|f(z) - z| / |f(z)|``. NaN where nothing was evaluated.
+        Residual of the last of them, in the stopping rule's measure: of the sequence's worst token
+        (B,), or of each token (B, L). NaN where nothing was evaluated.
     result
-        A `Result` for each sequence.
-
-    Where tokens were searched one by one, the last three are (B, L) instead of (B,).
+        A `Result` for each sequence (B,) or token (B, L).
+    depth
+        Evaluations of the cell that follow one another, for each sequence: (B,).
+    token_evaluations
+        Its tokens' evaluations in all, for each sequence: (B,). This is the work; a sequence
+        searched as a whole evaluates all its tokens, padding included, each time.
     """
 
     value: Float[Tensor, "B L D"]
     steps: Int[Tensor, "B ..."]
     residual: Float[Tensor, "B ..."]
     result: UInt8[Tensor, "B ..."]
+    depth: Int[Tensor, " B"]
+    token_evaluations: Int[Tensor, " B"]
+
+    def metrics(self) -> dict[str, float]:
+        """Sum the search up for a log; nothing where nothing was searched.
+
+        ``self_iterations`` is the mean depth; ``token_evaluations`` the work of all sequences;
+        ``relative_residual`` mean, median, 95th percentile (interpolated) and largest, over the
+        sequences or tokens that were evaluated and stayed finite; ``share_not_converged`` counts
+        those that ran out of steps and those that became non-finite.
+        """
+        searched = self.steps > 0
+        if not searched.any():
+            return {}
+        metrics = {
+            "self_iterations": self.depth.double().mean().item(),
+            "token_evaluations": float(self.token_evaluations.sum().item()),
+            "share_not_converged": (self.result != Result.CONVERGED)[searched]
+            .double()
+            .mean()
+            .item(),
+        }
+        residual = self.residual[searched].double()
+        residual = residual[residual.isfinite()]
+        if residual.numel():
+            ordered = residual.sort().values
+            middle, high, largest = (_quantile(ordered, q) for q in (0.5, 0.95, 1.0))
+            metrics |= {
+                "relative_residual": residual.mean().item(),
+                "relative_residual_p50": middle,
+                "relative_residual_p95": high,
+                "relative_residual_max": largest,
+            }
+        return metrics
+
+
+def _quantile(ordered: Float[Tensor, " N"], q: float) -> float:
+    """Interpolate linearly, as torch's ``quantile``, which takes 16 million numbers at most."""
+    position = q * (len(ordered) - 1)
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low].lerp(ordered[high], position - low).item()

@@ -1,9 +1,31 @@
-"""When the search of a sequence ends."""
+"""When the search of a sequence, or of a token in a window, ends."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
+
+
+def relative_residual(
+    value: Float[Tensor, "B L D"], evaluated: Float[Tensor, "B L D"]
+) -> Float[Tensor, "B L"]:
+    """Give ``|f(z) - z| / |f(z)|`` for each token; where f(z) vanishes, a large finite number."""
+    distance = torch.linalg.vector_norm(evaluated - value, dim=-1)
+    size = torch.linalg.vector_norm(evaluated, dim=-1)
+    limits = torch.finfo(size.dtype)
+    return distance / torch.maximum(size, distance * limits.eps).clamp_min_(limits.tiny)
+
+
+def absolute_residual(
+    value: Float[Tensor, "B L D"], evaluated: Float[Tensor, "B L D"]
+) -> Float[Tensor, "B L"]:
+    """Give ``|f(z) - z|`` for each token."""
+    return torch.linalg.vector_norm(evaluated - value, dim=-1)
+
+
+Measure = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -11,6 +33,7 @@ class FixedSteps:
     """Evaluate the cell ``num_steps`` times, whatever the residual."""
 
     num_steps: int
+    measure: Measure = relative_residual
 
     def __post_init__(self) -> None:
         if self.num_steps < 0:
@@ -28,10 +51,15 @@ class FixedSteps:
 
 @dataclass(frozen=True)
 class ResidualBelow:
-    """End a sequence once its relative residual is below ``tolerance``, or after ``max_steps``."""
+    """End once the residual is below ``tolerance``, or after ``max_steps``.
+
+    ``measure`` is `relative_residual` or `absolute_residual`. In a window ``max_steps`` is
+    each token's own, counted from when all before it have ended.
+    """
 
     tolerance: float
     max_steps: int
+    measure: Measure = relative_residual
 
     def __post_init__(self) -> None:
         if not self.tolerance > 0.0:
@@ -40,7 +68,7 @@ class ResidualBelow:
             raise ValueError(f"max_steps is {self.max_steps}; it must be 1 or more")
 
     def converged(self, residual: Tensor) -> Tensor:
-        """Tell for each sequence whether its residual is below the tolerance."""
+        """Tell where the residual is below the tolerance."""
         return residual < self.tolerance
 
 

@@ -41,6 +41,12 @@ def distribution(values: Shaped[np.ndarray, "..."]) -> dict[str, float | None]:
     return {name: finite(float(number)) for name, number in numbers.items()}
 
 
+def spread(values: Shaped[np.ndarray, "..."]) -> dict[str, float | None]:
+    """Give mean, median and 95th percentile, as `distribution` does."""
+    found = distribution(values)
+    return {name: found[name] for name in ("mean", "p50", "p95")}
+
+
 def finite(number: float) -> float | None:
     """Give the number, or None where it is infinite or not a number (JSON knows neither)."""
     return float(number) if math.isfinite(number) else None

@@ -1,41 +1,42 @@
 """Reading labelled sequences with a model: its predictions and what the search for them cost."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Integer
-from torch import Tensor
 from tqdm import tqdm
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Result, Solution
-from implicit_models.language_models import modes
 from implicit_models.language_models.building import LanguageModel
-from implicit_models.language_models.modelling import ModelOutput
-
-Read = Callable[[LanguageModel, Tensor, Phase | None], ModelOutput]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """What the searches cost, one entry per sequence, or per token in the sequential mode.
+    """What the searches cost each sequence, and how each search ended.
+
+    With a window every token has a search (S = N L), without one every sequence (S = N).
 
     Attributes
     ----------
     self_iterations
-        Evaluations of the cell, the one that gives the output included.
+        Evaluations of the cell that follow one another, the one that gives the output included.
+    evaluations_per_token
+        Tokens computed in them over the tokens of the sequence: the work. What a window computes
+        beyond a sequence's end counts, and there alone the batch matters.
     residual
-        Relative residual of the search's last evaluation; NaN where it made none.
+        Relative residual of the search's last evaluation, of its worst token; NaN where it made
+        none.
     converged
         Whether the tolerance was reached.
     """
 
-    self_iterations: Int[np.ndarray, "N ..."]
-    residual: Float[np.ndarray, "N ..."]
-    converged: Bool[np.ndarray, "N ..."]
+    self_iterations: Int[np.ndarray, " N"]
+    evaluations_per_token: Float[np.ndarray, " N"]
+    residual: Float[np.ndarray, " S"]
+    converged: Bool[np.ndarray, " S"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,20 +58,6 @@ class Predictions:
     seconds: float
 
 
-def simultaneous(
-    model: LanguageModel, tokens: Int[Tensor, "B L"], phase: Phase | None
-) -> ModelOutput:
-    """Read all tokens of the sequences together."""
-    return model(tokens, phase)
-
-
-def sequential(
-    model: LanguageModel, tokens: Int[Tensor, "B L"], phase: Phase | None
-) -> ModelOutput:
-    """Read the sequences token by token, carrying the state."""
-    return modes.sequential(model, tokens, phase)
-
-
 @torch.inference_mode()
 def predict(
     model: LanguageModel,
@@ -78,7 +65,6 @@ def predict(
     *,
     phase: Phase | None,
     batch_size: int,
-    read: Read = simultaneous,
     description: str = "evaluate",
 ) -> Predictions:
     """Predict the label of every position of every sequence.
@@ -90,8 +76,6 @@ def predict(
     batch_size
         Sequences read together. It cannot change a result: convergence is judged for each
         sequence by itself.
-    read
-        The mode: `simultaneous` or `sequential`.
     description
         What the progress bar says; it is silent when not on a terminal.
     """
@@ -106,24 +90,24 @@ def predict(
             batch = np.array(inputs[start : start + batch_size], dtype=np.int64)
             tokens = torch.from_numpy(batch).to(device)
             started = time.perf_counter()
-            output = read(model, tokens, phase)
+            output = model(tokens, phase)
             labels.append(output.logits.argmax(-1).cpu().numpy())  # waits for the device
             seconds += time.perf_counter() - started
             if output.search is not None:
                 searches.append(output.search)
             bar.update(len(batch))
-    return Predictions(labels=np.concatenate(labels), search=_join(searches), seconds=seconds)
+    search = _join(searches, inputs.shape[1]) if searches else None
+    return Predictions(labels=np.concatenate(labels), search=search, seconds=seconds)
 
 
-def _join(searches: list[Solution]) -> Search | None:
-    if not searches:
-        return None
-
+def _join(searches: list[Solution], length: int) -> Search:
     def join(name: str) -> np.ndarray:
-        return np.concatenate([getattr(search, name).cpu().numpy() for search in searches])
+        return np.concatenate([getattr(search, name).cpu().numpy().ravel() for search in searches])
 
+    # One evaluation of every token comes on top of the search: the one that gives the output.
     return Search(
-        self_iterations=join("steps") + 1,
+        self_iterations=join("depth") + 1,
+        evaluations_per_token=join("token_evaluations") / length + 1,
         residual=join("residual").astype(np.float64),
         converged=join("result") == Result.CONVERGED,
     )

@@ -7,41 +7,65 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Integer
 
-from implicit_models.equilibrium.phase import search_phase
+from implicit_models.equilibrium.phase import Phase, search_phase
+from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation import metrics
+from implicit_models.evaluation.contraction import spectral_radii
 from implicit_models.evaluation.parameters import EvaluationParameters
-from implicit_models.evaluation.prediction import Predictions, predict, sequential
+from implicit_models.evaluation.prediction import Predictions, predict
 from implicit_models.language_models.building import LanguageModel, num_parameters
 from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
+from implicit_models.language_models.modelling import Mamba2LanguageModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class SequentialResult:
-    """The same sequences read token by token.
+class ModeResult:
+    """Some of the sequences read in one mode.
+
+    Attributes
+    ----------
+    window_match
+        Share of positions at which it predicts what the window did reading all sequences.
+    self_iterations, evaluations_per_token
+        As in `LengthResult`.
+    share_converged
+        Share that reached the tolerance: of the sequences in the simultaneous mode, of the tokens
+        in the others.
+    seconds
+        Wall time.
+    """
+
+    accuracy: float
+    accuracy_last_10: float
+    window_match: float
+    self_iterations: dict[str, float | None]
+    evaluations_per_token: dict[str, float | None]
+    share_converged: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeComparison:
+    """The sliding window, the simultaneous and the sequential mode on the same sequences.
 
     Attributes
     ----------
     num_sequences
         Sequences read: the first ones of the split.
     token_match
-        Share of positions at which both modes predict the same label.
-    self_iterations
-        Evaluations of the cell per token, the one that gives the output included.
-    seconds
-        Wall time.
+        Share of positions at which the last two predict the same label.
     """
 
     num_sequences: int
-    accuracy: float
-    accuracy_last_10: float
     token_match: float
-    self_iterations: dict[str, float | None]
-    seconds: float
+    window: ModeResult
+    simultaneous: ModeResult
+    sequential: ModeResult
 
 
 @dataclass(frozen=True, kw_only=True)
 class LengthResult:
-    """One model at one length.
+    """One model at one length, read through the sliding window.
 
     Attributes
     ----------
@@ -50,16 +74,18 @@ class LengthResult:
     by_position
         Accuracy at each position.
     self_iterations
-        Evaluations of the cell per sequence, the one that gives the output included; None for an
-        explicit model, like the next three.
+        Evaluations of the cell that follow one another, for each sequence, the one that gives the
+        output included; None for an explicit model, like the next four.
+    evaluations_per_token
+        Tokens computed in them over the tokens of the sequence, for each sequence.
     relative_residual
-        Relative residual of each sequence's worst token at its search's last evaluation.
+        Relative residual of each token at its search's last evaluation.
     share_converged
-        Share of the sequences that reached the tolerance.
-    sequential
-        The sequential mode.
+        Share of the tokens that reached the tolerance.
+    modes
+        All modes on the first sequences; None where they were left out.
     seconds
-        Wall time of the simultaneous mode.
+        Wall time of the reading through the window.
     """
 
     num_sequences: int
@@ -67,9 +93,10 @@ class LengthResult:
     accuracy_last_10: float
     by_position: Float[np.ndarray, " L"]
     self_iterations: dict[str, float | None] | None
+    evaluations_per_token: dict[str, float | None] | None
     relative_residual: dict[str, float | None] | None
     share_converged: float | None
-    sequential: SequentialResult | None
+    modes: ModeComparison | None
     seconds: float
 
 
@@ -87,17 +114,23 @@ class StateTrackingResult:
         Accuracy of always naming the most frequent label of the test sequences.
     lengths
         The result at each length.
+    spectral_radius, spectral_radius_damped
+        Of the cell's Jacobian, and of the damped iteration's, at the fixed points of the
+        sequences that the modes are compared on: of the shortest length alone, since it takes a
+        walk token by token.
     """
 
     kind: str
     num_parameters: int
     chance: float
     lengths: dict[int, LengthResult]
+    spectral_radius: dict[int, dict[str, float | None]]
+    spectral_radius_damped: dict[int, dict[str, float | None]]
 
     def metrics(self) -> dict[str, object]:
         """Give the content of ``evaluation.json``; lengths are keys, and text, as JSON has it."""
         implicit = {n: r for n, r in self.lengths.items() if r.self_iterations is not None}
-        compared = {n: r.sequential for n, r in self.lengths.items() if r.sequential is not None}
+        compared = {n: r.modes for n, r in self.lengths.items() if r.modes is not None}
         return {
             "kind": self.kind,
             "num_parameters": self.num_parameters,
@@ -105,10 +138,15 @@ class StateTrackingResult:
             "accuracy": {str(n): r.accuracy for n, r in self.lengths.items()},
             "accuracy_last_10": {str(n): r.accuracy_last_10 for n, r in self.lengths.items()},
             "self_iterations": {str(n): r.self_iterations for n, r in implicit.items()},
+            "evaluations_per_token": {str(n): r.evaluations_per_token for n, r in implicit.items()},
             "relative_residual": {str(n): r.relative_residual for n, r in implicit.items()},
             "share_converged": {str(n): r.share_converged for n, r in implicit.items()},
-            "sequential": {str(n): dataclasses.asdict(r) for n, r in compared.items()},
+            "modes": {str(n): dataclasses.asdict(r) for n, r in compared.items()},
             "mode_token_match": _token_match(compared),
+            "spectral_radius": {str(n): found for n, found in self.spectral_radius.items()},
+            "spectral_radius_damped": {
+                str(n): found for n, found in self.spectral_radius_damped.items()
+            },
             "num_sequences": {str(n): r.num_sequences for n, r in self.lengths.items()},
             "seconds": {str(n): r.seconds for n, r in self.lengths.items()},
         }
@@ -125,9 +163,10 @@ class StateTrackingResult:
 def evaluate_state_tracking(
     model: LanguageModel, splits: Mapping[int, Sequences], parameters: EvaluationParameters
 ) -> StateTrackingResult:
-    """Evaluate a model on word problems of several lengths, in both modes.
+    """Evaluate a model on word problems of several lengths.
 
-    Explicit models have one mode, a single forward pass.
+    An implicit model reads all sequences through the sliding window, and a few once more in every
+    mode. An explicit model knows no modes.
 
     Parameters
     ----------
@@ -142,16 +181,17 @@ def evaluate_state_tracking(
     ValueError
         Where a length has no or too few test sequences.
     """
-    results = {
-        length: _evaluate_length(model, *_take(splits, length, parameters), parameters)
-        for length in parameters.lengths
-    }
-    labels = [splits[length].labels[: parameters.num_sequences].ravel() for length in results]
+    taken = {length: _take(splits, length, parameters) for length in parameters.lengths}
+    results = {length: _evaluate_length(model, *taken[length], parameters) for length in taken}
     return StateTrackingResult(
         kind="implicit" if model.is_implicit else "explicit",
         num_parameters=num_parameters(model),
-        chance=metrics.chance(np.concatenate(labels)),
+        chance=metrics.chance(np.concatenate([labels.ravel() for _, labels in taken.values()])),
         lengths=results,
+        spectral_radius=_spectral_radius(model, taken[min(taken)][0], parameters, 1.0),
+        spectral_radius_damped=_spectral_radius(
+            model, taken[min(taken)][0], parameters, parameters.damping
+        ),
     )
 
 
@@ -179,62 +219,103 @@ def _evaluate_length(
     labels: Integer[np.ndarray, "N L"],
     parameters: EvaluationParameters,
 ) -> LengthResult:
-    length = inputs.shape[1]
-    phase = None
-    if model.is_implicit:
-        phase = search_phase(parameters.tolerance, parameters.max_steps, parameters.damping)
-    together = predict(
+    predictions = predict(
         model,
         inputs,
-        phase=phase,
+        phase=_phase(parameters, parameters.window) if model.is_implicit else None,
         batch_size=parameters.batch_size,
-        description=f"length {length}",
+        description=f"length {inputs.shape[1]}",
     )
-    num_sequential = parameters.num_sequential_sequences
-    one_by_one = None
-    if phase is not None and num_sequential:
-        one_by_one = predict(
-            model,
-            inputs[:num_sequential],
-            phase=phase,
-            batch_size=parameters.batch_size,
-            read=sequential,
-            description=f"length {length}, sequential",
-        )
-    search = together.search
+    search = predictions.search
+    compare = search is not None and parameters.num_mode_sequences > 0
     return LengthResult(
         num_sequences=len(inputs),
-        accuracy=metrics.accuracy(together.labels, labels),
-        accuracy_last_10=metrics.accuracy(together.labels, labels, LAST_TOKENS),
-        by_position=metrics.accuracy_by_position(together.labels, labels),
-        self_iterations=_spread(search.self_iterations) if search else None,
+        accuracy=metrics.accuracy(predictions.labels, labels),
+        accuracy_last_10=metrics.accuracy(predictions.labels, labels, LAST_TOKENS),
+        by_position=metrics.accuracy_by_position(predictions.labels, labels),
+        self_iterations=metrics.spread(search.self_iterations) if search else None,
+        evaluations_per_token=metrics.spread(search.evaluations_per_token) if search else None,
         relative_residual=metrics.distribution(search.residual) if search else None,
         share_converged=metrics.share(search.converged) if search else None,
-        sequential=_compare(one_by_one, together, labels) if one_by_one else None,
-        seconds=together.seconds,
+        modes=_compare_modes(model, inputs, labels, predictions, parameters) if compare else None,
+        seconds=predictions.seconds,
     )
 
 
-def _compare(
-    one_by_one: Predictions, together: Predictions, labels: Integer[np.ndarray, "N L"]
-) -> SequentialResult:
-    assert one_by_one.search is not None
-    count = len(one_by_one.labels)
-    return SequentialResult(
+def _phase(parameters: EvaluationParameters, width: int) -> Phase:
+    """Give the search through a window of this width."""
+    window = Window(width, parameters.patience)
+    return search_phase(parameters.tolerance, parameters.max_steps, parameters.damping, window)
+
+
+def _compare_modes(
+    model: LanguageModel,
+    inputs: Integer[np.ndarray, "N L"],
+    labels: Integer[np.ndarray, "N L"],
+    windowed: Predictions,
+    parameters: EvaluationParameters,
+) -> ModeComparison:
+    count = parameters.num_mode_sequences
+
+    def read(mode: str, phase: Phase) -> Predictions:
+        return predict(
+            model,
+            inputs[:count],
+            phase=phase,
+            batch_size=parameters.batch_size,
+            description=f"length {inputs.shape[1]}, {mode}",
+        )
+
+    def judge(predictions: Predictions) -> ModeResult:
+        search = predictions.search
+        assert search is not None
+        return ModeResult(
+            accuracy=metrics.accuracy(predictions.labels, labels[:count]),
+            accuracy_last_10=metrics.accuracy(predictions.labels, labels[:count], LAST_TOKENS),
+            window_match=metrics.accuracy(predictions.labels, windowed.labels[:count]),
+            self_iterations=metrics.spread(search.self_iterations),
+            evaluations_per_token=metrics.spread(search.evaluations_per_token),
+            share_converged=metrics.share(search.converged),
+            seconds=predictions.seconds,
+        )
+
+    window = read("window", _phase(parameters, parameters.window))
+    sequential = read("sequential", _phase(parameters, 1))
+    assert sequential.search is not None
+    # A whole sequence may take as many iterations as its tokens took one after another.
+    depth = int(sequential.search.self_iterations.max())
+    whole = search_phase(parameters.tolerance, depth, parameters.damping)
+    simultaneous = read("simultaneous", whole)
+    return ModeComparison(
         num_sequences=count,
-        accuracy=metrics.accuracy(one_by_one.labels, labels[:count]),
-        accuracy_last_10=metrics.accuracy(one_by_one.labels, labels[:count], LAST_TOKENS),
-        token_match=metrics.accuracy(one_by_one.labels, together.labels[:count]),
-        self_iterations=_spread(one_by_one.search.self_iterations),
-        seconds=one_by_one.seconds,
+        token_match=metrics.accuracy(sequential.labels, simultaneous.labels),
+        window=judge(window),
+        simultaneous=judge(simultaneous),
+        sequential=judge(sequential),
     )
 
 
-def _spread(counts: np.ndarray) -> dict[str, float | None]:
-    return {name: metrics.distribution(counts)[name] for name in ("mean", "p50", "p95")}
+def _spectral_radius(
+    model: LanguageModel,
+    inputs: Integer[np.ndarray, "N L"],
+    parameters: EvaluationParameters,
+    damping: float,
+) -> dict[int, dict[str, float | None]]:
+    if not (isinstance(model, Mamba2LanguageModel) and model.is_implicit):
+        return {}
+    if not parameters.num_mode_sequences:
+        return {}
+    radii = spectral_radii(
+        model,
+        inputs[: parameters.num_mode_sequences],
+        phase=_phase(parameters, parameters.window),
+        batch_size=parameters.batch_size,
+        damping=damping,
+    )
+    return {inputs.shape[1]: metrics.distribution(radii)}
 
 
-def _token_match(results: Mapping[int, SequentialResult]) -> float | None:
+def _token_match(results: Mapping[int, ModeComparison]) -> float | None:
     """Average over all tokens of all lengths."""
     tokens = {length: length * result.num_sequences for length, result in results.items()}
     if not tokens:

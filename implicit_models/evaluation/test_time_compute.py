@@ -12,6 +12,7 @@ from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.phase import Phase, search_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
+from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.parameters import SweepParameters
 from implicit_models.evaluation.prediction import predict
@@ -29,12 +30,15 @@ class SweepPoint:
     allowed
         The number of self-iterations, or the tolerance.
     relative_residual
-        Mean over the sequences of the worst token's relative residual at the search's last
-        evaluation; None where it made none.
+        Mean relative residual at the searches' last evaluations, None where they made none: of the
+        tokens in the window, of each sequence's worst token where self-iterations are allowed.
     share_converged
-        Share of the sequences that reached the tolerance; 0 where there was none to reach.
+        Share of the tokens that reached the tolerance; 0 where there was none to reach.
     self_iterations
-        Evaluations of the cell per sequence, the one that gives the output included.
+        Evaluations of the cell that follow one another, for each sequence, the one that gives the
+        output included.
+    evaluations_per_token
+        Tokens computed in them over the tokens of the sequence, for each sequence.
     seconds
         Wall time.
     """
@@ -45,6 +49,7 @@ class SweepPoint:
     relative_residual: float | None
     share_converged: float
     self_iterations: dict[str, float | None]
+    evaluations_per_token: dict[str, float | None]
     seconds: float
 
 
@@ -57,10 +62,10 @@ class SweepResult:
     length, num_sequences
         What was read.
     self_iterations
-        One point per number of self-iterations, all of them used: the last one gives the output,
-        those before it are the search.
+        One point per number of self-iterations, all of them used on whole sequences: the last one
+        gives the output, those before it are the search.
     tolerance
-        One point per tolerance.
+        One point per tolerance, searched for through the sliding window.
     """
 
     length: int
@@ -99,6 +104,7 @@ class SweepResult:
                 "accuracy_last_10": point.accuracy_last_10,
                 "relative_residual": point.relative_residual,
                 "self_iterations": point.self_iterations["mean"],
+                "evaluations_per_token": point.evaluations_per_token["mean"],
                 "seconds": point.seconds,
             }
             for sweep, points in sweeps.items()
@@ -142,18 +148,19 @@ def sweep_test_time_compute(
         )
         search = predictions.search
         assert search is not None
-        used = metrics.distribution(search.self_iterations)
         return SweepPoint(
             allowed=allowed,
             accuracy=metrics.accuracy(predictions.labels, labels),
             accuracy_last_10=metrics.accuracy(predictions.labels, labels, LAST_TOKENS),
             relative_residual=metrics.finite(float(search.residual.mean())),
             share_converged=metrics.share(search.converged),
-            self_iterations={name: used[name] for name in ("mean", "p50", "p95")},
+            self_iterations=metrics.spread(search.self_iterations),
+            evaluations_per_token=metrics.spread(search.evaluations_per_token),
             seconds=predictions.seconds,
         )
 
     solver = Picard(parameters.damping)
+    window = Window(parameters.window, parameters.patience)
     return SweepResult(
         length=parameters.length,
         num_sequences=len(inputs),
@@ -166,7 +173,7 @@ def sweep_test_time_compute(
         tolerance=tuple(
             measure(
                 tolerance,
-                search_phase(tolerance, parameters.max_steps, parameters.damping),
+                search_phase(tolerance, parameters.max_steps, parameters.damping, window),
                 f"tolerance {tolerance:g}",
             )
             for tolerance in parameters.tolerances
@@ -178,7 +185,11 @@ def sweep_test_time_compute(
 def trace_residual(
     model: Mamba2LanguageModel, tokens: Integer[np.ndarray, " L"], phase: Phase
 ) -> Float[np.ndarray, "S L"]:
-    """Give the relative residual of every token of one sequence at each evaluation of a search."""
+    """Give the relative residual of every token of one sequence at each evaluation of a search.
+
+    With a window a token that it has not reached yet is NaN, and one that it has left keeps its
+    last residual.
+    """
     device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
     batch = torch.from_numpy(np.array(tokens, dtype=np.int64)[None]).to(device)
     cell, start = model.cell(batch)
@@ -187,7 +198,9 @@ def trace_residual(
     def observe(step: int, residual: Float[torch.Tensor, "B L"]) -> None:
         residuals.append(residual[0].cpu().numpy())
 
-    find_fixed_point(cell, start, phase.solver, phase.stopping, observe)
+    find_fixed_point(
+        cell, start, phase.solver, phase.stopping, window=phase.window, observe=observe
+    )
     return np.stack(residuals)
 
 

@@ -6,7 +6,7 @@ G groups (heads that share B and C), N state size, T chunk length.
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -72,6 +72,10 @@ def state_space_scan(
             initial_state,
         )
         return output[:, None], state if return_final_state else None
+    if not inputs.numel():
+        state = inputs.new_zeros(batch, heads, width, size)
+        state = state if initial_state is None else initial_state
+        return torch.zeros_like(inputs), state if return_final_state else None
     chunk_length = min(chunk_length, length)
     num_chunks = -(-length // chunk_length)
     padding = num_chunks * chunk_length - length
@@ -98,22 +102,24 @@ def state_space_scan(
     within = scores * decay * dt[..., None, :]
     outputs = within @ x
 
-    final_state = None
-    if num_chunks > 1 or initial_state is not None or return_final_state:
+    before, final_state = initial_state, None
+    if num_chunks > 1 or return_final_state:
         to_end = (log_decay[..., -1:] - log_decay).exp() * dt
         written = (x * to_end[..., None]).transpose(-1, -2) @ _repeat_groups(b, heads)
         kept = log_decay[..., -1].exp()[..., None, None]
         state = written.new_zeros(batch, heads, width, size)
         if initial_state is not None:
             state = initial_state
-        before = []
+        starts = []
         for chunk in range(num_chunks):
-            before.append(state)
+            starts.append(state)
             state = kept[:, chunk] * state + written[:, chunk]
+        before = torch.stack(starts, 1) if num_chunks > 1 else initial_state
         final_state = state if return_final_state else None
-        if num_chunks > 1 or initial_state is not None:
-            from_past = _repeat_groups(c, heads) @ torch.stack(before, 1).transpose(-1, -2)
-            outputs = outputs + from_past * log_decay.exp()[..., None]
+    if before is not None:
+        states = before.reshape(batch, num_chunks, heads, width, size)
+        from_past = _repeat_groups(c, heads) @ states.transpose(-1, -2)
+        outputs = torch.addcmul(outputs, from_past, log_decay.exp()[..., None])
 
     outputs = outputs.transpose(2, 3).reshape(batch, num_chunks * chunk_length, heads, width)
     return outputs[:, :length], final_state
@@ -133,6 +139,51 @@ def state_space_step(
     b, c = _repeat_heads(input_map, heads), _repeat_heads(output_map, heads)
     state = kept + (time_step[..., None] * inputs)[..., None] * b[:, :, None, :]
     return (state @ c[..., None])[..., 0], state
+
+
+def advance_convolution(
+    inputs: Float[Tensor, "B L C"],
+    carry: Float[Tensor, "B tail C"],
+    counts: Int[Tensor, " B"] | None = None,
+) -> Float[Tensor, "B tail C"]:
+    """Give the carry of `causal_convolution` after each sequence's first ``counts`` tokens.
+
+    All of them where ``counts`` is None.
+    """
+    width = carry.shape[1]
+    padded = torch.cat((carry, inputs), dim=1)
+    if counts is None:
+        return padded[:, inputs.shape[1] :]
+    tokens = counts[:, None] + torch.arange(width, device=counts.device)
+    return padded.gather(1, tokens[..., None].expand(-1, -1, padded.shape[2]))
+
+
+def advance_state(
+    inputs: Float[Tensor, "B L H P"],
+    time_step: Float[Tensor, "B L H"],
+    decay_rate: Float[Tensor, " H"],
+    input_map: Float[Tensor, "B L G N"],
+    state: Float[Tensor, "B H P N"],
+    counts: Int[Tensor, " B"] | None = None,
+) -> Float[Tensor, "B H P N"]:
+    """Give the state of `state_space_scan` after each sequence's first ``counts`` tokens.
+
+    All of them where ``counts`` is None. After none of them it is ``state``, to the bit.
+    """
+    if not inputs.shape[1]:
+        return state
+    if counts is not None:
+        # A token beyond has time step 0: it neither decays the state nor writes to it.
+        tokens = torch.arange(inputs.shape[1], device=counts.device)
+        time_step = time_step * (tokens < counts[:, None])[..., None]
+    log_decay = (time_step * decay_rate).cumsum(1)
+    total = log_decay[:, -1:]
+    weight = (total - log_decay).exp() * time_step
+    written = torch.matmul(
+        (inputs * weight[..., None]).permute(0, 2, 3, 1),
+        _repeat_groups(input_map.transpose(1, 2)[:, None], inputs.shape[2])[:, 0],
+    )
+    return torch.addcmul(written, total[:, 0].exp()[..., None, None], state)
 
 
 def gated_rms_norm(

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from implicit_models.backbones.linear import NormalisedWeight
 from implicit_models.backbones.mamba2 import Mamba2Mixer, Mamba2Shape, Mamba2Weights
-from implicit_models.backbones.stack import Stack, StackCarry
+from implicit_models.backbones.stack import Stack, StackCarry, StackTrail
 from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Solution
+from implicit_models.language_models.padding import Alignment
 from implicit_models.language_models.parameters import ModelParameters
 
 
@@ -29,11 +30,14 @@ class ModelOutput:
         What the next piece needs; None unless a carry was given.
     search
         How the fixed point was found; None for explicit models.
+    penalty
+        What the phase adds to a loss; None where it adds nothing.
     """
 
     logits: Float[Tensor, "B L V"]
     carry: Any
     search: Solution | None
+    penalty: Float[Tensor, ""] | None = None
 
 
 @dataclass(frozen=True)
@@ -46,17 +50,28 @@ class StackCell:
     carry: StackCarry | None
 
     def __call__(self, value: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
-        """Evaluate the cell, letting go of the carry that comes with it."""
-        return self.evaluate(value)[0]
+        """Evaluate the cell."""
+        return self.stack(value, self.injection, self.carry, self.weights)[0]
 
-    def evaluate(self, value: Float[Tensor, "B L D"]) -> tuple[Tensor, StackCarry | None]:
-        """Evaluate the cell and give the carry after the piece too."""
-        return self.stack(value, self.injection, self.carry, self.weights)
+    def evaluate(self, value: Float[Tensor, "B L D"]) -> tuple[Tensor, StackTrail]:
+        """Evaluate the cell, leaving a trail to the carry after it; a carry must be there."""
+        hidden, trail = self.stack(value, self.injection, self.carry, self.weights)
+        assert trail is not None
+        return hidden, trail
 
     def select(self, rows: Int[Tensor, " R"]) -> "StackCell":
         """Give the cell of some of the batch's sequences."""
         carry = None if self.carry is None else self.carry.select(rows)
         return StackCell(self.stack, self.weights, self.injection[rows], carry)
+
+    def window(
+        self, rows: Int[Tensor, " R"], tokens: Int[Tensor, "R W"], carry: StackCarry | None
+    ) -> "StackCell":
+        """Give some sequences' tokens; ``carry`` None where they are the first."""
+        if carry is None:
+            carry = self.carry or self.stack.initial_carry(len(self.injection))
+            carry = carry.select(rows)
+        return StackCell(self.stack, self.weights, self.injection[rows[:, None], tokens], carry)
 
 
 class Mamba2LanguageModel(nn.Module):
@@ -141,6 +156,7 @@ class Mamba2LanguageModel(nn.Module):
         tokens: Int[Tensor, "B L"],
         phase: Phase | None = None,
         carry: StackCarry | None = None,
+        attention_mask: Tensor | None = None,
     ) -> ModelOutput:
         """Give logits for each token.
 
@@ -151,23 +167,47 @@ class Mamba2LanguageModel(nn.Module):
         carry
             Where a former piece left off (`initial_carry` at the start of a text in pieces). None
             for a whole text, whose carry is not wanted.
+        attention_mask
+            (B, L), false or 0 at padding, which may stand on either side of each sequence and then
+            changes nothing: not the search, the other tokens' logits, or the carry. The logits
+            of padding mean nothing, and no loss may count them.
+
+        Raises
+        ------
+        ValueError
+            Where ``phase`` does not fit the kind of model, or the mask has holes.
         """
         if self.is_implicit != (phase is not None):
             kind, wanted = ("implicit", "a Phase") if self.is_implicit else ("explicit", "None")
             raise ValueError(f"phase is {phase}; this {kind} model takes {wanted}")
+        alignment = None if attention_mask is None else Alignment.of(attention_mask, tokens)
+        if alignment is not None:
+            tokens = alignment.to_the_left(tokens)
+        lengths = None if alignment is None else alignment.lengths
+
+        search, penalty = None, None
         if phase is None:
             embedded = F.embedding(tokens, self.embeddings)
-            hidden, carry = self.stack(embedded, None, carry, self.stack.weights())
-            return ModelOutput(F.linear(hidden, self.embeddings), carry, None)
-
-        cell, start = self.cell(tokens, carry)
-        search = find_fixed_point(cell, start, phase.solver, phase.stopping)
-        if phase.gradient is None:
-            hidden, carry = cell.evaluate(search.value)
+            hidden, trail = self.stack(embedded, None, carry, self.stack.weights())
         else:
-            hidden = phase.gradient(cell, search.value)
-            carry = None if carry is None else cell.evaluate(hidden)[1]
-        return ModelOutput(F.linear(hidden, self.embeddings), carry, search)
+            cell, start = self.cell(tokens, carry)
+            search = find_fixed_point(
+                cell, start, phase.solver, phase.stopping, window=phase.window, lengths=lengths
+            )
+            value = search.value
+            if phase.gradient is not None:
+                value = phase.gradient(cell, value)
+            if phase.penalty is not None:
+                penalty = phase.penalty(cell, value, lengths)
+            hidden, trail = value, None
+            if phase.gradient is None or carry is not None:
+                evaluated, trail = self.stack(value, cell.injection, carry, cell.weights)
+                hidden = evaluated if phase.gradient is None else value
+        after = None if trail is None else trail.carry(lengths)
+        if alignment is not None:
+            hidden = alignment.back(hidden)
+            search = None if search is None else alignment.search_back(search)
+        return ModelOutput(F.linear(hidden, self.embeddings), after, search, penalty)
 
 
 class Injection(nn.Module):

@@ -225,7 +225,7 @@ def residual_front(residuals: Float[np.ndarray, "S L"], tolerance: float) -> Fig
     """Draw the residual of each token at each self-iteration of a search, and where it settles.
 
     The line is each token's first self-iteration from which its residual stays below the
-    tolerance: the converged front.
+    tolerance: the converged front. Tokens that a window has not reached yet (NaN) stay blank.
     """
     num_steps, length = residuals.shape
     figure = Figure(figsize=(8.5, 4.8))

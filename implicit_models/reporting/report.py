@@ -165,11 +165,14 @@ def _section(
             illustrate(
                 figures.accuracy_by_compute,
                 implicit,
-                "Test-time compute: left against the allowed number of self-iterations, right "
-                f"against the tolerance of the search. {tables.SELF_ITERATIONS}.",
+                "Test-time compute: left whole sequences against the allowed number of "
+                "self-iterations, right the sliding window against the tolerance of the search. "
+                f"{tables.SELF_ITERATIONS}.",
             )
         )
-        shown += [tables.search_table(implicit), tables.mode_table(implicit)]
+        shown.append(tables.search_table(implicit))
+        compared = [run for run in implicit if run.evaluation["modes"]]
+        shown += [tables.mode_table(compared)] if compared else []
         shown += tables.compute_tables(implicit)
     return Section(dataset=name, description=description, illustrations=illustrations, tables=shown)
 

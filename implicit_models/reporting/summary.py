@@ -50,6 +50,7 @@ def _summarise_run(run: RunResults, mlflow_run_id: str | None) -> dict[str, Any]
         "accuracy": dict(evaluation["accuracy"]),
         "accuracy_last_10": dict(evaluation["accuracy_last_10"]),
         "self_iterations": dict(evaluation["self_iterations"]),
+        "evaluations_per_token": dict(evaluation["evaluations_per_token"]),
         "mode_token_match": evaluation["mode_token_match"],
         "train_seconds": run.train_seconds,
         "tokens_per_second": run.tokens_per_second,

@@ -8,8 +8,10 @@ from implicit_models.reporting.results import RunResults
 
 COST_COLUMNS = ("parameters", "train time (s)", "tokens/s")
 SELF_ITERATIONS = (
-    "Self-iterations are evaluations of the cell, the one that gives the output included"
+    "Self-iterations are evaluations of the cell that follow one another, the one that gives the "
+    "output included"
 )
+WORK = "Evaluations per token are the work: all tokens computed in them over those of the sequence"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,34 +99,44 @@ def accuracy_table(runs: Sequence[RunResults], metric: str) -> Table:
 
 
 def search_table(runs: Sequence[RunResults]) -> Table:
-    """Give what the search for the fixed points cost, in the simultaneous mode."""
+    """Give what the search for the fixed points cost, through the sliding window."""
     rows = []
     for run in runs:
         evaluation = run.evaluation
-        for length in run.lengths:
-            steps = evaluation["self_iterations"][str(length)]
-            residual = evaluation["relative_residual"][str(length)]
+        for length in map(str, run.lengths):
+            steps = evaluation["self_iterations"][length]
+            work = evaluation["evaluations_per_token"][length]
+            residual = evaluation["relative_residual"][length]
+            radius = evaluation["spectral_radius"].get(length, {})
+            damped = evaluation["spectral_radius_damped"].get(length, {})
             rows.append(
                 [
                     run.name,
-                    *(str(length), *(_number(steps[name]) for name in ("mean", "p50", "p95"))),
+                    *(length, *(_number(steps[name]) for name in ("mean", "p50", "p95"))),
+                    *(_number(work[name]) for name in ("mean", "p95")),
                     *(_number(residual[name]) for name in ("mean", "p95", "max")),
-                    _percent(evaluation["share_converged"][str(length)]),
-                    _number(evaluation["seconds"][str(length)]),
+                    _percent(evaluation["share_converged"][length], 2),
+                    *(_number(found.get("mean")) for found in (radius, damped)),
+                    _number(evaluation["seconds"][length]),
                     *_cost(run),
                 ]
             )
     return Table(
-        title="Search for the fixed point, simultaneous mode",
-        note=f"{SELF_ITERATIONS}: here per sequence, judged by its worst token. Sequences that did "
-        "not reach the tolerance stopped at the largest number of them and are counted like the "
-        "others.",
+        title="Search for the fixed point, sliding window",
+        note=f"{SELF_ITERATIONS}: here per sequence. {WORK}. Residuals are those of the tokens, "
+        "which are judged one by one; a token that did not reach the tolerance was given up after "
+        "the largest number of evaluations and is counted like the others. The spectral radius is "
+        "that of the cell's Jacobian at a sequence's fixed points, and that of the damped "
+        "iteration, on average over a few sequences of the shortest length: below 1 the iteration "
+        "converges from nearby.",
         columns=[
             "run",
             "length",
             *("self-iterations, mean", "p50", "p95"),
+            *("evaluations per token, mean", "p95"),
             *("residual, mean", "p95", "max"),
             "converged",
+            *("spectral radius", "damped"),
             "time (s)",
             *COST_COLUMNS,
         ],
@@ -134,45 +146,47 @@ def search_table(runs: Sequence[RunResults]) -> Table:
 
 
 def mode_table(runs: Sequence[RunResults]) -> Table:
-    """Compare the two modes."""
-    rows = []
+    """Compare the three modes; the runs are those that have read sequences in all of them."""
+    rows, counts = [], set()
     for run in runs:
-        for length, mode in sorted(run.evaluation["sequential"].items(), key=lambda i: int(i[0])):
-            together = run.evaluation["seconds"][length] / run.evaluation["num_sequences"][length]
-            rows.append(
-                [
-                    run.name,
-                    length,
-                    _percent(run.evaluation["accuracy_last_10"][length]),
-                    _percent(mode["accuracy_last_10"]),
-                    _percent(mode["token_match"], 2),
-                    *(_number(mode["self_iterations"][name]) for name in ("mean", "p50", "p95")),
-                    _number(1e3 * together),
-                    _number(1e3 * mode["seconds"] / mode["num_sequences"]),
-                    *_cost(run),
-                ]
-            )
+        compared = run.evaluation["modes"]
+        for length in sorted(compared, key=int):
+            num_sequences = compared[length]["num_sequences"]
+            counts.add(num_sequences)
+            for mode in ("window", "simultaneous", "sequential"):
+                found = compared[length][mode]
+                steps, work = found["self_iterations"], found["evaluations_per_token"]
+                rows.append(
+                    [
+                        *(run.name, mode, length),
+                        _percent(found["accuracy_last_10"]),
+                        _percent(found["window_match"], 2),
+                        *(_number(steps[name]) for name in ("mean", "p50", "p95")),
+                        *(_number(work[name]) for name in ("mean", "p95")),
+                        _number(1e3 * found["seconds"] / num_sequences),
+                        *_cost(run),
+                    ]
+                )
     return Table(
-        title="Simultaneous and sequential mode",
-        note="The sequential mode reads the first of the same sequences token by token; token "
-        "match is the share of positions at which both modes predict the same. "
-        f"{SELF_ITERATIONS}: here per token, each of which is searched by itself. "
-        + " ".join(
-            f"{run.name}: {_percent(run.evaluation['mode_token_match'], 2)} over all lengths."
-            for run in runs
-        ),
+        title="Sliding window, simultaneous and sequential mode",
+        note=f"The first {', '.join(map(str, sorted(counts)))} sequences of a length. The "
+        "simultaneous mode iterates whole sequences, the sequential one token by token. Match is "
+        "the share of positions at which a mode predicts what the window does. "
+        f"{SELF_ITERATIONS}. {WORK}. The simultaneous and the sequential mode predict the same at "
+        "this share of the positions of all lengths: "
+        + ", ".join(
+            f"{_percent(run.evaluation['mode_token_match'], 2)} ({run.name})" for run in runs
+        )
+        + ".",
         columns=[
-            "run",
-            "length",
-            "accuracy, simultaneous",
-            "accuracy, sequential",
-            "token match",
-            *("self-iterations per token, mean", "p50", "p95"),
-            *("ms per sequence, simultaneous", "ms, sequential"),
+            *("run", "mode", "length"),
+            *("accuracy, last 10", "match with the window"),
+            *("self-iterations, mean", "p50", "p95"),
+            *("evaluations per token, mean", "p95"),
+            "ms per sequence",
             *COST_COLUMNS,
         ],
         rows=rows,
-        num_text_columns=1,
     )
 
 
@@ -185,7 +199,9 @@ def compute_tables(runs: Sequence[RunResults]) -> list[Table]:
             row = [run.name, _number(point["self_iterations"]), *_compute_cells(point)]
             by_iterations.append([*row, *_cost(run)])
         for point in sweep.get("tolerance", ()):
-            used = (_number(point["self_iterations"][name]) for name in ("mean", "p50", "p95"))
+            steps, work = point["self_iterations"], point["evaluations_per_token"]
+            used = [_number(steps[name]) for name in ("mean", "p50", "p95")]
+            used.append(_number(work["mean"]))
             row = [run.name, _number(point["tolerance"]), *_compute_cells(point), *used]
             by_tolerance.append([*row, *_cost(run)])
     shared = ["accuracy, last 10", "accuracy", "residual, mean", "time (s)"]
@@ -194,17 +210,18 @@ def compute_tables(runs: Sequence[RunResults]) -> list[Table]:
     return [
         Table(
             title="Accuracy against the allowed self-iterations",
-            note=f"{note}; all of them are used, whatever the residual.",
+            note=f"{note}; all of them are used on whole sequences, whatever the residual, which "
+            "is that of a sequence's worst token.",
             columns=["run", "self-iterations", *shared, *COST_COLUMNS],
             rows=by_iterations,
             num_text_columns=1,
         ),
         Table(
             title="Accuracy against the tolerance",
-            note=f"{note}.",
+            note=f"{note}. {WORK}. The sliding window searches; the residual is that of a token.",
             columns=[
                 *("run", "tolerance", *shared),
-                *("self-iterations, mean", "p50", "p95"),
+                *("self-iterations, mean", "p50", "p95", "evaluations per token, mean"),
                 *COST_COLUMNS,
             ],
             rows=by_tolerance,

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from implicit_models.equilibrium.jacobian import JacobianPenalty
 from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
+from implicit_models.equilibrium.window import Window
 from implicit_models.training.parameters import (
     BoundedParameters,
     ExplicitParameters,
@@ -67,7 +69,12 @@ def bounded_segment(parameters: BoundedParameters) -> Segment:
 def free_segment(parameters: FreeParameters, first_step: int) -> Segment:
     """Give the free phase, which goes on after ``first_step`` bounded steps."""
     phase = free_phase(
-        parameters.tolerance, parameters.max_steps, parameters.phantom_steps, parameters.damping
+        parameters.tolerance,
+        parameters.max_steps,
+        parameters.phantom_steps,
+        parameters.damping,
+        window=Window(parameters.window, parameters.patience) if parameters.window else None,
+        penalty=JacobianPenalty(parameters.jacobian_weight) if parameters.jacobian_weight else None,
     )
     return Segment(
         "free",

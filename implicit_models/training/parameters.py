@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from implicit_models.parameters import ParameterError, setting, validate
+from implicit_models.parameters import ParameterError, check_at_most, setting, validate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +99,13 @@ class FreeParameters:
     damping
         How far each self-iteration goes towards the cell's value, in the search and in the
         phantom steps; 1 is all the way. Undamped searches of a trained model can end in cycles.
+    window, patience
+        Search this many tokens of a sequence at a time, each until it was ``patience`` times in
+        a row below the tolerance; ``max_steps`` is then each token's own, counted from when all
+        before it have ended. Without a window sequences are searched as a whole.
+    jacobian_weight
+        Weight, in the loss, of the mean squared entry-wise sensitivity of the cell to its own
+        value (Hutchinson's estimate, one sample).
     decay_steps
         Training steps at the end over which the learning rate decays.
     """
@@ -108,12 +115,17 @@ class FreeParameters:
     max_steps: int = setting(minimum=1)
     phantom_steps: int = setting(minimum=1)
     damping: float = setting(above=0.0, below=2.0)
+    window: int | None = setting(default=None, minimum=1)
+    patience: int = setting(default=8, minimum=1)
+    jacobian_weight: float = setting(default=0.0, minimum=0.0)
     decay_steps: int = setting(minimum=0)
     lengths: LengthParameters
 
     def __post_init__(self) -> None:
         """Check each key, and that the decay and the growth of lengths fit."""
         validate(self)
+        if self.window is not None:
+            check_at_most(self, "patience", "max_steps")
         _check_decay(self.decay_steps, self.num_training_steps)
         _check_growth(self.lengths, self.num_training_steps)
 

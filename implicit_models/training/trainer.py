@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from implicit_models.equilibrium.solution import Result, Solution
+from implicit_models.equilibrium.solution import Solution
 from implicit_models.language_models.labelled import Sequences
 from implicit_models.training.checkpoints import CheckpointFolder, Progress
 from implicit_models.training.curriculum import Segment
@@ -145,6 +145,7 @@ class _Outcome:
     learning_rate: float
     logits: Tensor
     search: Solution | None
+    penalty: Tensor | None
     gradient_steps: int
 
     def metrics(self) -> dict[str, float]:
@@ -157,13 +158,13 @@ class _Outcome:
             "sequence_length": self.batch.inputs.shape[1],
             "batch_tokens": self.batch.inputs.numel(),
         }
+        if self.penalty is not None:
+            metrics["jacobian_penalty"] = self.penalty.item()
         if self.search is not None:
-            steps = self.search.steps.float().mean().item()
-            metrics["self_iterations"] = steps + self.gradient_steps
-            if steps:
-                converged = self.search.result == Result.CONVERGED
-                metrics["relative_residual"] = self.search.residual.mean().item()
-                metrics["share_converged"] = converged.float().mean().item()
+            found = {"self_iterations": 0.0, "token_evaluations": 0.0} | self.search.metrics()
+            found["self_iterations"] += self.gradient_steps
+            found["token_evaluations"] += self.gradient_steps * self.batch.inputs.numel()
+            metrics |= found
         return metrics
 
 
@@ -181,6 +182,8 @@ def _training_step(
         group["lr"] = learning_rate
     output = model(batch.inputs, segment.phase)
     loss = aligned_loss(output.logits, batch.labels)
+    if output.penalty is not None:
+        loss = loss + output.penalty
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
     norm = torch.nn.utils.clip_grad_norm_(model.parameters(), optimisation.clip_norm)
@@ -199,6 +202,7 @@ def _training_step(
         learning_rate=learning_rate,
         logits=output.logits.detach(),
         search=output.search,
+        penalty=None if output.penalty is None else output.penalty.detach(),
         gradient_steps=phase.gradient.num_steps if phase and phase.gradient else 0,
     )
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from implicit_models.equilibrium.iterate import find_fixed_point, relative_residual
+from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.solution import Result
 from implicit_models.equilibrium.solvers import Picard
-from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
+from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow, relative_residual
 from tests.equilibrium.cells import AffineCell, affine_cell
 
 UNEQUAL = [0.1, 0.9, 0.5, 0.7]
@@ -89,7 +89,11 @@ def test_observer_sees_every_token_and_the_last_of_ended_sequences() -> None:
     seen: list[torch.Tensor] = []
     start = torch.zeros_like(cell.offset)
     solution = find_fixed_point(
-        cell, start, Picard(), ResidualBelow(1e-3, 50), lambda _, tokens: seen.append(tokens)
+        cell,
+        start,
+        Picard(),
+        ResidualBelow(1e-3, 50),
+        observe=lambda _, tokens: seen.append(tokens),
     )
     assert len(seen) == solution.steps.max()
     assert seen[0].shape == (2, 3)

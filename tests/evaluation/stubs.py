@@ -1,6 +1,7 @@
 """Models whose answers are known beforehand, and a small real one whose search converges."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +16,9 @@ from implicit_models.language_models.parameters import ModelParameters
 class Stub(Mamba2LanguageModel):
     """Predicts each input token itself, except where ``is_wrong(tokens, positions)`` says so.
 
-    The carry is the number of tokens read so far. A sequence's search takes its first token of
-    the piece plus one steps, and its residual is a hundredth of that.
+    In the simultaneous mode a sequence's search takes its first token plus one steps. With a
+    window each token takes itself plus one, after the token before it. The residual is a
+    hundredth of the steps. The spectral radius of the cell at a token is a tenth of the token.
     """
 
     is_implicit = True
@@ -31,28 +33,54 @@ class Stub(Mamba2LanguageModel):
         self.is_wrong, self.vocabulary_size = is_wrong, vocabulary_size
         self.is_implicit = is_implicit
         self.weight = nn.Parameter(torch.zeros(5))
-        self.pieces: list[tuple[int, ...]] = []
+        self.phases, self.batches = [], []
 
-    def initial_carry(self, batch: int) -> int:
-        return 0
+    def cell(self, tokens: Tensor, carry=None) -> tuple["TokenCell", Tensor]:
+        return TokenCell(tokens), torch.zeros(*tokens.shape, 1)
 
-    def forward(self, tokens: Tensor, phase=None, carry=None) -> ModelOutput:
+    def forward(self, tokens: Tensor, phase=None, carry=None, attention_mask=None) -> ModelOutput:
         assert (phase is not None) == self.is_implicit
         assert not torch.is_grad_enabled()
-        self.pieces.append(tuple(tokens.shape))
-        start = carry or 0
-        positions = torch.arange(start, start + tokens.shape[1])
+        self.phases.append(phase)
+        self.batches.append(tokens)
+        positions = torch.arange(tokens.shape[1])
         wrong = self.is_wrong(tokens, positions.expand_as(tokens))
         predicted = (tokens + wrong.long()) % self.vocabulary_size
         logits = F.one_hot(predicted, self.vocabulary_size).float()
         search = None
         if phase is not None:
-            steps = (tokens[:, 0] + 1).clamp(max=phase.stopping.max_steps)
+            windowed, length = phase.window is not None, tokens.shape[1]
+            steps = (tokens if windowed else tokens[:, 0]) + 1
+            steps = steps.clamp(max=phase.stopping.max_steps)
+            depth = steps.sum(1) if windowed else steps
+            work = depth * (min(phase.window.width, length) if windowed else length)
             tolerance = getattr(phase.stopping, "tolerance", 0.0)
             residual = torch.where(steps > 0, steps / 100.0, torch.nan)
             result = torch.where(residual < tolerance, Result.CONVERGED, Result.OUT_OF_STEPS)
-            search = Solution(logits, steps, residual, result.to(torch.uint8))
-        return ModelOutput(logits, start + tokens.shape[1], search)
+            search = Solution(logits, steps, residual, result.to(torch.uint8), depth, work)
+        return ModelOutput(logits, None, search)
+
+
+@dataclass
+class TokenCell:
+    """``z -> token / 10 * z + 1``, token by token; its own piece, trail and carry."""
+
+    tokens: Tensor
+
+    def __call__(self, value: Tensor) -> Tensor:
+        return self.tokens[..., None] / 10.0 * value + 1.0
+
+    def select(self, rows: Tensor) -> "TokenCell":
+        return TokenCell(self.tokens[rows])
+
+    def window(self, rows: Tensor, tokens: Tensor, carry) -> "TokenCell":
+        return TokenCell(self.tokens[rows[:, None], tokens])
+
+    def evaluate(self, value: Tensor) -> tuple[Tensor, "TokenCell"]:
+        return self(value), self
+
+    def carry(self, counts: Tensor | None = None) -> "TokenCell":
+        return self
 
 
 def contractive_model() -> Mamba2LanguageModel:

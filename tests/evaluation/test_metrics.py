@@ -28,6 +28,11 @@ def test_distribution_of_one_to_a_hundred():
     assert found == pytest.approx({"mean": 50.5, "p50": 50.5, "p95": 95.05, "max": 100.0})
 
 
+def test_spread_is_the_distribution_without_its_largest():
+    found = metrics.spread(np.arange(1, 101))
+    assert found == pytest.approx({"mean": 50.5, "p50": 50.5, "p95": 95.05})
+
+
 def test_what_is_not_finite_is_none_and_valid_json():
     found = metrics.distribution(np.array([1.0, np.inf]))
     assert found["mean"] is None and found["max"] is None

@@ -6,7 +6,7 @@ from implicit_models.parameters import ParameterError
 EVALUATION = {
     "lengths": (16, 32),
     "num_sequences": 8,
-    "num_sequential_sequences": 8,
+    "num_mode_sequences": 8,
     "tolerance": 0.01,
     "max_steps": 64,
     "damping": 0.8,
@@ -25,7 +25,10 @@ SWEEP = {
     [
         (EvaluationParameters, EVALUATION, "lengths", (), "each only once"),
         (EvaluationParameters, EVALUATION, "lengths", (16, 16), "each only once"),
-        (EvaluationParameters, EVALUATION, "num_sequential_sequences", 9, "at most num_sequences"),
+        (EvaluationParameters, EVALUATION, "num_mode_sequences", 9, "at most num_sequences"),
+        (EvaluationParameters, EVALUATION, "window", 0, "at least 1"),
+        (EvaluationParameters, EVALUATION, "patience", 0, "at least 1"),
+        (EvaluationParameters, EVALUATION, "patience", 65, "at most max_steps, 64"),
         (EvaluationParameters, EVALUATION, "tolerance", 1.0, "below 1.0"),
         (EvaluationParameters, EVALUATION, "damping", 2.0, "above 0.0, below 2.0"),
         (SweepParameters, SWEEP, "self_iterations", (), "each only once"),
@@ -33,6 +36,9 @@ SWEEP = {
         (SweepParameters, SWEEP, "tolerances", (), "each only once"),
         (SweepParameters, SWEEP, "tolerances", (0.1, 0.1), "each only once"),
         (SweepParameters, SWEEP, "tolerances", (0.1, 1.0), "below 1.0"),
+        (SweepParameters, SWEEP, "window", 0, "at least 1"),
+        (SweepParameters, SWEEP, "patience", 0, "at least 1"),
+        (SweepParameters, SWEEP, "patience", 65, "at most max_steps, 64"),
         (SweepParameters, SWEEP, "damping", 0.0, "above 0.0, below 2.0"),
     ],
 )

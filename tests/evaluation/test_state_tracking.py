@@ -9,16 +9,22 @@ import pytest
 import torch
 
 from implicit_models.equilibrium.phase import search_phase
+from implicit_models.equilibrium.window import Window
+from implicit_models.evaluation.contraction import spectral_radii
 from implicit_models.evaluation.parameters import EvaluationParameters
-from implicit_models.evaluation.prediction import predict, sequential
+from implicit_models.evaluation.prediction import predict
 from implicit_models.evaluation.state_tracking import evaluate_state_tracking
+from stages.evaluate_benchmarks import headline
+from stages.tracked import numbers
 from tests.evaluation.stubs import Stub, contractive_model
 
 PARAMETERS = EvaluationParameters(
     lengths=(12, 24),
     num_sequences=6,
-    num_sequential_sequences=4,
+    num_mode_sequences=4,
     batch_size=4,
+    window=5,
+    patience=2,
     tolerance=0.05,
     max_steps=50,
     damping=1.0,
@@ -52,32 +58,101 @@ def test_accuracy_where_the_wrong_positions_are_known():
     assert rows[-1] == {"length": 24, "position": 24, "accuracy": 0.0}
 
 
-def test_search_numbers_are_those_of_the_sequences():
-    result = evaluate_state_tracking(Stub(_never), SPLITS, PARAMETERS)
-    steps = SPLITS[12].inputs[:6, 0].astype(float) + 1
-    used = steps + 1  # the evaluation that gives the output
-    found = result.lengths[12]
-    assert found.self_iterations == pytest.approx(
-        {"mean": used.mean(), "p50": np.median(used), "p95": np.quantile(used, 0.95)}
+def _spread(values):
+    return pytest.approx(
+        {"mean": values.mean(), "p50": np.median(values), "p95": np.quantile(values, 0.95)}
     )
+
+
+def test_search_numbers_are_those_of_the_windowed_tokens():
+    found = evaluate_state_tracking(Stub(_never), SPLITS, PARAMETERS).lengths[12]
+    steps = SPLITS[12].inputs[:6].astype(float) + 1
+    # One more evaluation, of every token, gives the output.
+    assert found.self_iterations == _spread(steps.sum(1) + 1)
+    assert found.evaluations_per_token == _spread(steps.sum(1) * 5 / 12 + 1)
     assert found.relative_residual["max"] == pytest.approx(steps.max() / 100)
+    assert found.relative_residual["mean"] == pytest.approx(steps.mean() / 100)
     assert found.share_converged == (steps < 5).mean()
-    tokens = SPLITS[12].inputs[:4].astype(float) + 2
-    assert found.sequential.self_iterations["mean"] == pytest.approx(tokens.mean())
 
 
-def test_token_match_counts_positions_of_both_modes_weighted_by_tokens():
+def test_mode_numbers_are_those_of_the_first_sequences():
+    found = evaluate_state_tracking(Stub(_never), SPLITS, PARAMETERS).lengths[12].modes
+    steps = SPLITS[12].inputs[:4].astype(float) + 1
+    assert found.num_sequences == 4
+    assert found.window.self_iterations == _spread(steps.sum(1) + 1)
+    assert found.window.evaluations_per_token == _spread(steps.sum(1) * 5 / 12 + 1)
+    assert found.simultaneous.self_iterations == _spread(steps[:, 0] + 1)
+    assert found.simultaneous.evaluations_per_token == _spread(steps[:, 0] + 1)
+    assert found.simultaneous.share_converged == (steps[:, 0] < 5).mean()
+    assert found.sequential.self_iterations == _spread(steps.sum(1) + 1)
+    assert found.sequential.evaluations_per_token == _spread(steps.mean(1) + 1)
+    assert found.sequential.share_converged == (steps < 5).mean()
+
+
+def test_each_mode_is_searched_as_the_parameters_say():
+    model = Stub(_never)
+    evaluate_state_tracking(model, SPLITS, dataclasses.replace(PARAMETERS, lengths=(12,)))
+    assert [len(batch) for batch in model.batches] == [4, 2, 4, 4, 4]
+    windows = [Window(5, 2), Window(5, 2), Window(5, 2), Window(1, 2), None]
+    assert [phase.window for phase in model.phases] == windows
+    searched = {phase.stopping for phase in model.phases if phase.window is not None}
+    assert searched == {search_phase(0.05, 50, 1.0).stopping}
+
+
+def test_matches_count_positions_and_the_modes_match_is_weighted_by_tokens():
     class Disagreeing(Stub):
-        def initial_carry(self, batch):
-            return 6  # the sequential mode believes to be six tokens further
+        def forward(self, tokens, phase=None, carry=None, attention_mask=None):
+            width = phase.window.width if phase.window else None
+            first_wrong = {5: 21, None: 18, 1: 12}[width]
+            self.is_wrong = lambda tokens, positions: positions >= first_wrong
+            return super().forward(tokens, phase)
 
-    model = Disagreeing(lambda tokens, positions: positions >= 18)
-    result = evaluate_state_tracking(model, SPLITS, PARAMETERS)
-    assert result.lengths[12].sequential.token_match == 1.0
-    assert result.lengths[24].sequential.token_match == 18 / 24
-    assert result.lengths[24].sequential.accuracy == 12 / 24
-    assert result.lengths[24].sequential.num_sequences == 4
+    result = evaluate_state_tracking(Disagreeing(_never), SPLITS, PARAMETERS)
+    short, long = result.lengths[12].modes, result.lengths[24].modes
+    assert (short.token_match, short.simultaneous.window_match) == (1.0, 1.0)
+    assert (long.window.window_match, long.window.accuracy) == (1.0, 21 / 24)
+    assert long.token_match == 18 / 24
+    assert long.simultaneous.window_match == 21 / 24
+    assert long.sequential.window_match == 15 / 24
+    assert (long.simultaneous.accuracy, long.sequential.accuracy) == (18 / 24, 12 / 24)
+    assert (long.simultaneous.accuracy_last_10, long.sequential.accuracy_last_10) == (0.4, 0.0)
+    assert result.lengths[24].accuracy == 21 / 24
     assert result.metrics()["mode_token_match"] == pytest.approx((12 + 18) / 36)
+
+
+def test_spectral_radius_is_that_of_the_worst_token_of_the_shortest_sequences():
+    parameters = dataclasses.replace(PARAMETERS, lengths=(24, 12), damping=0.5)
+    result = evaluate_state_tracking(Stub(_never), SPLITS, parameters)
+    found = result.spectral_radius
+    worst = SPLITS[12].inputs[:4].max(1) / 10.0
+    assert list(found) == [12]
+    assert found[12] == pytest.approx(
+        {
+            "mean": worst.mean(),
+            "p50": np.median(worst),
+            "p95": np.quantile(worst, 0.95),
+            "max": worst.max(),
+        }
+    )
+    damped = result.spectral_radius_damped[12]
+    assert damped["mean"] == pytest.approx(0.5 + 0.5 * worst.mean())
+
+
+def test_the_simultaneous_mode_may_take_what_the_sequential_one_took():
+    model = Stub(_never)
+    evaluate_state_tracking(model, SPLITS, dataclasses.replace(PARAMETERS, lengths=(12,)))
+    allowed = {phase.window: phase.stopping.max_steps for phase in model.phases}
+    slowest = int((SPLITS[12].inputs[:4].astype(int) + 1).sum(1).max())
+    assert allowed == {Window(5, 2): 50, Window(1, 2): 50, None: slowest + 1}
+
+
+def test_no_sequence_to_compare_leaves_modes_and_spectral_radius_out():
+    model = Stub(_never)
+    parameters = dataclasses.replace(PARAMETERS, num_mode_sequences=0)
+    found = evaluate_state_tracking(model, SPLITS, parameters).metrics()
+    assert found["modes"] == found["spectral_radius"] == found["spectral_radius_damped"] == {}
+    assert found["mode_token_match"] is None
+    assert {phase.window for phase in model.phases} == {Window(5, 2)}
 
 
 def test_metrics_are_the_schema_and_json():
@@ -85,13 +160,36 @@ def test_metrics_are_the_schema_and_json():
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert (found["kind"], found["num_parameters"]) == ("implicit", 5)
     assert found["mode_token_match"] == 1.0
-    per_length = ("accuracy", "accuracy_last_10", "self_iterations", "relative_residual")
-    for name in (*per_length, "share_converged", "sequential", "seconds"):
+    per_length = ("accuracy", "accuracy_last_10", "self_iterations", "evaluations_per_token")
+    for name in (*per_length, "relative_residual", "share_converged", "modes", "seconds"):
         assert list(found[name]) == ["12", "24"]
-    assert set(found["self_iterations"]["12"]) == {"mean", "p50", "p95"}
+    for name in ("self_iterations", "evaluations_per_token"):
+        assert set(found[name]["12"]) == {"mean", "p50", "p95"}
     assert set(found["relative_residual"]["12"]) == {"mean", "p50", "p95", "max"}
+    assert list(found["spectral_radius"]) == ["12"]
+    assert set(found["spectral_radius"]["12"]) == {"mean", "p50", "p95", "max"}
+    modes = ("window", "simultaneous", "sequential")
+    assert set(found["modes"]["12"]) == {"num_sequences", "token_match", *modes}
+    for mode in modes:
+        assert set(found["modes"]["12"][mode]) == {
+            *("accuracy", "accuracy_last_10", "window_match", "share_converged", "seconds"),
+            *("self_iterations", "evaluations_per_token"),
+        }
     counts = np.bincount(np.concatenate([SPLITS[n].inputs[:6].ravel() for n in (12, 24)]))
     assert found["chance"] == counts.max() / counts.sum()
+
+
+def test_every_number_is_tracked_and_the_headline_holds_both_costs():
+    found = evaluate_state_tracking(Stub(_never), SPLITS, PARAMETERS).metrics()
+    tracked = numbers(found, "evaluation.")
+    assert tracked["evaluation.spectral_radius.12.max"] == found["spectral_radius"]["12"]["max"]
+    for mode in ("window", "simultaneous", "sequential"):
+        cost = found["modes"]["24"][mode]["evaluations_per_token"]
+        assert tracked[f"evaluation.modes.24.{mode}.evaluations_per_token.p95"] == cost["p95"]
+        assert f"evaluation.modes.24.{mode}.window_match" in tracked
+    few = headline(found)
+    for cost in ("self_iterations", "evaluations_per_token"):
+        assert few[cost] == {n: found[cost][n]["mean"] for n in ("12", "24")}
 
 
 def test_explicit_models_have_one_mode_and_no_search():
@@ -99,9 +197,13 @@ def test_explicit_models_have_one_mode_and_no_search():
     found = evaluate_state_tracking(model, SPLITS, PARAMETERS).metrics()
     assert found["kind"] == "explicit"
     assert found["accuracy"] == {"12": 1.0, "24": 1.0}
-    assert found["self_iterations"] == found["sequential"] == found["share_converged"] == {}
+    searched = ("self_iterations", "evaluations_per_token", "relative_residual", "share_converged")
+    assert all(
+        found[name] == {}
+        for name in (*searched, "modes", "spectral_radius", "spectral_radius_damped")
+    )
     assert found["mode_token_match"] is None
-    assert all(piece[1] > 1 for piece in model.pieces)
+    assert set(model.phases) == {None}
 
 
 def test_too_little_data_names_what_to_change():
@@ -113,51 +215,80 @@ def test_too_little_data_names_what_to_change():
         evaluate_state_tracking(Stub(_never), SPLITS, parameters)
 
 
-@pytest.mark.parametrize("read", [None, sequential], ids=["simultaneous", "sequential"])
-def test_batch_mates_never_change_a_result(read):
+MODES = pytest.mark.parametrize(
+    "window", [None, Window(1, 2), Window(5, 2), Window(12, 2)], ids=str
+)
+
+
+@MODES
+def test_batch_mates_never_change_a_result(window):
     model, inputs = contractive_model(), SPLITS[12].inputs
-    mode = {} if read is None else {"read": read}
-    phase = search_phase(1e-3, 40, damping=1.0)
-    alone = predict(model, inputs, phase=phase, batch_size=1, **mode)
-    together = predict(model, inputs, phase=phase, batch_size=8, **mode)
+    phase = search_phase(1e-3, 40, damping=1.0, window=window)
+    alone = predict(model, inputs, phase=phase, batch_size=1)
+    together = predict(model, inputs, phase=phase, batch_size=8)
+    assert len(set(alone.search.self_iterations)) > 1  # batches are of unequal difficulty
     assert np.array_equal(alone.labels, together.labels)
-    assert np.array_equal(alone.search.self_iterations, together.search.self_iterations)
-    assert np.array_equal(alone.search.converged, together.search.converged)
+    for name in ("self_iterations", "converged"):
+        assert np.array_equal(getattr(alone.search, name), getattr(together.search, name))
     np.testing.assert_allclose(alone.search.residual, together.search.residual, rtol=1e-2)
 
 
-def test_both_modes_of_a_real_model_agree_at_a_tight_tolerance():
+def test_all_modes_of_a_real_model_agree_at_a_tight_tolerance():
     parameters = dataclasses.replace(
         PARAMETERS,
         lengths=(12,),
-        num_sequential_sequences=6,
+        num_mode_sequences=6,
         batch_size=3,
         tolerance=1e-5,
         max_steps=1000,
     )
-    result = evaluate_state_tracking(contractive_model(), SPLITS, parameters)
-    assert result.lengths[12].share_converged == 1.0
-    assert result.lengths[12].sequential.token_match == 1.0
-    assert result.lengths[12].sequential.num_sequences == 6
+    found = evaluate_state_tracking(contractive_model(), SPLITS, parameters).lengths[12]
+    assert found.share_converged == 1.0
+    assert found.modes.num_sequences == 6
+    assert found.modes.token_match == 1.0
+    for mode in (found.modes.window, found.modes.simultaneous, found.modes.sequential):
+        assert mode.window_match == mode.share_converged == 1.0
+    simultaneous, sequential = found.modes.simultaneous, found.modes.sequential
+    assert simultaneous.self_iterations == simultaneous.evaluations_per_token
+    depths = [each.self_iterations["mean"] for each in (simultaneous, found, sequential)]
+    assert depths == sorted(set(depths))
+    assert found.evaluations_per_token["mean"] < found.self_iterations["mean"]
+    assert sequential.evaluations_per_token["mean"] < found.evaluations_per_token["mean"]
 
 
-@pytest.mark.parametrize("read", [None, sequential], ids=["simultaneous", "sequential"])
-def test_self_iterations_are_the_evaluations_of_the_cell(read, monkeypatch):
+@MODES
+def test_evaluations_are_those_of_the_cell(window, monkeypatch):
     model, inputs = contractive_model(), SPLITS[12].inputs[:1]
-    calls = []
+    lengths = []
     forward = model.stack.forward
 
-    def count(*arguments):
-        calls.append(None)
-        return forward(*arguments)
+    def count(hidden, *arguments):
+        lengths.append(hidden.shape[1])
+        return forward(hidden, *arguments)
 
     monkeypatch.setattr(model.stack, "forward", count)
-    mode = {} if read is None else {"read": read}
-    search = predict(
-        model, inputs, phase=search_phase(1e-3, 40, damping=1.0), batch_size=1, **mode
-    ).search
+    phase = search_phase(1e-3, 40, damping=1.0, window=window)
+    search = predict(model, inputs, phase=phase, batch_size=1).search
     assert search.converged.all()
-    assert search.self_iterations.sum() == len(calls)
+    assert search.converged.shape == search.residual.shape == ((12,) if window else (1,))
+    assert search.self_iterations.tolist() == [len(lengths)]
+    assert search.evaluations_per_token == pytest.approx([sum(lengths) / 12])
+    assert set(lengths[:-1]) <= set(range(1, (window.width if window else 12) + 1))
+
+
+def test_spectral_radius_of_a_real_model_is_that_of_its_jacobian():
+    model, inputs = contractive_model(), SPLITS[12].inputs[:3, :4]
+    phase = search_phase(1e-6, 200, damping=1.0, window=Window(2, 2))
+    found = spectral_radii(model, inputs, phase=phase, batch_size=2)
+    assert not any(parameter.grad is not None for parameter in model.parameters())
+    for sequence, radius in zip(inputs, found, strict=True):
+        tokens = torch.from_numpy(sequence.astype(np.int64))[None]
+        cell, value = model.cell(tokens)
+        with torch.no_grad():
+            for _ in range(200):
+                value = cell(value)
+        jacobian = torch.autograd.functional.jacobian(cell, value).reshape(4 * 16, 4 * 16)
+        assert radius == pytest.approx(torch.linalg.eigvals(jacobian).abs().max().item(), rel=0.05)
 
 
 def test_parameters_are_read_without_torch():

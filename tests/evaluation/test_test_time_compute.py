@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from implicit_models.equilibrium.phase import Phase
+from implicit_models.equilibrium.phase import Phase, search_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
+from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation.parameters import SweepParameters
 from implicit_models.evaluation.prediction import predict
 from implicit_models.evaluation.test_time_compute import sweep_test_time_compute, trace_residual
@@ -23,6 +24,8 @@ PARAMETERS = SweepParameters(
     batch_size=3,
     self_iterations=(1, 4, 12),
     tolerances=(0.5, 0.02),
+    window=5,
+    patience=2,
     max_steps=500,
     damping=1.0,
 )
@@ -31,10 +34,10 @@ PARAMETERS = SweepParameters(
 class Front(Stub):
     """Right at as many leading positions as there are self-iterations allowed."""
 
-    def forward(self, tokens, phase=None, carry=None):
+    def forward(self, tokens, phase=None, carry=None, attention_mask=None):
         allowed = phase.stopping.max_steps + 1  # the evaluation that gives the output
         self.is_wrong = lambda tokens, positions: positions >= allowed
-        return super().forward(tokens, phase, carry)
+        return super().forward(tokens, phase)
 
 
 def test_accuracy_follows_the_allowed_self_iterations():
@@ -42,10 +45,22 @@ def test_accuracy_follows_the_allowed_self_iterations():
     accuracies = [point.accuracy for point in result.self_iterations]
     assert accuracies == pytest.approx([1 / 12, 4 / 12, 1.0])
     assert [point.accuracy for point in result.tolerance] == [1.0, 1.0]
-    steps = INPUTS[:5, 0].astype(float) + 1
-    assert result.tolerance[0].self_iterations["mean"] == pytest.approx(steps.mean() + 1)
+    steps = INPUTS[:5].astype(float) + 1
+    depth = steps.sum(1).mean()
+    assert result.tolerance[0].self_iterations["mean"] == pytest.approx(depth + 1)
+    assert result.tolerance[0].evaluations_per_token["mean"] == pytest.approx(depth * 5 / 12 + 1)
     assert result.tolerance[1].share_converged == (steps < 2).mean()
     assert result.tolerance[0].relative_residual == pytest.approx(steps.mean() / 100)
+
+
+def test_tolerances_are_searched_through_the_window_and_self_iterations_as_a_whole():
+    model = Front(None)
+    sweep_test_time_compute(model, TEST, PARAMETERS)
+    batches = 2
+    assert [phase.window for phase in model.phases] == (
+        [None] * 3 * batches + [Window(5, 2)] * 2 * batches
+    )
+    assert [phase.stopping.max_steps for phase in model.phases[::batches]] == [0, 3, 11, 500, 500]
 
 
 def test_metrics_and_rows_are_the_schema():
@@ -62,12 +77,15 @@ def test_metrics_and_rows_are_the_schema():
     assert set(found["tolerance"][0]) == shared | {
         "tolerance",
         "self_iterations",
+        "evaluations_per_token",
         "share_converged",
     }
     assert (found["length"], found["num_sequences"]) == (12, 5)
     rows = result.rows()
     assert [row["sweep"] for row in rows] == ["self_iterations"] * 3 + ["tolerance"] * 2
     assert [row["allowed"] for row in rows] == [1, 4, 12, 0.5, 0.02]
+    work = found["tolerance"][0]["evaluations_per_token"]["mean"]
+    assert rows[3]["evaluations_per_token"] == work
 
 
 def test_every_number_of_both_sweeps_is_tracked():
@@ -82,7 +100,11 @@ def test_every_number_of_both_sweeps_is_tracked():
     expected = {
         (f"sweep.self_iterations.{name}", number) for name in shared for number in (1, 4, 12)
     } - {("sweep.self_iterations.relative_residual", 1)}
-    iterations = {f"self_iterations.{name}" for name in ("mean", "p50", "p95")}
+    iterations = {
+        f"{cost}.{name}"
+        for cost in ("self_iterations", "evaluations_per_token")
+        for name in ("mean", "p50", "p95")
+    }
     for tolerance in ("0.5", "0.02"):
         names = shared | iterations | {"share_converged"}
         expected |= {(f"sweep.tolerance_{tolerance}.{name}", None) for name in names}
@@ -122,6 +144,20 @@ def test_trace_ends_with_the_residual_of_the_search(model):
     assert not torch.is_inference_mode_enabled()
     search = predict(model, INPUTS[:1], phase=phase, batch_size=1).search
     assert trace[-1].max() == pytest.approx(search.residual[0], rel=1e-4)
+
+
+def test_windowed_trace_shows_the_front_from_the_first_token_to_the_last(model):
+    phase = search_phase(1e-3, 40, damping=1.0, window=Window(4, 2))
+    trace = trace_residual(model, INPUTS[0], phase)
+    search = predict(model, INPUTS[:1], phase=phase, batch_size=1).search
+    assert len(trace) + 1 == search.self_iterations[0]
+    np.testing.assert_allclose(trace[-1], search.residual, rtol=1e-4)
+    reached = np.isfinite(trace)
+    assert reached[0].tolist() == [True] * 4 + [False] * 8
+    assert (reached[1:] >= reached[:-1]).all() and reached[-1].all()
+    assert (reached[:, :-1] >= reached[:, 1:]).all()
+    last_changed = [int((trace[:, n] != trace[-1, n]).nonzero()[0].max()) for n in range(12)]
+    assert last_changed == sorted(last_changed) and last_changed[0] + 2 < len(trace)
 
 
 def test_prefix_of_the_trace_knows_nothing_of_what_follows(model):

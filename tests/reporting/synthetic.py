@@ -59,6 +59,7 @@ def _files(name: str, kind: str, seed: int) -> dict[str, str]:
     by_position = {n: _accuracy(name, np.arange(1, n + 1)) for n in LENGTHS}
     implicit = kind == "implicit"
     steps = {str(n): {"mean": 1.4 * n + seed, "p50": 1.3 * n, "p95": 2.0 * n} for n in LENGTHS}
+    work = {str(n): {"mean": 23.4 + n / 1000, "p50": 22.0, "p95": 31.5} for n in LENGTHS}
     evaluation = {
         "kind": kind,
         "num_parameters": 119_000 + len(name),
@@ -66,26 +67,32 @@ def _files(name: str, kind: str, seed: int) -> dict[str, str]:
         "accuracy": {str(n): float(a.mean()) for n, a in by_position.items()},
         "accuracy_last_10": {str(n): float(a[-10:].mean()) for n, a in by_position.items()},
         "self_iterations": steps if implicit else {},
+        "evaluations_per_token": work if implicit else {},
         "relative_residual": {
             str(n): {"mean": 0.006, "p50": 0.007, "p95": 0.0095, "max": 0.5} for n in LENGTHS
         }
         if implicit
         else {},
         "share_converged": {str(n): 1 - n / 1280 for n in LENGTHS} if implicit else {},
-        "sequential": {
+        "modes": {
             str(n): {
                 "num_sequences": 64,
-                "accuracy": float(a.mean()),
-                "accuracy_last_10": float(a[-10:].mean()),
                 "token_match": 0.9987,
-                "self_iterations": {"mean": 6.21, "p50": 6.0, "p95": 11.0},
-                "seconds": 0.03 * n,
+                "window": _mode(0.99 * a, 1.0, 1.25 * n, 24.5, 0.04 * n),
+                "simultaneous": _mode(0.97 * a, 0.9921, 1.2 * n, 1.2 * n, 0.2 * n),
+                "sequential": _mode(0.98 * a, 0.9954, 7.0 * n, 7.25, 0.03 * n),
             }
             for n, a in by_position.items()
         }
         if implicit
         else {},
         "mode_token_match": 0.9987 if implicit else None,
+        "spectral_radius": {"16": {"mean": 0.771, "p50": 0.764, "p95": 0.9, "max": 0.987}}
+        if implicit
+        else {},
+        "spectral_radius_damped": {"16": {"mean": 0.512, "p50": 0.5, "p95": 0.6, "max": 0.7}}
+        if implicit
+        else {},
         "num_sequences": {str(n): 256 for n in LENGTHS},
         "seconds": {str(n): 0.05 * n for n in LENGTHS},
     }
@@ -128,6 +135,7 @@ def _files(name: str, kind: str, seed: int) -> dict[str, str]:
                 "relative_residual": 0.8 * t,
                 "share_converged": 1.0,
                 "self_iterations": {"mean": 30 - 20 * np.log10(t), "p50": 60.0, "p95": 90.0},
+                "evaluations_per_token": {"mean": 9 - 4 * np.log10(t), "p50": 12.0, "p95": 18.0},
                 "seconds": 3.2,
             }
             for t in (0.3, 0.1, 0.03, 0.01, 0.003)
@@ -141,6 +149,18 @@ def _files(name: str, kind: str, seed: int) -> dict[str, str]:
             }
         )
     return files
+
+
+def _mode(accuracy: np.ndarray, match: float, steps: float, work: float, seconds: float) -> dict:
+    return {
+        "accuracy": float(accuracy.mean()),
+        "accuracy_last_10": float(accuracy[-10:].mean()),
+        "window_match": match,
+        "self_iterations": {"mean": steps, "p50": steps, "p95": 1.5 * steps},
+        "evaluations_per_token": {"mean": work, "p50": work, "p95": 1.5 * work},
+        "share_converged": 1.0,
+        "seconds": seconds,
+    }
 
 
 def _history(stage: str, first: int, name: str, generator) -> list[dict]:

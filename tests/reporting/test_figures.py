@@ -91,6 +91,18 @@ def test_residual_front_says_what_settled():
     assert part.get_title(loc="left") == "1 of 2 tokens settle below 0.01 (red)"
 
 
+def test_residual_front_leaves_blank_what_the_window_has_not_reached():
+    nan = np.nan
+    residuals = np.array([[0.5, nan, nan], [0.001, 0.5, nan], [0.001, 0.001, 0.002]])
+    with figures.theme():
+        axis = figures.residual_front(residuals, 0.01).axes[0]
+    picture = axis.images[0].get_array()
+    np.testing.assert_array_equal(np.ma.getmaskarray(picture), np.isnan(residuals))
+    assert picture[2, 2] == pytest.approx(np.log10(0.002))
+    expected = "The converged front (red) moves through all 3 tokens in 3 self-iterations"
+    assert axis.get_title(loc="left") == expected
+
+
 @pytest.mark.parametrize("values", [[0.1, 0.1, 0.1], [0.99, 1.0, 0.98], [0.0, 0.5, 1.0], [], [0.5]])
 def test_spread_keeps_order_bounds_and_distance(values):
     placed = figures.spread(values, 0.1, 0.0, 1.0)

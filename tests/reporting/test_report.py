@@ -1,4 +1,5 @@
 import base64
+import dataclasses
 import re
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import yaml
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.report import make_report
 from implicit_models.reporting.results import read_results
+from implicit_models.reporting.tables import mode_table, search_table
 from implicit_models.tracking.tracker import NullTracker
 from stages.report import main
 from tests.reporting.synthetic import LENGTHS, parameters, write_results
@@ -41,6 +43,48 @@ def test_report_holds_every_number(runs, report, format):
         assert expected in text
     for point in runs[0].test_time_compute["self_iterations"]:
         assert f"{100 * point['accuracy_last_10']:.1f} %" in text
+
+
+def test_the_search_table_holds_work_and_spectral_radius(runs):
+    table = search_table(runs[:1])
+    rows = [dict(zip(table.columns[:13], row, strict=False)) for row in table.rows]
+    assert [row["length"] for row in rows] == ["16", "32", "64", "128"]
+    work = [row["evaluations per token, mean"] for row in rows]
+    assert work == [f"{23.4 + n / 1000:.3g}" for n in LENGTHS]
+    assert [row["spectral radius"] for row in rows] == ["0.771", "-", "-", "-"]
+    assert [row["damped"] for row in rows] == ["0.512", "-", "-", "-"]
+
+
+def test_the_mode_table_compares_the_three_modes(runs):
+    table = mode_table(runs[:1])
+    assert len(table.rows) == 3 * len(LENGTHS)
+    found = [row[1:11] for row in table.rows if row[2] == "64"]
+    accuracy = runs[0].evaluation["accuracy_last_10"]["64"]
+    assert found == [
+        ["window", "64", f"{99 * accuracy:.1f} %", "100.00 %", "80", "80", "120", "24.5", "36.8"]
+        + ["40"],
+        ["simultaneous", "64", f"{97 * accuracy:.1f} %", "99.21 %", "76.8", "76.8", "115", "76.8"]
+        + ["115", "200"],
+        ["sequential", "64", f"{98 * accuracy:.1f} %", "99.54 %", "448", "448", "672", "7.25"]
+        + ["10.9", "30"],
+    ]
+    assert "99.87 % (a5_implicit_mamba2)" in table.note
+    assert table.note.startswith("The first 64 sequences of a length.")
+
+
+def test_a_run_whose_modes_were_not_compared_has_no_table_of_them(runs, monkeypatch):
+    monkeypatch.setattr("implicit_models.reporting.report._svg", lambda *_: "")
+    left_out = {
+        "modes": {},
+        "spectral_radius": {},
+        "spectral_radius_damped": {},
+        "mode_token_match": None,
+    }
+    run = dataclasses.replace(runs[0], evaluation=runs[0].evaluation | left_out)
+    for shown, expected in ([run], 0), ([run, runs[1]], 1):
+        text = make_report(shown, parameters()["datasets"], ReportParameters(), {}).markdown
+        assert text.count("### Search for the fixed point") == 1
+        assert text.count("### Sliding window, simultaneous and sequential mode") == expected
 
 
 def test_both_formats_say_the_same(report):

@@ -19,6 +19,7 @@ RUN_KEYS = {
     "accuracy",
     "accuracy_last_10",
     "self_iterations",
+    "evaluations_per_token",
     "mode_token_match",
     "train_seconds",
     "tokens_per_second",
@@ -62,9 +63,12 @@ def test_summary_has_the_published_schema(runs):
         assert set(run) == RUN_KEYS
         assert set(run["accuracy"]) == set(run["accuracy_last_10"]) == set(map(str, LENGTHS))
     implicit, lstm = summary["runs"]["a5_implicit_mamba2"], summary["runs"]["a5_lstm"]
-    assert set(implicit["self_iterations"]["16"]) == {"mean", "p50", "p95"}
+    for name in ("self_iterations", "evaluations_per_token"):
+        assert set(implicit[name]) == set(map(str, LENGTHS))
+        assert set(implicit[name]["16"]) == {"mean", "p50", "p95"}
+        assert lstm[name] == {}
     assert (implicit["kind"], lstm["kind"]) == ("implicit", "explicit")
-    assert (lstm["self_iterations"], lstm["mode_token_match"]) == ({}, None)
+    assert lstm["mode_token_match"] is None
     assert (lstm["mlflow_run_id"], implicit["mlflow_run_id"]) == ("abc", None)
 
 

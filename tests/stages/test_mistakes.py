@@ -84,10 +84,12 @@ WRONG_PARAMETERS = [
     ("train_baseline", RUN, None, None, [f"baselines.{RUN} does not exist"]),
     ("evaluate_benchmarks", "s3_lstn", None, None, ["s3_lstn", "closest is s3_lstm"]),
     ("evaluate_benchmarks", RUN, "evaluation.max_steps", 0, ["evaluation.max_steps = 0"]),
+    ("evaluate_benchmarks", RUN, "evaluation.window", 0, ["evaluation.window = 0", "at least 1"]),
     ("evaluate_benchmarks", RUN, "evaluation.lengths", [7], ["length 7", "[12, 24, 48]"]),
     ("evaluate_benchmarks", RUN, "evaluation.num_sequences", 65, ["= 65", "at most", "64"]),
     ("evaluate_benchmarks", RUN, f"baselines.{RUN}", {}, ["both runs and baselines"]),
     ("sweep_test_time_compute", RUN, "sweep.length", 25, ["length 25"]),
+    ("sweep_test_time_compute", RUN, "sweep.patience", 0, ["sweep.patience = 0", "at least 1"]),
     ("sweep_test_time_compute", RUN, "sweep.tolerance", 0.1, ["sweep.tolerance", "tolerances"]),
     ("report", None, "report.threshold", 0.5, ["report.threshold", "report.success_threshold"]),
 ]

@@ -27,18 +27,16 @@ LENGTHS = LengthParameters(minimum=2, start=3, end=6, growth_steps=4)
 BOUNDED = bounded_segment(
     BoundedParameters(num_training_steps=5, num_self_iterations=2, lengths=LENGTHS)
 )
-FREE = free_segment(
-    FreeParameters(
-        num_training_steps=12,
-        tolerance=0.05,
-        max_steps=8,
-        phantom_steps=2,
-        damping=0.8,
-        decay_steps=4,
-        lengths=LENGTHS,
-    ),
-    first_step=5,
+FREE_PARAMETERS = FreeParameters(
+    num_training_steps=12,
+    tolerance=0.05,
+    max_steps=8,
+    phantom_steps=2,
+    damping=0.8,
+    decay_steps=4,
+    lengths=LENGTHS,
 )
+FREE = free_segment(FREE_PARAMETERS, first_step=5)
 OPTIMISATION = OptimisationParameters(
     learning_rate=3e-3, clip_norm=1.0, batch_size=4, warmup_steps=3
 )

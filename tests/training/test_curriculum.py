@@ -83,6 +83,20 @@ def test_equal_lengths_are_fixed() -> None:
             ),
             "decay_steps is 6; it must be at most num_training_steps, 5",
         ),
+        (
+            lambda: FreeParameters(
+                num_training_steps=5,
+                tolerance=0.1,
+                max_steps=3,
+                phantom_steps=1,
+                damping=1.0,
+                window=2,
+                patience=4,
+                decay_steps=0,
+                lengths=LENGTHS,
+            ),
+            "patience = 4 is not allowed; allowed is at most max_steps, 3",
+        ),
     ],
 )
 def test_impossible_parameters_are_named(make, named: str) -> None:

@@ -7,9 +7,18 @@ import numpy as np
 import pytest
 import torch
 
+from implicit_models.equilibrium.window import Window
 from implicit_models.training.checkpoints import CheckpointFolder, Progress
+from implicit_models.training.curriculum import free_segment
 from implicit_models.training.trainer import train
-from tests.training.setup_training import BOUNDED, FREE, Recorder, run, small_training
+from tests.training.setup_training import (
+    BOUNDED,
+    FREE,
+    FREE_PARAMETERS,
+    Recorder,
+    run,
+    small_training,
+)
 
 
 def assert_same(first: torch.nn.Module, second: torch.nn.Module) -> None:
@@ -63,10 +72,41 @@ def test_training_learns(tmp_path: Path) -> None:
 def test_search_metrics_are_logged_in_the_free_phase(tmp_path: Path) -> None:
     _, _, _, free = run(tmp_path / "free")
     assert 1 + 2 <= free.rows[8]["self_iterations"] <= 8 + 2  # the search's and the phantom's
-    assert 0 <= free.rows[8]["share_converged"] <= 1
+    assert 0 <= free.rows[8]["share_not_converged"] <= 1
+    tokens = free.rows[8]["batch_tokens"]
+    assert free.rows[8]["token_evaluations"] == pytest.approx(
+        tokens * free.rows[8]["self_iterations"]
+    )
+    quantiles = [free.rows[8][f"relative_residual_{name}"] for name in ("p50", "p95", "max")]
+    assert quantiles == sorted(quantiles)
     _, _, _, bounded = run(tmp_path / "bounded", small_training(BOUNDED))
     assert bounded.rows[4]["self_iterations"] == 2
+    assert bounded.rows[4]["token_evaluations"] == 2 * bounded.rows[4]["batch_tokens"]
     assert "relative_residual" not in bounded.rows[4]
+
+
+def test_the_free_phase_searches_with_a_window(tmp_path: Path) -> None:
+    segment = free_segment(dataclasses.replace(FREE_PARAMETERS, window=2, patience=1), 5)
+    assert segment.phase == dataclasses.replace(FREE.phase, window=Window(2, 1))
+    model, _, progress, log = run(tmp_path, small_training(segment))
+    assert progress is not None and progress.step == 17
+    for step, row in log.rows.items():
+        searched = row["token_evaluations"] - 2 * row["batch_tokens"]  # without the phantom steps
+        assert 0 < searched <= 2 * 4 * (row["self_iterations"] - 2), step
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+
+
+def test_the_jacobian_penalty_reaches_the_loss_and_trains_the_cell_down(tmp_path: Path) -> None:
+    penalised = dataclasses.replace(FREE_PARAMETERS, jacobian_weight=30.0, num_training_steps=60)
+    free = dataclasses.replace(penalised, jacobian_weight=0.0)
+    _, _, _, with_it = run(tmp_path / "with", small_training(free_segment(penalised, 5)))
+    _, _, _, without = run(tmp_path / "without", small_training(free_segment(free, 5)))
+    first, last = with_it.rows[6], with_it.rows[65]
+    assert first["loss"] == pytest.approx(
+        without.rows[6]["loss"] + first["jacobian_penalty"], rel=1e-2
+    )
+    assert last["jacobian_penalty"] < first["jacobian_penalty"] / 2
+    assert "jacobian_penalty" not in without.rows[65]
 
 
 def test_the_phase_alone_tells_the_segments_apart(tmp_path: Path) -> None:

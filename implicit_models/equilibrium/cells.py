@@ -1,0 +1,72 @@
+"""What is searched: functions of all tokens' values, with whatever else they read frozen inside."""
+
+from typing import Any, Protocol, runtime_checkable
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@runtime_checkable
+class Cell(Protocol):
+    """The function whose fixed point is sought."""
+
+    def __call__(self, value: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+        """Evaluate the cell; shape, dtype and device stay."""
+        ...
+
+    def select(self, rows: Int[Tensor, " R"]) -> "Cell":
+        """Give the cell of some of the batch's sequences."""
+        ...
+
+
+@runtime_checkable
+class Carry(Protocol):
+    """All that later tokens need of those before them. Its content is the cell's own affair."""
+
+    def select(self, rows: Int[Tensor, " R"]) -> "Carry":
+        """Give the carry of some of the sequences."""
+        ...
+
+
+@runtime_checkable
+class Trail(Protocol):
+    """What an evaluation leaves behind, from which the carry after any of its tokens follows."""
+
+    def carry(self, counts: Int[Tensor, " B"] | None = None) -> Carry:
+        """Give the carry after each sequence's first ``counts`` tokens; None means all."""
+        ...
+
+
+@runtime_checkable
+class Piece(Protocol):
+    """A causal cell's tokens in a window, what lies before them frozen in a carry."""
+
+    def evaluate(self, value: Float[Tensor, "R W D"]) -> tuple[Float[Tensor, "R W D"], Trail]:
+        """Evaluate the tokens; the value depends on the trail in nothing."""
+        ...
+
+
+@runtime_checkable
+class CausalCell(Cell, Protocol):
+    """A cell in which no token reads a later one, so that a window can slide over it."""
+
+    def window(self, rows: Int[Tensor, " R"], tokens: Int[Tensor, "R W"], carry: Any) -> Piece:
+        """Give some sequences' tokens: a row of consecutive positions for each.
+
+        ``carry`` is one of this cell's trails', of what lies before them; None where they are
+        the cell's first.
+        """
+        ...
+
+
+def evaluate_checked(value: Tensor, evaluated: Tensor) -> Tensor:
+    """Give what a cell made of ``value``; a ValueError where it is no longer of its kind."""
+    for name in ("shape", "dtype", "device"):
+        before, after = getattr(value, name), getattr(evaluated, name)
+        if before != after:
+            before, after = (tuple(x) if name == "shape" else x for x in (before, after))
+            raise ValueError(
+                f"the cell changes the {name} of its state from {before} to {after}; a fixed "
+                "point needs them equal"
+            )
+    return evaluated

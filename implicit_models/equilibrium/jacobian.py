@@ -1,0 +1,131 @@
+"""How strongly a cell reacts to its own value: a penalty that trains it down, and a diagnostic."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from implicit_models.equilibrium.cells import CausalCell, Cell, Piece
+
+
+@dataclass(frozen=True)
+class JacobianPenalty:
+    """Add ``weight * |J|_F^2 / (L D)``, averaged over the sequences, to the loss.
+
+    ``J`` is the cell's Jacobian at a sequence's fixed point, L its tokens; the squared Frobenius
+    norm is Hutchinson's estimate, the mean of ``|J^T v|^2`` over ``num_samples`` vectors v of
+    random signs from torch's global generator (Bai et al. 2021). It is differentiable, at the
+    cost of a second backward pass through one evaluation.
+    """
+
+    weight: float
+    num_samples: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.weight > 0.0:
+            raise ValueError(f"weight is {self.weight}; it must be positive")
+        if self.num_samples < 1:
+            raise ValueError(f"num_samples is {self.num_samples}; it must be 1 or more")
+
+    def __call__(
+        self,
+        cell: Cell,
+        value: Float[Tensor, "B L D"],
+        lengths: Int[Tensor, " B"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """Give the weighted penalty at ``value``, with the gradient of the cell's parameters.
+
+        What lies behind a sequence's ``lengths`` first tokens is padding and does not count; the
+        cell must be causal then.
+        """
+        batch, length, width = value.shape
+        differentiable = torch.is_grad_enabled()
+        if lengths is None:
+            lengths = torch.full((batch,), length, device=value.device)
+        lengths = lengths.to(value.device)
+        counted = (torch.arange(length, device=value.device) < lengths[:, None])[..., None]
+        with torch.enable_grad():
+            anchor = value.detach().requires_grad_()
+            evaluated = cell(anchor)
+            total = evaluated.new_zeros(batch)
+            for _ in range(self.num_samples):
+                signs = torch.randint(0, 2, evaluated.shape, device="cpu").to(evaluated) * 2 - 1
+                (product,) = torch.autograd.grad(
+                    evaluated,
+                    anchor,
+                    signs * counted,
+                    retain_graph=True,
+                    create_graph=differentiable,
+                )
+                total = total + product.square().sum((1, 2))
+            mean = (total / (lengths * width).clamp_min(1)).sum() / max(batch, 1)
+            return self.weight * mean / self.num_samples
+
+
+def spectral_radius(
+    cell: Callable[[Tensor], Tensor], value: Float[Tensor, "B L D"], num_iterations: int = 32
+) -> Float[Tensor, " B"]:
+    """Estimate the spectral radius of a cell's Jacobian at each sequence's ``value``.
+
+    By power iteration with vector-Jacobian products: the geometric mean of the growth over the
+    second half of the iterations, which pairs of complex eigenvalues leave nearly unharmed. Below
+    1 the plain iteration converges from nearby. 0 where the Jacobian is nilpotent.
+
+    Where many eigenvalues are about as large as the largest, the estimate is a little off, mostly
+    too low: of random matrices of width 64, nine in ten come within 5 %, and within 2 % with
+    twice the iterations. Every sequence starts from the same random vector, so that its estimate
+    does not depend on its place in the batch.
+
+    For a causal cell take `token_spectral_radius`: the Jacobian of a whole sequence is block
+    triangular, and vectors may grow L times before its eigenvalues show.
+    """
+    if num_iterations < 1:
+        raise ValueError(f"num_iterations is {num_iterations}; it must be 1 or more")
+    with torch.enable_grad():
+        anchor = value.detach().requires_grad_()
+        evaluated = cell(anchor)
+        draw = torch.Generator().manual_seed(0)
+        vector = torch.randn(value.shape[1:], generator=draw, dtype=value.dtype).to(value.device)
+        vector = vector.expand_as(value)
+        growth = value.new_zeros(len(value))
+        used = num_iterations - num_iterations // 2
+        for iteration in range(num_iterations):
+            size = torch.linalg.vector_norm(vector.flatten(1), dim=1)
+            vector = vector / size.clamp_min(torch.finfo(size.dtype).tiny)[:, None, None]
+            (vector,) = torch.autograd.grad(evaluated, anchor, vector, retain_graph=True)
+            if iteration >= num_iterations - used:
+                growth = growth + torch.linalg.vector_norm(vector.flatten(1), dim=1).log()
+    return (growth / used).exp()
+
+
+def token_spectral_radius(
+    cell: CausalCell,
+    value: Float[Tensor, "B L D"],
+    num_iterations: int = 32,
+    damping: float = 1.0,
+) -> Float[Tensor, "B L"]:
+    """Estimate the spectral radius of each token's own block of a causal cell's Jacobian.
+
+    With a ``damping`` it is that of the damped iteration, ``1 + damping * (J - 1)``.
+
+    The Jacobian of a causal cell is block triangular, so these are all of its eigenvalues: the
+    largest of a sequence's is the spectral radius of the whole. The tokens before each are frozen
+    in the carry. ``value`` is usually a fixed point; the statement holds anywhere.
+    """
+    batch, length = value.shape[:2]
+    rows = torch.arange(batch, device=value.device)
+    one = torch.ones_like(rows)
+    carry, radii = None, []
+    for position in range(length):
+        piece = cell.window(rows, torch.full_like(rows, position)[:, None], carry)
+        token = value[:, position : position + 1]
+
+        def step(z: Tensor, piece: Piece = piece) -> Tensor:
+            return z.lerp(piece.evaluate(z)[0], damping)
+
+        radii.append(spectral_radius(step, token, num_iterations))
+        with torch.no_grad():
+            carry = piece.evaluate(token)[1].carry(one)
+    return torch.stack(radii, dim=1) if radii else value.new_zeros(batch, 0)

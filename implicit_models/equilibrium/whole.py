@@ -1,0 +1,100 @@
+"""A search that iterates whole sequences: the simultaneous mode."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from implicit_models.equilibrium.cells import Cell, evaluate_checked
+from implicit_models.equilibrium.solution import Result, Solution
+from implicit_models.equilibrium.solvers import Solver, SolverState, worst_token
+from implicit_models.equilibrium.stopping import Stopping
+
+
+class WholeSequences:
+    """The sequences still searched, and what became of the others.
+
+    Attributes
+    ----------
+    value
+        What is evaluated next: (R, L, D), the R sequences still searched.
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        start: Float[Tensor, "B L D"],
+        solver: Solver,
+        stopping: Stopping,
+        lengths: Int[Tensor, " B"] | None,
+    ) -> None:
+        batch, length = start.shape[:2]
+        self.value, self._cell = start, cell
+        self._solver, self._stopping = solver, stopping
+        self._rows = torch.arange(batch, device=start.device)
+        self._padding: Tensor | None = None
+        if lengths is not None:
+            tokens = torch.arange(length, device=start.device)
+            self._padding = tokens >= lengths.to(start.device)[:, None]
+        self._final = start.clone()
+        self._steps = torch.zeros_like(self._rows)
+        self._residual = start.new_full((batch,), torch.nan)
+        self._result = torch.full_like(self._rows, Result.OUT_OF_STEPS, dtype=torch.uint8)
+
+    def has_ended(self, step: int) -> bool:
+        """Tell whether no sequence is left after so many steps."""
+        return not len(self._rows) or step == self._stopping.max_steps
+
+    def evaluate(self) -> Float[Tensor, "R L D"]:
+        """Evaluate the cell at ``value``; padding rests, so that no solver sees it move."""
+        evaluated = self._cell(self.value)
+        if self._padding is None:
+            return evaluated
+        evaluated = evaluate_checked(self.value, evaluated)
+        return torch.where(self._padding[..., None], self.value, evaluated)
+
+    def judged(self, residual: Float[Tensor, "R L"]) -> Float[Tensor, "R L"]:
+        """Give the residuals as they are judged: as they are, for padding rests."""
+        return residual
+
+    def show(self, residual: Float[Tensor, "R L"], observed: Float[Tensor, "B L"]) -> None:
+        """Write residuals where the batch's are observed."""
+        observed[self._rows] = residual
+
+    def accept(
+        self,
+        step: int,
+        following: Float[Tensor, "R L D"],
+        residual: Float[Tensor, "R L"],
+        state: SolverState,
+    ) -> Int[Tensor, " K"] | None:
+        """Go on to the next iterate; give the rows that stay where some have ended."""
+        worst = worst_token(residual)
+        finite, converged = worst.isfinite(), self._stopping.converged(worst)
+        ended = converged | ~finite
+        if step == self._stopping.max_steps:
+            ended = torch.ones_like(ended)
+        elif not ended.any():
+            self.value = following
+            return None
+
+        gone = self._rows[ended]
+        answer, reached = self._solver.answer(state, following, worst)
+        usable = answer.isfinite().flatten(1).all(1)
+        answer = torch.where(usable[:, None, None], answer, self.value)
+        outcome = torch.where(converged, Result.CONVERGED, Result.OUT_OF_STEPS)
+        outcome = torch.where(finite, outcome, Result.NON_FINITE)
+        self._final[gone] = answer[ended]
+        self._steps[gone], self._residual[gone] = step, reached[ended]
+        self._result[gone] = outcome[ended].to(self._result.dtype)
+        left = (~ended).nonzero()[:, 0]
+        self._rows, self.value = self._rows[left], following[left]
+        if self._padding is not None:
+            self._padding = self._padding[left]
+        if len(left):
+            self._cell = self._cell.select(left)
+        return left
+
+    def solution(self) -> Solution:
+        """Give the outcome."""
+        work = self._steps * self._final.shape[1]
+        return Solution(self._final, self._steps, self._residual, self._result, self._steps, work)

@@ -1,0 +1,196 @@
+"""A search that slides a window over the tokens: from token by token to all of them together.
+
+The fixed point of a causal cell at a token depends on no later token. So a prefix that has
+converged can be frozen: its carry is all that the rest needs. Only the tokens in the window are
+computed; as its first tokens converge they are committed into the carry and as many new ones
+enter on the right. The work then grows with the number of tokens, not with its square, while the
+number of iterations that must follow one another stays about that of the simultaneous mode.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from implicit_models.equilibrium.cells import Carry, CausalCell, Piece, Trail
+from implicit_models.equilibrium.solution import Result, Solution
+from implicit_models.equilibrium.solvers import SolverState
+from implicit_models.equilibrium.stopping import ResidualBelow
+
+
+@dataclass(frozen=True)
+class Window:
+    """How many tokens are searched together, and when one of them is committed.
+
+    Attributes
+    ----------
+    width
+        Tokens in the window. 1 is the sequential mode.
+    patience
+        Evaluations in a row whose residual must be below the tolerance before a token counts as
+        converged. Where the cell contracts slowly, the first of them comes too early, and the
+        error would travel to all later tokens.
+    """
+
+    width: int
+    patience: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("width", "patience"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+
+
+class SlidingWindow:
+    """The windows of the sequences still searched, and what became of the tokens behind them.
+
+    Buffers over all tokens have a margin of one window on the right, so that a window may hang
+    over the end.
+
+    Attributes
+    ----------
+    value
+        What is evaluated next: (R, W, D), the windows of the R sequences still searched.
+    """
+
+    def __init__(
+        self,
+        cell: CausalCell,
+        stopping: ResidualBelow,
+        start: Float[Tensor, "B L D"],
+        window: Window,
+        lengths: Int[Tensor, " B"] | None,
+    ) -> None:
+        batch, length, width = start.shape
+        self._cell, self._window, self._stopping = cell, window, stopping
+        self._length, self._width = length, min(window.width, length)
+        self._stride = length + self._width
+        whole = torch.full((batch,), length, dtype=torch.int64, device=start.device)
+        self._lengths = whole if lengths is None else lengths.to(whole)
+
+        margin = start.new_zeros(batch, self._width, width)
+        self._values = torch.cat((start, margin), dim=1).view(-1, width)
+        self._residual = start.new_full((batch * self._stride,), torch.nan)
+        self._committed_at = torch.zeros_like(self._residual, dtype=torch.int64)
+        self._result = torch.full_like(self._committed_at, Result.NON_FINITE, dtype=torch.uint8)
+        self._depth = torch.zeros_like(whole)
+
+        # Of the sequences still searched, a row each.
+        self._rows = (self._lengths > 0).nonzero()[:, 0]
+        self._offset = torch.zeros_like(self._rows)
+        self._waited = torch.zeros_like(self._rows)
+        self._below = torch.zeros_like(self._rows)[:, None].expand(-1, self._width)
+        self._trail: Trail | None = None
+        self._piece: Piece
+        self.value = start[: len(self._rows), : self._width]
+        if len(self._rows):
+            self._look(None)
+
+    def has_ended(self, step: int) -> bool:
+        """Tell whether no sequence is left."""
+        return not len(self._rows)
+
+    def evaluate(self) -> Float[Tensor, "R W D"]:
+        """Evaluate the windows at ``value``."""
+        evaluated, self._trail = self._piece.evaluate(self.value)
+        return evaluated
+
+    def judged(self, residual: Float[Tensor, "R W"]) -> Float[Tensor, "R W"]:
+        """Give the residuals as they are judged: 0 for what hangs over the end."""
+        return residual if self._beyond is None else residual.masked_fill_(self._beyond, 0.0)
+
+    def show(self, residual: Float[Tensor, "R W"], observed: Float[Tensor, "B L"]) -> None:
+        """Write residuals where the batch's are observed."""
+        positions = self._positions()
+        inside = positions < self._length
+        rows = self._rows[:, None].expand_as(positions)
+        observed[rows[inside], positions[inside]] = residual[inside]
+
+    def accept(
+        self,
+        step: int,
+        following: Float[Tensor, "R W D"],
+        residual: Float[Tensor, "R W"],
+        state: SolverState,
+    ) -> Int[Tensor, " K"] | None:
+        """Commit what has converged and slide; give the rows that stay where some have ended."""
+        if self._beyond is not None:
+            following = torch.where(self._beyond[..., None], self.value, following)
+        self._below = (self._below + 1) * self._stopping.converged(residual)
+        settled = (self._below >= self._window.patience).cumprod(1).sum(1)
+        self._waited = self._waited + 1
+        given_up = (settled == 0) & (self._waited >= self._stopping.max_steps)
+        exploded = ~residual.isfinite().all(1)
+        count = torch.minimum(settled + given_up, self._remaining).masked_fill_(exploded, 0)
+        if not (count.any() or exploded.any()):
+            self.value = following
+            return None
+
+        # A sequence that explodes keeps the iterate before.
+        self._values[self._flat] = torch.where(exploded[:, None, None], self.value, following)
+        inside = torch.arange(self._width, device=count.device) < count[:, None]
+        committed = self._flat[inside]
+        self._residual[committed] = residual[inside]
+        self._committed_at[committed] = step
+        outcome = torch.where(given_up, Result.OUT_OF_STEPS, Result.CONVERGED)
+        self._result[committed] = outcome.to(torch.uint8)[:, None].expand_as(inside)[inside]
+
+        assert self._trail is not None
+        carry = self._trail.carry(count)
+        ended = exploded | (count == self._remaining)
+        self._offset = self._offset + count
+        self._waited = self._waited.masked_fill_(count > 0, 0)
+        self._below = self._slid(self._below, count)
+        left = None
+        if ended.any():
+            gone = self._rows[ended]
+            self._depth[gone] = step
+            left = (~ended).nonzero()[:, 0]
+            carry = carry.select(left)
+            for name in ("_rows", "_offset", "_waited", "_below"):
+                setattr(self, name, getattr(self, name)[left])
+            if not len(left):
+                return left
+        self._look(carry)
+        return left
+
+    def solution(self) -> Solution:
+        """Give the outcome, token by token."""
+        batch, stride = len(self._lengths), self._stride
+        committed_at = self._committed_at.view(batch, stride)[:, : self._length]
+        result = self._result.view(batch, stride)[:, : self._length].clone()
+        padding = torch.arange(self._length, device=result.device) >= self._lengths[:, None]
+        result[padding] = Result.CONVERGED
+        last_seen = torch.where(committed_at > 0, committed_at, self._depth[:, None])
+        # A token enters when the one that is a window's width before it leaves.
+        width = min(self._window.width, self._length)
+        entered = torch.zeros_like(last_seen)
+        entered[:, width:] = last_seen[:, : self._length - width]
+        steps = (last_seen - entered).masked_fill_(padding, 0)
+        residual = self._residual.view(batch, stride)[:, : self._length].clone()
+        width = self._values.shape[1]
+        values = self._values.view(batch, stride, width)[:, : self._length].clone()
+        return Solution(values, steps, residual, result, self._depth, steps.sum(1))
+
+    def _positions(self) -> Int[Tensor, "R W"]:
+        return self._offset[:, None] + torch.arange(self._width, device=self._offset.device)
+
+    def _look(self, carry: Carry | None) -> None:
+        """Take up the windows at the present offsets, after what the carry holds."""
+        self._remaining = self._lengths[self._rows] - self._offset
+        self._width = min(self._width, int(self._remaining.max()))
+        self._below = self._below[:, : self._width]
+        positions = self._positions()
+        inside = positions.clamp(max=self._length - 1)
+        self._piece = self._cell.window(self._rows, inside, carry)
+        beyond = positions >= self._lengths[self._rows, None]
+        self._beyond = beyond if beyond.any() else None
+        self._flat = self._rows[:, None] * self._stride + positions
+        self.value = self._values[self._flat]
+
+    def _slid(self, counts: Int[Tensor, "R W"], by: Int[Tensor, " R"]) -> Int[Tensor, "R W"]:
+        """Move each row to the left and fill up with zeros."""
+        padded = torch.cat((counts, torch.zeros_like(counts)), dim=1)
+        tokens = torch.arange(self._width, device=by.device) + by[:, None]
+        return padded.gather(1, tokens)

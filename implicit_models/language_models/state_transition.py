@@ -1,0 +1,150 @@
+"""Theorem 1, executable: the Jacobian of an implicit Mamba2's state transition, in two ways.
+
+A state space alone moves its state by a diagonal map: ``h_t = Lambda_t h_{t-1} + u_t``. Where
+``Lambda`` and ``u`` depend on the fixed point z*, and z* on ``h_{t-1}``, the transition is neither
+linear nor diagonal, which is what tracking a state needs (Schöne et al. 2025, Theorem 1). Here its
+Jacobian is taken from the model's own forward pass, and again from the implicit function theorem.
+
+Shapes: S entries of the states of all blocks, flattened and joined in the blocks' order; all of
+them unless ``entries`` picks some, the rest then being held fixed. The carry's convolution tails
+are held fixed too. One token is the theorem's case; with more, ``h_t`` is the state after them.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from implicit_models.backbones.mamba2 import Mamba2Carry
+from implicit_models.backbones.stack import StackCarry
+from implicit_models.equilibrium.iterate import find_fixed_point
+from implicit_models.equilibrium.phase import Phase
+from implicit_models.equilibrium.solution import Result, Solution
+from implicit_models.equilibrium.stopping import FixedSteps
+from implicit_models.language_models.modelling import Mamba2LanguageModel
+
+
+def state_transition_jacobian(
+    model: Mamba2LanguageModel,
+    tokens: Int[Tensor, "1 L"],
+    carry: StackCarry,
+    phase: Phase | None = None,
+    entries: Int[Tensor, " S"] | None = None,
+) -> Float[Tensor, "S S"]:
+    """Differentiate the forward pass: row i is the gradient of the new state's entry i.
+
+    The phase's gradient decides what is differentiated: `ImplicitFunction`, or `Unrolled` with
+    many steps after a tight search, give the transition between fixed points of Theorem 1;
+    `Unrolled` with few steps from zero gives the bounded phase's transition. It is taken in one
+    backward pass, of a batch that repeats the sequence S times.
+
+    Parameters
+    ----------
+    tokens, carry
+        Of one sequence; the carry is that before the tokens, `Mamba2LanguageModel.initial_carry`
+        or a `ModelOutput.carry`.
+    phase
+        None for an explicit model, of which one block gives an exactly diagonal Jacobian.
+    entries
+        Indices into the flattened states. None takes all.
+
+    Raises
+    ------
+    ValueError
+        Where an implicit model's phase has no gradient, or its search ends before its tolerance.
+    """
+    if phase is not None and phase.gradient is None:
+        raise ValueError(
+            "the phase's gradient is None; take ImplicitFunction, or Unrolled with many steps"
+        )
+    states = _flat_states(carry).detach()
+    if entries is None:
+        entries = torch.arange(states.shape[1], device=states.device)
+    copies = torch.zeros_like(entries)
+    before = states[copies].requires_grad_()
+    with torch.enable_grad():
+        output = model(tokens[copies], phase, _with_states(carry.select(copies), before))
+    if phase is not None:
+        _check_converged(output.search, phase)
+    after = _flat_states(output.carry)[:, entries]
+    identity = torch.eye(len(entries), dtype=after.dtype, device=after.device)
+    return torch.autograd.grad(after, before, identity)[0][:, entries]
+
+
+def implicit_function_jacobian(
+    model: Mamba2LanguageModel,
+    tokens: Int[Tensor, "1 L"],
+    carry: StackCarry,
+    phase: Phase,
+    entries: Int[Tensor, " S"] | None = None,
+) -> Float[Tensor, "S S"]:
+    """Evaluate Theorem 1's formula at the fixed point that ``phase`` searches.
+
+    With ``z' = f(z, h)`` the cell and ``F(z, h)`` the state after it::
+
+        dh_t / dh_{t-1} = dF/dh + dF/dz (1 - df/dz)^-1 df/dh
+
+    The partial derivatives are dense, and the system is solved directly:
+    for some hundred entries and tokens times width. Nothing of the phase but its search is used.
+    Parameters as in `state_transition_jacobian`.
+
+    Raises
+    ------
+    ValueError
+        Where the model is explicit, or the search ends before its tolerance.
+    """
+    cell, start = model.cell(tokens, carry)
+    found = find_fixed_point(cell, start, phase.solver, phase.stopping, window=phase.window)
+    _check_converged(found, phase)
+
+    states = _flat_states(carry)[0].detach()
+    if entries is None:
+        entries = torch.arange(len(states), device=states.device)
+
+    def evaluate(value: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        before = states.index_copy(0, entries, chosen)
+        cell, _ = model.cell(tokens, _with_states(carry, before[None]))
+        hidden, trail = cell.evaluate(value.view_as(start))
+        return hidden.flatten(), _flat_states(trail.carry())[0, entries]
+
+    point = found.value.flatten(), states[entries]
+    (value_by_value, value_by_state), (state_by_value, state_by_state) = torch.func.jacrev(
+        evaluate, argnums=(0, 1)
+    )(*point)
+    identity = torch.eye(len(value_by_value), dtype=start.dtype, device=start.device)
+    fixed_point_by_state = torch.linalg.solve(identity - value_by_value, value_by_state)
+    return (state_by_state + state_by_value @ fixed_point_by_state).detach()
+
+
+def off_diagonal_share(jacobian: Float[Tensor, "S S"]) -> float:
+    """Give the share of a Jacobian's squared Frobenius norm that lies off its diagonal.
+
+    0 for a diagonal matrix; NaN for zero.
+    """
+    squared = jacobian.square()
+    off_diagonal = squared - squared.diagonal().diag()
+    return (off_diagonal.sum() / squared.sum()).item()
+
+
+def _flat_states(carry: StackCarry) -> Float[Tensor, "B S"]:
+    return torch.cat([block.state.flatten(1) for block in carry.blocks], dim=1)
+
+
+def _with_states(carry: StackCarry, states: Float[Tensor, "B S"]) -> StackCarry:
+    """Put flattened states into a carry, whose convolution tails stay, without gradient."""
+    pieces = states.split([block.state[0].numel() for block in carry.blocks], dim=1)
+    return StackCarry(
+        tuple(
+            Mamba2Carry(block.convolution.detach(), piece.view_as(block.state))
+            for block, piece in zip(carry.blocks, pieces, strict=True)
+        )
+    )
+
+
+def _check_converged(found: Solution, phase: Phase) -> None:
+    if isinstance(phase.stopping, FixedSteps) or (found.result == Result.CONVERGED).all():
+        return
+    raise ValueError(
+        f"the search ended after {int(found.steps.max())} steps with a residual of "
+        f"{float(found.residual.max()):.1e}; the theorem speaks of a fixed point: give the phase "
+        "more steps, more damping, or a cell that contracts"
+    )
