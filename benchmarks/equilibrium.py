@@ -1,13 +1,17 @@
 """The search for fixed points: windows against whole sequences, solvers, and torchdeq beside ours.
 
-One process on one core. Four parts:
+One process on one core. Five parts:
 
 - Windows: trained and half-trained models on word problems of which every token is hard, 16
-  sequences of 64 to 4,096 tokens, searched as a whole and with windows, tolerance 0.01. The
-  match is the share of tokens of which the window and the whole search predict the same label.
-  Whole sequences of 4,096 tokens are iterated `CAPPED` times only: to the end would take an hour.
+  sequences of 64 to 4,096 tokens, searched as a whole and with windows, tolerance 0.01. The match
+  is the share of tokens of which the window and the whole search predict the same label. Bars
+  are of the window that evaluation takes by default; those on a half-trained model's predictions
+  hold where the whole search gets at least 90 % of the tokens right. Whole sequences of 4,096
+  tokens are iterated `CAPPED` times only: to the end would take an hour.
 - Patience: match, accuracy, depth and work against tolerance, patience and window, on 64 sequences
   of 64 tokens.
+- Training: the search of the free phase, 64 sequences of a half-trained model, tolerance 0.05:
+  whole sequences within the laptop recipe's 24 iterations, whole sequences to the end, windows.
 - Solvers: iterations and time to a tolerance, on trained and untrained cells.
 - torchdeq: the same cell, from the same start, for the same number of iterations, residuals
   measured and nothing else kept by either. Peak memory is that of a process of its own.
@@ -44,11 +48,12 @@ from implicit_models.language_models.modelling import Mamba2LanguageModel, Stack
 BATCH = 16
 TOLERANCE = 0.01
 DAMPING = 0.8
-MAX_STEPS_PER_TOKEN = 512
-MAX_DEPTH_PER_TOKEN = 16  # of a whole sequence: twice what reading token by token takes
+MAX_STEPS_PER_TOKEN = 64  # as in params.yaml
+MAX_DEPTH_PER_TOKEN = 8  # of a whole sequence: what reading token by token takes
 CAPPED = 64
 WIDTHS = (1, 4, 8, 16, 32, 64)
-HALF_TRAINED = {"A5": 1200, "S3": 400}
+DEFAULT_WIDTH = 16
+HALF_TRAINED = {"A5": (1500, (20, 64)), "S3": (400, (64, 256))}  # training steps, lengths
 
 ANDERSON_HISTORY, BROYDEN_HISTORY = 6, 8
 COMPARED: dict[str, Solver] = {
@@ -71,16 +76,19 @@ def run(quick: bool) -> harness.Report:
         return harness.Report([*rows, *solver_rows, *deq_rows], bars | deq_bars)
     rows, bars = [], {}
     for group in ("A5", "S3"):
-        for state in ("trained", "half-trained"):
-            steps = None if state == "trained" else HALF_TRAINED[group]
-            lengths = (64, 256, 1024, 4096) if state == "trained" else (64, 256)
+        half = HALF_TRAINED[group]
+        for state, (steps, lengths) in {
+            "trained": (None, (64, 256, 1024, 4096)),
+            "half-trained": half,
+        }.items():
             found = _windows(trained_model(group, steps), group, state, lengths, 3)
             rows += found[0]
             bars |= found[1]
             rows += _patience(trained_model(group, steps), group, state)
+        rows += _training(trained_model(group, half[0]), group)
     trained = trained_model("A5")
     untrained = untrained_model("A5")
-    rows += _solvers({"trained": trained, "untrained": untrained}, (20, 80), 3)
+    rows += _solvers({"trained": trained, "untrained": untrained}, (64,), 3)
     deq_rows, deq_bars = _torchdeq(trained, repeats=9)
     return harness.Report([*rows, *deq_rows], bars | deq_bars)
 
@@ -99,7 +107,7 @@ def _windows(
         if is_capped:
             whole = Phase(Picard(DAMPING), FixedSteps(CAPPED), None)
         phases: dict[int | None, Phase] = {None: whole}
-        for width in WIDTHS:
+        for width in WIDTHS if length <= 1024 else (8, 16, 32):
             phases[width] = search_phase(TOLERANCE, MAX_STEPS_PER_TOKEN, DAMPING, Window(width))
         seconds, outputs = _interleaved(
             {
@@ -150,8 +158,8 @@ def _patience(
     settled = (exact.search.result == Result.CONVERGED)[:, None]
     expected = exact.logits.argmax(-1)
     rows = []
-    for tolerance in (0.05, 0.01, 0.003):
-        for width, patience in itertools.product((1, 8, 16), (1, 2, 3, 4, 6)):
+    for tolerance in (0.01, 0.003, 0.001):
+        for width, patience in itertools.product((8, 16), (1, 2, 4, 8, 12)):
             phase = search_phase(tolerance, MAX_STEPS_PER_TOKEN, DAMPING, Window(width, patience))
             start = time.perf_counter()
             output = _forward(model, tokens, phase)
@@ -202,19 +210,25 @@ def _interleaved(
 
 
 def _window_bars(rows: list[dict[str, Any]], model: str) -> dict[str, harness.Bar]:
-    """Judge the fastest window at each length."""
+    """Judge the default window at each length."""
     bars: dict[str, harness.Bar] = {}
     per_token = {}
     for length in sorted({row["length"] for row in rows}):
         at_length = [row for row in rows if row["length"] == length]
         whole = next(row for row in at_length if str(row["window"]).startswith("whole"))
-        windows = [row for row in at_length if row is not whole]
-        best = min(windows, key=lambda row: row["seconds"])
+        best = next(row for row in at_length if row["window"] == DEFAULT_WIDTH)
         per_token[length] = best["microseconds_per_token"]
         if whole["window"] != "whole":
             continue
         name = f"{model}, L={length}"
-        bars[f"{name}: token match of the fastest window ({best['window']})"] = harness.at_least(
+        required = {256: 10.0, 1024: 40.0}.get(length)
+        if required and "half" not in model:
+            bars[f"{name}: times faster than whole"] = harness.at_least(
+                whole["seconds"] / best["seconds"], required
+            )
+        if "half" in model and whole["accuracy"] < 0.9:
+            continue  # no text of this length is tracked yet: there is nothing to keep
+        bars[f"{name}: token match"] = harness.at_least(
             best["token_match"], 0.995 if "half" in model else 0.999
         )
         if "half" in model:
@@ -222,19 +236,49 @@ def _window_bars(rows: list[dict[str, Any]], model: str) -> dict[str, harness.Ba
         bars[f"{name}: accuracy lost"] = harness.at_most(
             whole["accuracy"] - best["accuracy"], 0.001
         )
-        bars[f"{name}: depth, fastest window to whole"] = harness.at_most(
-            best["depth"] / whole["depth"], 1.2
-        )
-        required = {256: 10.0, 1024: 40.0}.get(length)
-        if required:
-            bars[f"{name}: times faster than whole"] = harness.at_least(
-                whole["seconds"] / best["seconds"], required
-            )
+        bars[f"{name}: depth, to whole"] = harness.at_most(best["depth"] / whole["depth"], 1.2)
     if {256, 4096} <= set(per_token):
         bars[f"{model}: time per token, L=4096 to L=256"] = harness.at_most(
             per_token[4096] / per_token[256], 1.5
         )
     return bars
+
+
+def _training(model: Mamba2LanguageModel, group: str) -> list[dict[str, Any]]:
+    """Search as training does, for the time and for what is left unsettled."""
+    rows = []
+    for length in (20, 64, 128):
+        cell, start = _cell(model, 64, length, group)
+        searches: dict[str, tuple[ResidualBelow, Window | None]] = {
+            "whole, 24 iterations": (ResidualBelow(0.05, 24), None),
+            "whole": (ResidualBelow(0.05, MAX_DEPTH_PER_TOKEN * length), None),
+            "8, patience 1": (ResidualBelow(0.05, 24), Window(8, 1)),
+            "16, patience 1": (ResidualBelow(0.05, 24), Window(16, 1)),
+            "16, patience 8": (ResidualBelow(0.05, 24), Window(16)),
+        }
+        seconds, solutions = _interleaved(
+            {
+                name: functools.partial(
+                    find_fixed_point, cell, start, Picard(DAMPING), stopping, window=window
+                )
+                for name, (stopping, window) in searches.items()
+            },
+            dict.fromkeys(searches, 3),
+        )
+        for name, solution in solutions.items():
+            rows.append(
+                {
+                    "part": "training",
+                    "model": f"{group} half-trained",
+                    "length": length,
+                    "window": name,
+                    "depth": int(solution.depth.max()),
+                    "token_evaluations": int(solution.token_evaluations.sum()),
+                    "seconds": seconds[name],
+                    "not_converged": solution.metrics()["share_not_converged"],
+                }
+            )
+    return rows
 
 
 def _solvers(
@@ -279,8 +323,10 @@ def _solvers(
     return rows
 
 
-def _cell(model: Mamba2LanguageModel, batch: int, length: int) -> tuple[StackCell, Tensor]:
-    problems = WordProblems.draw("A5", batch, length, seed=2)
+def _cell(
+    model: Mamba2LanguageModel, batch: int, length: int, group: str = "A5"
+) -> tuple[StackCell, Tensor]:
+    problems = WordProblems.draw(group, batch, length, seed=2)
     with torch.no_grad():
         return model.cell(torch.from_numpy(problems.inputs.astype("int64")))
 
@@ -324,7 +370,6 @@ def _torchdeq(
 def _iterate(library: str, name: str, cell: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
     """Evaluate the cell `COMPARED_ITERATIONS` times."""
     if library == "ours":
-        assert not isinstance(cell, type)
         stopping = FixedSteps(COMPARED_ITERATIONS)
         return find_fixed_point(cell, start, COMPARED[name], stopping).value  # type: ignore[arg-type]
     from torchdeq.solver import anderson_solver, broyden_solver, fixed_point_iter

@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from implicit_models.equilibrium.solvers import Solver, check_damping, check_history
+from implicit_models.equilibrium.checks import check_count, check_damping, check_positive
+from implicit_models.equilibrium.solvers import Solver
 
 
 @dataclass
@@ -54,10 +55,9 @@ class Anderson(Solver):
     regularisation: float = 1e-8
 
     def __post_init__(self) -> None:
-        check_history(self.history)
+        check_count("history", self.history)
         check_damping(self.damping)
-        if not self.regularisation > 0.0:
-            raise ValueError(f"regularisation is {self.regularisation}; it must be positive")
+        check_positive("regularisation", self.regularisation)
 
     def begin(self, start: Tensor) -> AndersonState:
         """Give an empty history."""

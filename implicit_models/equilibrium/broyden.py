@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from implicit_models.equilibrium.solvers import Solver, check_damping, check_history
+from implicit_models.equilibrium.checks import check_count, check_damping
+from implicit_models.equilibrium.solvers import Solver
 
 
 @dataclass
@@ -49,7 +50,7 @@ class Broyden(Solver):
     damping: float = 1.0
 
     def __post_init__(self) -> None:
-        check_history(self.history)
+        check_count("history", self.history)
         check_damping(self.damping)
 
     def begin(self, start: Tensor) -> BroydenState:

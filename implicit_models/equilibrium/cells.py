@@ -1,5 +1,6 @@
 """What is searched: functions of all tokens' values, with whatever else they read frozen inside."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float, Int
@@ -59,8 +60,9 @@ class CausalCell(Cell, Protocol):
         ...
 
 
-def evaluate_checked(value: Tensor, evaluated: Tensor) -> Tensor:
-    """Give what a cell made of ``value``; a ValueError where it is no longer of its kind."""
+def evaluate_checked(cell: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
+    """Evaluate a cell; a ValueError where what comes back is no longer of the value's kind."""
+    evaluated = cell(value)
     for name in ("shape", "dtype", "device"):
         before, after = getattr(value, name), getattr(evaluated, name)
         if before != after:

@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from implicit_models.equilibrium.cells import Cell, evaluate_checked
+from implicit_models.equilibrium.checks import check_count, check_damping
 from implicit_models.equilibrium.iterate import find_fixed_point
-from implicit_models.equilibrium.solvers import Solver, check_damping
+from implicit_models.equilibrium.solvers import Solver
 from implicit_models.equilibrium.stopping import Stopping
 
 
@@ -25,7 +26,7 @@ class Unrolled:
     checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        _check_steps(self.num_steps)
+        check_count("num_steps", self.num_steps)
 
     def __call__(self, cell: Cell, value: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         """Iterate from ``value`` with gradient."""
@@ -46,7 +47,7 @@ class Phantom:
     checkpointing: bool = False
 
     def __post_init__(self) -> None:
-        _check_steps(self.num_steps)
+        check_count("num_steps", self.num_steps)
         check_damping(self.damping)
 
     def __call__(self, cell: Cell, value: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
@@ -63,7 +64,8 @@ class ImplicitFunction:
     (Bai et al. 2019). ``solver`` and ``stopping`` are of that solve. A sequence whose solve does
     not end passes on what it has, without a word: watch the gradient's norm.
 
-    Exact where the search was; memory for one evaluation. Differentiable once.
+    Exact where the search was; memory for one evaluation. Differentiable once, and not under
+    torch.func's transforms (take `Unrolled` there).
     """
 
     solver: Solver
@@ -79,22 +81,17 @@ class ImplicitFunction:
         if not torch.is_grad_enabled():
             return cell(value)
         anchor = value.detach().requires_grad_()
-        return _AtFixedPoint.apply(evaluate_checked(anchor, cell(anchor)), anchor, self)
+        return _AtFixedPoint.apply(evaluate_checked(cell, anchor), anchor, self)
 
 
 Gradient = Unrolled | Phantom | ImplicitFunction
-
-
-def _check_steps(num_steps: int) -> None:
-    if num_steps < 1:
-        raise ValueError(f"num_steps is {num_steps}; it must be 1 or more")
 
 
 def _iterate_with_gradient(
     cell: Cell, value: Tensor, num_steps: int, damping: float, checkpointing: bool
 ) -> Tensor:
     def step(value: Tensor) -> Tensor:
-        evaluated = evaluate_checked(value, cell(value))
+        evaluated = evaluate_checked(cell, value)
         return evaluated if damping == 1.0 else value.lerp(evaluated, damping)
 
     for _ in range(num_steps):

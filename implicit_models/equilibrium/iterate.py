@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from implicit_models.equilibrium.cells import CausalCell, Cell, evaluate_checked
+from implicit_models.equilibrium.cells import CausalCell, Cell
 from implicit_models.equilibrium.solution import Solution
 from implicit_models.equilibrium.solvers import Solver
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow, Stopping
@@ -47,14 +47,17 @@ def find_fixed_point(
         judged. None where there is none.
     observe
         Called after each evaluation with the number of evaluations so far and the residual of
-        every token; one that has ended shows its last one, one not reached yet NaN.
+        every token; one that has ended shows its last one, padding and what is not reached yet
+        show NaN.
 
     Raises
     ------
     ValueError
-        Where the cell changes the shape, dtype or device of its state, ``lengths`` does not fit,
-        or a window meets a cell, solver or stopping rule that knows none.
+        Where ``start`` is no batch of sequences, the cell changes the shape, dtype or device of its
+        state, ``lengths`` does not fit, or a window meets a cell, solver or stopping rule that
+        knows none.
     """
+    _check_start(start)
     batch, length = start.shape[:2]
     if lengths is not None:
         _check_lengths(lengths, batch, length)
@@ -69,8 +72,8 @@ def find_fixed_point(
     while not search.has_ended(step):
         step += 1
         value = search.value
-        evaluated = evaluate_checked(value, search.evaluate())
-        residual = search.judged(stopping.measure(value, evaluated))
+        evaluated = search.evaluate()
+        residual = stopping.measure(value, evaluated)
         following, state = solver.step(state, value, evaluated, residual)
         if observe is not None and observed is not None:
             search.show(residual, observed)
@@ -79,6 +82,14 @@ def find_fixed_point(
         if left is not None:
             state = state.select(left)
     return search.solution()
+
+
+def _check_start(start: Tensor) -> None:
+    if start.dim() != 3 or not start.is_floating_point():
+        raise ValueError(
+            f"start has the shape {tuple(start.shape)} and the dtype {start.dtype}; it must be "
+            "(B, L, D), of floating-point numbers"
+        )
 
 
 def _check_lengths(lengths: Tensor, batch: int, length: int) -> None:

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from implicit_models.equilibrium.cells import CausalCell, Cell, Piece
+from implicit_models.equilibrium.checks import check_count, check_positive
 
 
 @dataclass(frozen=True)
@@ -16,18 +17,17 @@ class JacobianPenalty:
 
     ``J`` is the cell's Jacobian at a sequence's fixed point, L its tokens; the squared Frobenius
     norm is Hutchinson's estimate, the mean of ``|J^T v|^2`` over ``num_samples`` vectors v of
-    random signs from torch's global generator (Bai et al. 2021). It is differentiable, at the
-    cost of a second backward pass through one evaluation.
+    random signs, drawn from ``seed`` (Bai et al. 2021). It is differentiable, at the cost of a
+    second backward pass through one evaluation.
     """
 
     weight: float
     num_samples: int = 1
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.weight > 0.0:
-            raise ValueError(f"weight is {self.weight}; it must be positive")
-        if self.num_samples < 1:
-            raise ValueError(f"num_samples is {self.num_samples}; it must be 1 or more")
+        check_positive("weight", self.weight)
+        check_count("num_samples", self.num_samples)
 
     def __call__(
         self,
@@ -46,12 +46,14 @@ class JacobianPenalty:
             lengths = torch.full((batch,), length, device=value.device)
         lengths = lengths.to(value.device)
         counted = (torch.arange(length, device=value.device) < lengths[:, None])[..., None]
+        _refuse_inference_mode()
+        draw = torch.Generator().manual_seed(self.seed)
         with torch.enable_grad():
             anchor = value.detach().requires_grad_()
             evaluated = cell(anchor)
             total = evaluated.new_zeros(batch)
             for _ in range(self.num_samples):
-                signs = torch.randint(0, 2, evaluated.shape, device="cpu").to(evaluated) * 2 - 1
+                signs = torch.randint(0, 2, evaluated.shape, generator=draw).to(evaluated) * 2 - 1
                 (product,) = torch.autograd.grad(
                     evaluated,
                     anchor,
@@ -81,8 +83,8 @@ def spectral_radius(
     For a causal cell take `token_spectral_radius`: the Jacobian of a whole sequence is block
     triangular, and vectors may grow L times before its eigenvalues show.
     """
-    if num_iterations < 1:
-        raise ValueError(f"num_iterations is {num_iterations}; it must be 1 or more")
+    check_count("num_iterations", num_iterations)
+    _refuse_inference_mode()
     with torch.enable_grad():
         anchor = value.detach().requires_grad_()
         evaluated = cell(anchor)
@@ -129,3 +131,10 @@ def token_spectral_radius(
         with torch.no_grad():
             carry = piece.evaluate(token)[1].carry(one)
     return torch.stack(radii, dim=1) if radii else value.new_zeros(batch, 0)
+
+
+def _refuse_inference_mode() -> None:
+    if torch.is_inference_mode_enabled():
+        raise ValueError(
+            "a Jacobian cannot be taken under torch.inference_mode(); use torch.no_grad()"
+        )

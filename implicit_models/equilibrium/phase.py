@@ -22,7 +22,7 @@ class Phase:
     gradient
         None where none is wanted.
     penalty
-        Added to the loss of training; None where none is wanted.
+        Added to the loss of training, where gradients are enabled; None where none is wanted.
     """
 
     solver: Solver
@@ -32,10 +32,9 @@ class Phase:
     penalty: JacobianPenalty | None = None
 
 
-def bounded_phase(num_self_iterations: int, penalty: JacobianPenalty | None = None) -> Phase:
+def bounded_phase(num_self_iterations: int) -> Phase:
     """Give the bounded phase: no search, the gradient through a few iterations from zero."""
-    gradient = Unrolled(num_self_iterations)
-    return Phase(Picard(), FixedSteps(0), gradient, penalty=penalty)
+    return Phase(Picard(), FixedSteps(0), Unrolled(num_self_iterations))
 
 
 def free_phase(

@@ -28,14 +28,16 @@ class Solution:
         window, by each token (B, L); 0 for padding.
     residual
         Residual of the last of them, in the stopping rule's measure: of the sequence's worst token
-        (B,), or of each token (B, L). NaN where nothing was evaluated.
+        (B,), or of each token (B, L). NaN where nothing was evaluated, and for tokens that were in
+        the window when their sequence became non-finite.
     result
         A `Result` for each sequence (B,) or token (B, L).
     depth
         Evaluations of the cell that follow one another, for each sequence: (B,).
     token_evaluations
-        Its tokens' evaluations in all, for each sequence: (B,). This is the work; a sequence
-        searched as a whole evaluates all its tokens, padding included, each time.
+        Its tokens' evaluations in all, for each sequence: (B,). This is the work. A sequence
+        searched as a whole evaluates all its tokens, padding included, each time; what a window
+        computes beyond the end of its sequence is not counted.
     """
 
     value: Float[Tensor, "B L D"]
@@ -49,12 +51,12 @@ class Solution:
         """Sum the search up for a log; nothing where nothing was searched.
 
         ``self_iterations`` is the mean depth; ``token_evaluations`` the work of all sequences;
-        ``relative_residual`` mean, median, 95th percentile (interpolated) and largest, over the
+        ``residual`` is its mean, median, 95th percentile (interpolated) and largest, over the
         sequences or tokens that were evaluated and stayed finite; ``share_not_converged`` counts
         those that ran out of steps and those that became non-finite.
         """
-        searched = self.steps > 0
-        if not searched.any():
+        searched = (self.steps > 0) | (self.result == Result.NON_FINITE)
+        if not self.depth.any():
             return {}
         metrics = {
             "self_iterations": self.depth.double().mean().item(),
@@ -70,10 +72,10 @@ class Solution:
             ordered = residual.sort().values
             middle, high, largest = (_quantile(ordered, q) for q in (0.5, 0.95, 1.0))
             metrics |= {
-                "relative_residual": residual.mean().item(),
-                "relative_residual_p50": middle,
-                "relative_residual_p95": high,
-                "relative_residual_max": largest,
+                "residual": residual.mean().item(),
+                "residual_p50": middle,
+                "residual_p95": high,
+                "residual_max": largest,
             }
         return metrics
 

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from implicit_models.equilibrium.checks import check_damping
+
 
 @runtime_checkable
 class SolverState(Protocol):
@@ -28,7 +30,8 @@ class Solver(ABC):
     Attributes
     ----------
     is_tokenwise
-        Whether each token steps by itself, so that a window may slide over the tokens.
+        Whether each token steps by itself and nothing is remembered between steps, so that a
+        window may slide over the tokens.
     """
 
     is_tokenwise: ClassVar[bool] = False
@@ -133,15 +136,3 @@ class BestSoFar(Solver):
 def worst_token(residual: Float[Tensor, "B L"]) -> Float[Tensor, " B"]:
     """Give each sequence's largest residual; 0 where it has no token."""
     return residual.amax(1) if residual.shape[1] else residual.new_zeros(residual.shape[0])
-
-
-def check_damping(damping: float) -> None:
-    """Raise a ValueError unless a damping lies between 0 and 2."""
-    if not 0.0 < damping < 2.0:
-        raise ValueError(f"damping is {damping}; it must lie between 0 and 2 (exclusive)")
-
-
-def check_history(history: int) -> None:
-    """Raise a ValueError unless a number of remembered steps is positive."""
-    if history < 1:
-        raise ValueError(f"history is {history}; it must be 1 or more")

@@ -7,15 +7,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from implicit_models.equilibrium.checks import check_count, check_positive
+
 
 def relative_residual(
     value: Float[Tensor, "B L D"], evaluated: Float[Tensor, "B L D"]
 ) -> Float[Tensor, "B L"]:
-    """Give ``|f(z) - z| / |f(z)|`` for each token; where f(z) vanishes, a large finite number."""
+    """Give ``|f(z) - z| / |f(z)|`` for each token.
+
+    Where f(z) vanishes it is a large finite number, where f(z) overflows it is infinite.
+    """
     distance = torch.linalg.vector_norm(evaluated - value, dim=-1)
     size = torch.linalg.vector_norm(evaluated, dim=-1)
     limits = torch.finfo(size.dtype)
-    return distance / torch.maximum(size, distance * limits.eps).clamp_min_(limits.tiny)
+    ratio = distance / torch.maximum(size, distance * limits.eps).clamp_min_(limits.tiny)
+    return ratio.masked_fill_(size.isinf(), torch.inf)
 
 
 def absolute_residual(
@@ -36,8 +42,7 @@ class FixedSteps:
     measure: Measure = relative_residual
 
     def __post_init__(self) -> None:
-        if self.num_steps < 0:
-            raise ValueError(f"num_steps is {self.num_steps}; it must be 0 or more")
+        check_count("num_steps", self.num_steps, minimum=0)
 
     @property
     def max_steps(self) -> int:
@@ -62,10 +67,8 @@ class ResidualBelow:
     measure: Measure = relative_residual
 
     def __post_init__(self) -> None:
-        if not self.tolerance > 0.0:
-            raise ValueError(f"tolerance is {self.tolerance}; it must be positive")
-        if self.max_steps < 1:
-            raise ValueError(f"max_steps is {self.max_steps}; it must be 1 or more")
+        check_positive("tolerance", self.tolerance)
+        check_count("max_steps", self.max_steps)
 
     def converged(self, residual: Tensor) -> Tensor:
         """Tell where the residual is below the tolerance."""

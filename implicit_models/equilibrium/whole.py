@@ -46,18 +46,15 @@ class WholeSequences:
 
     def evaluate(self) -> Float[Tensor, "R L D"]:
         """Evaluate the cell at ``value``; padding rests, so that no solver sees it move."""
-        evaluated = self._cell(self.value)
+        evaluated = evaluate_checked(self._cell, self.value)
         if self._padding is None:
             return evaluated
-        evaluated = evaluate_checked(self.value, evaluated)
         return torch.where(self._padding[..., None], self.value, evaluated)
-
-    def judged(self, residual: Float[Tensor, "R L"]) -> Float[Tensor, "R L"]:
-        """Give the residuals as they are judged: as they are, for padding rests."""
-        return residual
 
     def show(self, residual: Float[Tensor, "R L"], observed: Float[Tensor, "B L"]) -> None:
         """Write residuals where the batch's are observed."""
+        if self._padding is not None:
+            residual = residual.masked_fill(self._padding, torch.nan)
         observed[self._rows] = residual
 
     def accept(

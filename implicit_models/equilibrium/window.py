@@ -13,7 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from implicit_models.equilibrium.cells import Carry, CausalCell, Piece, Trail
+from implicit_models.equilibrium.cells import Carry, CausalCell, Piece, Trail, evaluate_checked
+from implicit_models.equilibrium.checks import check_count
 from implicit_models.equilibrium.solution import Result, Solution
 from implicit_models.equilibrium.solvers import SolverState
 from implicit_models.equilibrium.stopping import ResidualBelow
@@ -37,9 +38,8 @@ class Window:
     patience: int = 8
 
     def __post_init__(self) -> None:
-        for name in ("width", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be 1 or more")
+        check_count("width", self.width)
+        check_count("patience", self.patience)
 
 
 class SlidingWindow:
@@ -92,18 +92,16 @@ class SlidingWindow:
         return not len(self._rows)
 
     def evaluate(self) -> Float[Tensor, "R W D"]:
-        """Evaluate the windows at ``value``."""
-        evaluated, self._trail = self._piece.evaluate(self.value)
-        return evaluated
-
-    def judged(self, residual: Float[Tensor, "R W"]) -> Float[Tensor, "R W"]:
-        """Give the residuals as they are judged: 0 for what hangs over the end."""
-        return residual if self._beyond is None else residual.masked_fill_(self._beyond, 0.0)
+        """Evaluate the windows at ``value``; what hangs over the end of a sequence rests."""
+        evaluated = evaluate_checked(self._evaluate_piece, self.value)
+        if self._beyond is None:
+            return evaluated
+        return torch.where(self._beyond[..., None], self.value, evaluated)
 
     def show(self, residual: Float[Tensor, "R W"], observed: Float[Tensor, "B L"]) -> None:
         """Write residuals where the batch's are observed."""
         positions = self._positions()
-        inside = positions < self._length
+        inside = positions < self._lengths[self._rows, None]
         rows = self._rows[:, None].expand_as(positions)
         observed[rows[inside], positions[inside]] = residual[inside]
 
@@ -115,8 +113,6 @@ class SlidingWindow:
         state: SolverState,
     ) -> Int[Tensor, " K"] | None:
         """Commit what has converged and slide; give the rows that stay where some have ended."""
-        if self._beyond is not None:
-            following = torch.where(self._beyond[..., None], self.value, following)
         self._below = (self._below + 1) * self._stopping.converged(residual)
         settled = (self._below >= self._window.patience).cumprod(1).sum(1)
         self._waited = self._waited + 1
@@ -148,8 +144,8 @@ class SlidingWindow:
             self._depth[gone] = step
             left = (~ended).nonzero()[:, 0]
             carry = carry.select(left)
-            for name in ("_rows", "_offset", "_waited", "_below"):
-                setattr(self, name, getattr(self, name)[left])
+            self._rows, self._offset = self._rows[left], self._offset[left]
+            self._waited, self._below = self._waited[left], self._below[left]
             if not len(left):
                 return left
         self._look(carry)
@@ -164,14 +160,17 @@ class SlidingWindow:
         result[padding] = Result.CONVERGED
         last_seen = torch.where(committed_at > 0, committed_at, self._depth[:, None])
         # A token enters when the one that is a window's width before it leaves.
-        width = min(self._window.width, self._length)
         entered = torch.zeros_like(last_seen)
-        entered[:, width:] = last_seen[:, : self._length - width]
+        entered[:, self._width :] = last_seen[:, : self._length - self._width]
         steps = (last_seen - entered).masked_fill_(padding, 0)
         residual = self._residual.view(batch, stride)[:, : self._length].clone()
         width = self._values.shape[1]
         values = self._values.view(batch, stride, width)[:, : self._length].clone()
         return Solution(values, steps, residual, result, self._depth, steps.sum(1))
+
+    def _evaluate_piece(self, value: Tensor) -> Tensor:
+        evaluated, self._trail = self._piece.evaluate(value)
+        return evaluated
 
     def _positions(self) -> Int[Tensor, "R W"]:
         return self._offset[:, None] + torch.arange(self._width, device=self._offset.device)
@@ -179,8 +178,6 @@ class SlidingWindow:
     def _look(self, carry: Carry | None) -> None:
         """Take up the windows at the present offsets, after what the carry holds."""
         self._remaining = self._lengths[self._rows] - self._offset
-        self._width = min(self._width, int(self._remaining.max()))
-        self._below = self._below[:, : self._width]
         positions = self._positions()
         inside = positions.clamp(max=self._length - 1)
         self._piece = self._cell.window(self._rows, inside, carry)

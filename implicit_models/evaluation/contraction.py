@@ -1,5 +1,7 @@
 """How strongly a model's cell contracts at the fixed points that its search finds."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from jaxtyping import Float, Integer
@@ -17,13 +19,13 @@ def spectral_radii(
     *,
     phase: Phase,
     batch_size: int,
-    damping: float = 1.0,
-) -> Float[np.ndarray, " N"]:
-    """Estimate the spectral radius of the cell's Jacobian where each sequence's search ends.
+    dampings: Sequence[float] = (1.0,),
+) -> Float[np.ndarray, "dampings N"]:
+    """Estimate the spectral radius of the damped iteration where each sequence's search ends.
 
-    That is the largest of its tokens'. Below 1 plain iteration converges from nearby; above 1 a
-    damped one may, where the large eigenvalues are negative: with a ``damping`` the radius is that
-    of the damped iteration. Where a search did not converge, it is of where it stopped.
+    That is the largest of its tokens', and with damping 1 that of the cell's Jacobian. Below 1
+    the iteration converges from nearby. Where a search did not converge, it is of where it
+    stopped.
 
     Tokens are walked through one by one, so the cost is that of the sequential mode.
     """
@@ -33,7 +35,6 @@ def spectral_radii(
         batch = np.array(inputs[start : start + batch_size], dtype=np.int64)
         cell, zero = model.cell(torch.from_numpy(batch).to(device))
         found = find_fixed_point(cell, zero, phase.solver, phase.stopping, window=phase.window)
-        radii.append(
-            token_spectral_radius(cell, found.value, damping=damping).amax(1).cpu().numpy()
-        )
-    return np.concatenate(radii).astype(np.float64)
+        walks = [token_spectral_radius(cell, found.value, damping=each) for each in dampings]
+        radii.append(np.stack([tokens.amax(1).cpu().numpy() for tokens in walks]))
+    return np.concatenate(radii, axis=1).astype(np.float64)

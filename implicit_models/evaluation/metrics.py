@@ -1,6 +1,4 @@
-"""Numbers from predictions; numpy only. A number that is not finite is given as None."""
-
-import math
+"""Numbers from predictions; numpy only."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer, Shaped
@@ -34,19 +32,19 @@ def share(flags: Bool[np.ndarray, "..."]) -> float:
 
 
 def distribution(values: Shaped[np.ndarray, "..."]) -> dict[str, float | None]:
-    """Give mean, median, 95th percentile (interpolated linearly) and largest value."""
-    with np.errstate(invalid="ignore"):
-        p50, p95 = np.quantile(values, [0.5, 0.95])
-        numbers = {"mean": values.mean(), "p50": p50, "p95": p95, "max": values.max()}
-    return {name: finite(float(number)) for name, number in numbers.items()}
+    """Give mean, median, 95th percentile (interpolated linearly) and largest of what is finite.
+
+    None where nothing is.
+    """
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return dict.fromkeys(("mean", "p50", "p95", "max"))
+    p50, p95 = np.quantile(values, [0.5, 0.95])
+    numbers = {"mean": values.mean(), "p50": p50, "p95": p95, "max": values.max()}
+    return {name: float(number) for name, number in numbers.items()}
 
 
 def spread(values: Shaped[np.ndarray, "..."]) -> dict[str, float | None]:
     """Give mean, median and 95th percentile, as `distribution` does."""
     found = distribution(values)
     return {name: found[name] for name in ("mean", "p50", "p95")}
-
-
-def finite(number: float) -> float | None:
-    """Give the number, or None where it is infinite or not a number (JSON knows neither)."""
-    return float(number) if math.isfinite(number) else None

@@ -24,8 +24,8 @@ class Search:
     self_iterations
         Evaluations of the cell that follow one another, the one that gives the output included.
     evaluations_per_token
-        Tokens computed in them over the tokens of the sequence: the work. What a window computes
-        beyond a sequence's end counts, and there alone the batch matters.
+        Its tokens' evaluations over their number, the one that gives the output included: the
+        work.
     residual
         Relative residual of the search's last evaluation, of its worst token; NaN where it made
         none.

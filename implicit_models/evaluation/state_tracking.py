@@ -28,9 +28,9 @@ class ModeResult:
         Share of positions at which it predicts what the window did reading all sequences.
     self_iterations, evaluations_per_token
         As in `LengthResult`.
-    share_converged
-        Share that reached the tolerance: of the sequences in the simultaneous mode, of the tokens
-        in the others.
+    relative_residual, share_converged
+        Residuals, and share that reached the tolerance: of the sequences in the simultaneous mode,
+        of the tokens in the others.
     seconds
         Wall time.
     """
@@ -40,6 +40,7 @@ class ModeResult:
     window_match: float
     self_iterations: dict[str, float | None]
     evaluations_per_token: dict[str, float | None]
+    relative_residual: dict[str, float | None]
     share_converged: float
     seconds: float
 
@@ -183,15 +184,14 @@ def evaluate_state_tracking(
     """
     taken = {length: _take(splits, length, parameters) for length in parameters.lengths}
     results = {length: _evaluate_length(model, *taken[length], parameters) for length in taken}
+    plain, damped = _spectral_radii(model, taken[min(taken)][0], parameters)
     return StateTrackingResult(
         kind="implicit" if model.is_implicit else "explicit",
         num_parameters=num_parameters(model),
         chance=metrics.chance(np.concatenate([labels.ravel() for _, labels in taken.values()])),
         lengths=results,
-        spectral_radius=_spectral_radius(model, taken[min(taken)][0], parameters, 1.0),
-        spectral_radius_damped=_spectral_radius(
-            model, taken[min(taken)][0], parameters, parameters.damping
-        ),
+        spectral_radius=plain,
+        spectral_radius_damped=damped,
     )
 
 
@@ -275,6 +275,7 @@ def _compare_modes(
             window_match=metrics.accuracy(predictions.labels, windowed.labels[:count]),
             self_iterations=metrics.spread(search.self_iterations),
             evaluations_per_token=metrics.spread(search.evaluations_per_token),
+            relative_residual=metrics.distribution(search.residual),
             share_converged=metrics.share(search.converged),
             seconds=predictions.seconds,
         )
@@ -295,24 +296,22 @@ def _compare_modes(
     )
 
 
-def _spectral_radius(
-    model: LanguageModel,
-    inputs: Integer[np.ndarray, "N L"],
-    parameters: EvaluationParameters,
-    damping: float,
-) -> dict[int, dict[str, float | None]]:
-    if not (isinstance(model, Mamba2LanguageModel) and model.is_implicit):
-        return {}
-    if not parameters.num_mode_sequences:
-        return {}
-    radii = spectral_radii(
+def _spectral_radii(
+    model: LanguageModel, inputs: Integer[np.ndarray, "N L"], parameters: EvaluationParameters
+) -> tuple[dict[int, dict[str, float | None]], dict[int, dict[str, float | None]]]:
+    """Give those of the plain and of the damped iteration, by length."""
+    count = parameters.num_mode_sequences
+    if not (isinstance(model, Mamba2LanguageModel) and model.is_implicit and count):
+        return {}, {}
+    plain, damped = spectral_radii(
         model,
-        inputs[: parameters.num_mode_sequences],
+        inputs[:count],
         phase=_phase(parameters, parameters.window),
         batch_size=parameters.batch_size,
-        damping=damping,
+        dampings=(1.0, parameters.damping),
     )
-    return {inputs.shape[1]: metrics.distribution(radii)}
+    length = inputs.shape[1]
+    return {length: metrics.distribution(plain)}, {length: metrics.distribution(damped)}
 
 
 def _token_match(results: Mapping[int, ModeComparison]) -> float | None:

@@ -29,9 +29,10 @@ class SweepPoint:
     ----------
     allowed
         The number of self-iterations, or the tolerance.
-    relative_residual
-        Mean relative residual at the searches' last evaluations, None where they made none: of the
-        tokens in the window, of each sequence's worst token where self-iterations are allowed.
+    relative_residual, relative_residual_p95
+        Mean and 95th percentile of the relative residual at the searches' last evaluations, None
+        where they made none: of the tokens in the window, of each sequence's worst token where
+        self-iterations are allowed.
     share_converged
         Share of the tokens that reached the tolerance; 0 where there was none to reach.
     self_iterations
@@ -47,6 +48,7 @@ class SweepPoint:
     accuracy: float
     accuracy_last_10: float
     relative_residual: float | None
+    relative_residual_p95: float | None
     share_converged: float
     self_iterations: dict[str, float | None]
     evaluations_per_token: dict[str, float | None]
@@ -84,6 +86,7 @@ class SweepResult:
                     "accuracy": point.accuracy,
                     "accuracy_last_10": point.accuracy_last_10,
                     "relative_residual": point.relative_residual,
+                    "relative_residual_p95": point.relative_residual_p95,
                     "seconds": point.seconds,
                 }
                 for point in self.self_iterations
@@ -103,6 +106,7 @@ class SweepResult:
                 "accuracy": point.accuracy,
                 "accuracy_last_10": point.accuracy_last_10,
                 "relative_residual": point.relative_residual,
+                "relative_residual_p95": point.relative_residual_p95,
                 "self_iterations": point.self_iterations["mean"],
                 "evaluations_per_token": point.evaluations_per_token["mean"],
                 "seconds": point.seconds,
@@ -148,11 +152,13 @@ def sweep_test_time_compute(
         )
         search = predictions.search
         assert search is not None
+        residual = metrics.distribution(search.residual)
         return SweepPoint(
             allowed=allowed,
             accuracy=metrics.accuracy(predictions.labels, labels),
             accuracy_last_10=metrics.accuracy(predictions.labels, labels, LAST_TOKENS),
-            relative_residual=metrics.finite(float(search.residual.mean())),
+            relative_residual=residual["mean"],
+            relative_residual_p95=residual["p95"],
             share_converged=metrics.share(search.converged),
             self_iterations=metrics.spread(search.self_iterations),
             evaluations_per_token=metrics.spread(search.evaluations_per_token),

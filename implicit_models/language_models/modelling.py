@@ -197,7 +197,7 @@ class Mamba2LanguageModel(nn.Module):
             value = search.value
             if phase.gradient is not None:
                 value = phase.gradient(cell, value)
-            if phase.penalty is not None:
+            if phase.penalty is not None and torch.is_grad_enabled():
                 penalty = phase.penalty(cell, value, lengths)
             hidden, trail = value, None
             if phase.gradient is None or carry is not None:

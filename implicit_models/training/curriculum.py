@@ -1,7 +1,7 @@
 """The curriculum: what a training step does, as a pure function of its number."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -36,6 +36,13 @@ class Segment:
     def last_step(self) -> int:
         """The number of steps done when the segment ends."""
         return self.first_step + self.num_steps
+
+    def phase_at(self, step: int, seed: int) -> Phase | None:
+        """Give a step's phase: the segment's, with the random signs of its penalty drawn anew."""
+        if self.phase is None or self.phase.penalty is None:
+            return self.phase
+        drawn = int(np.random.default_rng((seed, step)).integers(2**63))
+        return replace(self.phase, penalty=replace(self.phase.penalty, seed=drawn))
 
     def length_at(self, step: int, seed: int) -> int:
         """Give the length that a step's sequences are cut to."""
@@ -73,7 +80,7 @@ def free_segment(parameters: FreeParameters, first_step: int) -> Segment:
         parameters.max_steps,
         parameters.phantom_steps,
         parameters.damping,
-        window=Window(parameters.window, parameters.patience) if parameters.window else None,
+        window=_window(parameters),
         penalty=JacobianPenalty(parameters.jacobian_weight) if parameters.jacobian_weight else None,
     )
     return Segment(
@@ -84,6 +91,14 @@ def free_segment(parameters: FreeParameters, first_step: int) -> Segment:
         parameters.lengths,
         parameters.decay_steps,
     )
+
+
+def _window(parameters: FreeParameters) -> Window | None:
+    if parameters.window is None:
+        return None
+    if parameters.patience is None:
+        return Window(parameters.window)
+    return Window(parameters.window, parameters.patience)
 
 
 def explicit_segment(parameters: ExplicitParameters) -> Segment:

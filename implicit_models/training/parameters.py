@@ -100,9 +100,9 @@ class FreeParameters:
         How far each self-iteration goes towards the cell's value, in the search and in the
         phantom steps; 1 is all the way. Undamped searches of a trained model can end in cycles.
     window, patience
-        Search this many tokens of a sequence at a time, each until it was ``patience`` times in
-        a row below the tolerance; ``max_steps`` is then each token's own, counted from when all
-        before it have ended. Without a window sequences are searched as a whole.
+        Search this many tokens of a sequence at a time, each until it was ``patience`` times (8
+        by default) in a row below the tolerance; ``max_steps`` is then each token's own, counted
+        from when all before it have ended. Without a window sequences are searched as a whole.
     jacobian_weight
         Weight, in the loss, of the mean squared entry-wise sensitivity of the cell to its own
         value (Hutchinson's estimate, one sample).
@@ -116,7 +116,7 @@ class FreeParameters:
     phantom_steps: int = setting(minimum=1)
     damping: float = setting(above=0.0, below=2.0)
     window: int | None = setting(default=None, minimum=1)
-    patience: int = setting(default=8, minimum=1)
+    patience: int | None = setting(default=None, minimum=1)
     jacobian_weight: float = setting(default=0.0, minimum=0.0)
     decay_steps: int = setting(minimum=0)
     lengths: LengthParameters
@@ -124,7 +124,12 @@ class FreeParameters:
     def __post_init__(self) -> None:
         """Check each key, and that the decay and the growth of lengths fit."""
         validate(self)
-        if self.window is not None:
+        if self.patience is not None:
+            if self.window is None:
+                raise ParameterError(
+                    f"patience = {self.patience} is not allowed; allowed is only null without a "
+                    "window"
+                )
             check_at_most(self, "patience", "max_steps")
         _check_decay(self.decay_steps, self.num_training_steps)
         _check_growth(self.lengths, self.num_training_steps)

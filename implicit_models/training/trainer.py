@@ -180,7 +180,8 @@ def _training_step(
     learning_rate = segment.learning_rate_at(step, optimisation)
     for group in optimiser.param_groups:
         group["lr"] = learning_rate
-    output = model(batch.inputs, segment.phase)
+    phase = segment.phase_at(step, training.seed)
+    output = model(batch.inputs, phase)
     loss = aligned_loss(output.logits, batch.labels)
     if output.penalty is not None:
         loss = loss + output.penalty
@@ -194,7 +195,6 @@ def _training_step(
                 "before it are in the last checkpoint. Lower learning_rate or clip_norm"
             )
     optimiser.step()
-    phase = segment.phase
     return _Outcome(
         batch=batch,
         loss=loss.detach(),

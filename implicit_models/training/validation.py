@@ -24,8 +24,12 @@ def validator(
         inputs = as_tensor(sequences.inputs[:num_sequences], device)
         labels = as_tensor(sequences.labels[:num_sequences], device)
         was_training = model.training
-        logits = model.eval()(inputs, phase).logits
+        output = model.eval()(inputs, phase)
         model.train(was_training)
-        return {"loss": aligned_loss(logits, labels).item(), **accuracies(logits, labels)}
+        return {
+            "loss": aligned_loss(output.logits, labels).item(),
+            **accuracies(output.logits, labels),
+            **(output.search.metrics() if output.search else {}),
+        }
 
     return validate

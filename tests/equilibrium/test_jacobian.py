@@ -65,7 +65,6 @@ def model_at_fixed_point(
 def test_penalty_is_the_weighted_frobenius_norm() -> None:
     cell, value = tanh_cell()
     expected = dense_jacobians(cell, value).square().sum() / value.numel()
-    torch.manual_seed(0)
     penalty = JacobianPenalty(0.7, num_samples=1000)(cell, value)
     torch.testing.assert_close(penalty, 0.7 * expected, rtol=0.02, atol=0)
 
@@ -84,7 +83,6 @@ def test_padding_does_not_count() -> None:
     model, text, value = model_at_fixed_point(1, 7)
     results = []
     for cut, lengths in ((5, None), (7, torch.tensor([5]))):
-        torch.manual_seed(0)
         cell, _ = model.cell(text[:, :cut])
         results.append(JacobianPenalty(1.0)(cell, value[:, :cut], lengths))
     torch.testing.assert_close(results[1], results[0], rtol=1e-12, atol=0)
@@ -96,7 +94,6 @@ def test_gradient_of_the_penalty_is_finite_differences(num_samples: int) -> None
     penalty = JacobianPenalty(1000.0, num_samples)
 
     def evaluate() -> torch.Tensor:
-        torch.manual_seed(0)
         return penalty(model.cell(text)[0], value)
 
     evaluate().backward()
@@ -129,7 +126,6 @@ def test_a_models_output_carries_the_penalty_at_its_value(phase: Phase) -> None:
     model, text, _ = model_at_fixed_point()
     assert model(text, phase).penalty is None
     penalty = JacobianPenalty(0.3, num_samples=2)
-    torch.manual_seed(0)
     given = model(
         text, Phase(phase.solver, phase.stopping, phase.gradient, penalty=penalty)
     ).penalty
@@ -137,7 +133,6 @@ def test_a_models_output_carries_the_penalty_at_its_value(phase: Phase) -> None:
     value = find_fixed_point(cell, start, phase.solver, phase.stopping).value
     assert phase.gradient is not None
     value = phase.gradient(cell, value)
-    torch.manual_seed(0)
     expected = penalty(cell, value)
     torch.testing.assert_close(given, expected)
     reached = [
@@ -153,7 +148,6 @@ def test_descending_the_penalty_makes_the_cell_contract() -> None:
     model, text, value = model_at_fixed_point(1, 3)
     optimiser = torch.optim.Adam(model.stack.parameters(), 3e-3)
     before = dense_jacobians(model.cell(text)[0], value).square().sum()
-    torch.manual_seed(0)
     for _ in range(20):
         optimiser.zero_grad()
         JacobianPenalty(1.0)(model.cell(text)[0], value).backward()
@@ -167,7 +161,6 @@ def test_without_gradient_the_penalty_is_a_number() -> None:
     cell.matrix.requires_grad_()
     values = []
     for enabled in (True, False):
-        torch.manual_seed(0)
         with torch.set_grad_enabled(enabled):
             values.append(JacobianPenalty(1.0, num_samples=2)(cell, value))
     assert [each.requires_grad for each in values] == [True, False]

@@ -26,10 +26,10 @@ def test_metrics_sum_up_what_was_searched() -> None:
         "self_iterations": 3.5,
         "token_evaluations": 16.0,
         "share_not_converged": 3 / 5,
-        "relative_residual": 0.7 / 3,
-        "relative_residual_p50": 0.2,
-        "relative_residual_p95": 0.38,
-        "relative_residual_max": 0.4,
+        "residual": 0.7 / 3,
+        "residual_p50": 0.2,
+        "residual_p95": 0.38,
+        "residual_max": 0.4,
     }
     assert metrics == pytest.approx(expected, rel=1e-6)
 
@@ -49,7 +49,7 @@ def test_metrics_of_a_search_are_plain_finite_numbers(window: Window | None) -> 
     metrics = solution.metrics()
     assert all(type(number) is float for number in metrics.values())
     assert metrics["share_not_converged"] == 0
-    assert 0 < metrics["relative_residual_p50"] <= metrics["relative_residual_max"] < 1e-6
+    assert 0 < metrics["residual_p50"] <= metrics["residual_max"] < 1e-6
     assert metrics["token_evaluations"] == solution.token_evaluations.sum()
 
 

@@ -1,11 +1,16 @@
 """When a search of whole sequences ends: measures, limits, and what a sequence's mates see."""
 
+from typing import Any
+
 import pytest
 import torch
 
-from implicit_models.equilibrium.iterate import _check_lengths, find_fixed_point
+from implicit_models.equilibrium.anderson import Anderson
+from implicit_models.equilibrium.broyden import Broyden
+from implicit_models.equilibrium.gradients import Phantom, Unrolled
+from implicit_models.equilibrium.iterate import _check_lengths, _check_start, find_fixed_point
 from implicit_models.equilibrium.solution import Result
-from implicit_models.equilibrium.solvers import Picard
+from implicit_models.equilibrium.solvers import BestSoFar, Picard, Solver
 from implicit_models.equilibrium.stopping import (
     FixedSteps,
     ResidualBelow,
@@ -155,3 +160,48 @@ def test_a_patience_beyond_the_steps_is_named() -> None:
     cell = causal_cell()
     with pytest.raises(ValueError, match="patience is 4; it must be at most max_steps, 3"):
         find_fixed_point(cell, cell.offset, Picard(), ResidualBelow(0.1, 3), window=Window(2, 4))
+
+
+@pytest.mark.parametrize("solver", [Picard(), BestSoFar(Picard())])
+def test_a_sequence_that_diverges_is_never_called_converged(solver: Solver) -> None:
+    class Tripling:
+        def __call__(self, value: torch.Tensor) -> torch.Tensor:
+            return 3 * value + 1
+
+        def select(self, rows: torch.Tensor) -> "Tripling":
+            return self
+
+    solution = find_fixed_point(Tripling(), torch.ones(2, 1, 2), solver, ResidualBelow(1e-6, 200))
+    assert (solution.result == Result.NON_FINITE).all()
+    assert solution.value.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("start", "named"),
+    [
+        (torch.zeros(3, 4), r"shape \(3, 4\) and the dtype torch.float32"),
+        (torch.zeros(2, 3, 4, dtype=torch.int64), "dtype torch.int64"),
+        (torch.zeros(2, 3, 4, 5), r"shape \(2, 3, 4, 5\)"),
+    ],
+)
+def test_a_start_that_is_no_batch_of_sequences_is_named(start: torch.Tensor, named: str) -> None:
+    with pytest.raises(ValueError, match=named):
+        _check_start(start)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FixedSteps(2.5),
+        lambda: ResidualBelow(0.1, 2.5),
+        lambda: Window(1.5),
+        lambda: Window(2, 1.5),
+        lambda: Anderson(1.5),
+        lambda: Broyden(1.5),
+        lambda: Unrolled(2.5),
+        lambda: Phantom(2.5, 0.5),
+    ],
+)
+def test_counts_are_whole(make: Any) -> None:
+    with pytest.raises(Exception, match=r"\.5"):
+        make()

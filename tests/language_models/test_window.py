@@ -148,3 +148,23 @@ def test_single_tokens_and_single_sequences(window: Window | None) -> None:
 def test_nothing_to_search(shape: tuple[int, int], window: Window | None) -> None:
     model, phase = implicit_model(), search_phase(1e-6, 50, 1.0, window)
     assert model(torch.zeros(shape, dtype=torch.int64), phase).logits.shape == (*shape, 11)
+
+
+@pytest.mark.parametrize("mate", [12, 20, 40])
+@pytest.mark.parametrize("width", [4, 16])
+def test_as_many_longer_mates_do_not_change_a_window_to_the_bit(width: int, mate: int) -> None:
+    model, text = implicit_model(), tokens(2, 40)
+    phase = search_phase(1e-6, 200, 1.0, Window(width, 2))
+
+    def searched(length: int) -> torch.Tensor:
+        cell, start = model.cell(text)
+        stopping = phase.stopping
+        lengths = torch.tensor([9, length])
+        with torch.no_grad():
+            found = find_fixed_point(
+                cell, start, phase.solver, stopping, window=phase.window, lengths=lengths
+            )
+        assert found.depth[1] >= found.depth[0]  # both are at work until the first has ended
+        return found.value[0, :9]
+
+    assert torch.equal(searched(30), searched(mate))

@@ -9,7 +9,7 @@ import torch
 
 from implicit_models.equilibrium.window import Window
 from implicit_models.training.checkpoints import CheckpointFolder, Progress
-from implicit_models.training.curriculum import free_segment
+from implicit_models.training.curriculum import Segment, free_segment
 from implicit_models.training.trainer import train
 from tests.training.setup_training import (
     BOUNDED,
@@ -19,6 +19,15 @@ from tests.training.setup_training import (
     run,
     small_training,
 )
+
+PENALISED = free_segment(dataclasses.replace(FREE_PARAMETERS, jacobian_weight=5.0), 5)
+
+
+def test_the_signs_of_the_penalty_are_a_function_of_seed_and_step() -> None:
+    seeds = {PENALISED.phase_at(step, seed).penalty.seed for step in (5, 6) for seed in (0, 1)}
+    assert len(seeds) == 4
+    assert PENALISED.phase_at(5, 0) == PENALISED.phase_at(5, 0)
+    assert FREE.phase_at(5, 0) is FREE.phase
 
 
 def assert_same(first: torch.nn.Module, second: torch.nn.Module) -> None:
@@ -51,13 +60,15 @@ def test_steps_that_were_logged_are_the_asked_ones_and_the_last(tmp_path: Path) 
     assert progress.tokens == 4 * sum(lengths)
 
 
-def test_monitoring_does_not_change_the_weights(tmp_path: Path) -> None:
-    training = small_training()
+@pytest.mark.parametrize("segment", [FREE, PENALISED], ids=["free", "penalised"])
+def test_monitoring_does_not_change_the_weights(segment: Segment, tmp_path: Path) -> None:
+    training = small_training(segment)
     often = type(training.monitoring)(
         log_every=1, validate_every=1, validation_sequences=4, checkpoint_every=1
     )
     first, *_ = run(tmp_path / "a", training)
-    second, *_ = run(tmp_path / "b", small_training(monitoring=often))
+    torch.manual_seed(1)  # of no training's concern
+    second, *_ = run(tmp_path / "b", small_training(segment, monitoring=often))
     assert_same(first, second)
 
 
@@ -77,12 +88,12 @@ def test_search_metrics_are_logged_in_the_free_phase(tmp_path: Path) -> None:
     assert free.rows[8]["token_evaluations"] == pytest.approx(
         tokens * free.rows[8]["self_iterations"]
     )
-    quantiles = [free.rows[8][f"relative_residual_{name}"] for name in ("p50", "p95", "max")]
+    quantiles = [free.rows[8][f"residual_{name}"] for name in ("p50", "p95", "max")]
     assert quantiles == sorted(quantiles)
     _, _, _, bounded = run(tmp_path / "bounded", small_training(BOUNDED))
     assert bounded.rows[4]["self_iterations"] == 2
     assert bounded.rows[4]["token_evaluations"] == 2 * bounded.rows[4]["batch_tokens"]
-    assert "relative_residual" not in bounded.rows[4]
+    assert "residual" not in bounded.rows[4]
 
 
 def test_the_free_phase_searches_with_a_window(tmp_path: Path) -> None:
