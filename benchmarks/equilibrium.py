@@ -43,7 +43,8 @@ from implicit_models.equilibrium.solution import Result
 from implicit_models.equilibrium.solvers import Picard, Solver
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
 from implicit_models.equilibrium.window import Window
-from implicit_models.language_models.modelling import Mamba2LanguageModel, StackCell
+from implicit_models.language_models.cell import StackCell
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 
 BATCH = 16
 TOLERANCE = 0.01
@@ -94,7 +95,7 @@ def run(quick: bool) -> harness.Report:
 
 
 def _windows(
-    model: Mamba2LanguageModel, group: str, state: str, lengths: tuple[int, ...], repeats: int
+    model: ImplicitForCausalLM, group: str, state: str, lengths: tuple[int, ...], repeats: int
 ) -> tuple[list[dict[str, Any]], dict[str, harness.Bar]]:
     """Search with every window, and as a whole."""
     rows: list[dict[str, Any]] = []
@@ -147,7 +148,7 @@ def _windows(
 
 
 def _patience(
-    model: Mamba2LanguageModel, group: str, state: str, num_sequences: int = 64
+    model: ImplicitForCausalLM, group: str, state: str, num_sequences: int = 64
 ) -> list[dict[str, Any]]:
     """Compare the predictions of windows of some width, patience and tolerance with the whole's."""
     problems = WordProblems.draw(group, num_sequences, 64, seed=3)
@@ -189,9 +190,9 @@ def _patience(
     return rows
 
 
-def _forward(model: Mamba2LanguageModel, tokens: Tensor, phase: Phase):
+def _forward(model: ImplicitForCausalLM, tokens: Tensor, phase: Phase):
     with torch.inference_mode():
-        return model(tokens, phase)
+        return model(tokens, phase=phase, use_cache=False)
 
 
 def _interleaved(
@@ -245,7 +246,7 @@ def _window_bars(rows: list[dict[str, Any]], model: str) -> dict[str, harness.Ba
     return bars
 
 
-def _training(model: Mamba2LanguageModel, group: str) -> list[dict[str, Any]]:
+def _training(model: ImplicitForCausalLM, group: str) -> list[dict[str, Any]]:
     """Search as training does, for the time and for what is left unsettled."""
     rows = []
     for length in (20, 64):
@@ -283,7 +284,7 @@ def _training(model: Mamba2LanguageModel, group: str) -> list[dict[str, Any]]:
 
 
 def _solvers(
-    models: Mapping[str, Mamba2LanguageModel], lengths: tuple[int, ...], repeats: int
+    models: Mapping[str, ImplicitForCausalLM], lengths: tuple[int, ...], repeats: int
 ) -> list[dict[str, Any]]:
     """Iterate whole sequences to a tolerance with each solver."""
     solvers: dict[str, Solver] = {
@@ -325,7 +326,7 @@ def _solvers(
 
 
 def _cell(
-    model: Mamba2LanguageModel, batch: int, length: int, group: str = "A5"
+    model: ImplicitForCausalLM, batch: int, length: int, group: str = "A5"
 ) -> tuple[StackCell, Tensor]:
     problems = WordProblems.draw(group, batch, length, seed=2)
     with torch.no_grad():
@@ -333,7 +334,7 @@ def _cell(
 
 
 def _torchdeq(
-    model: Mamba2LanguageModel, repeats: int
+    model: ImplicitForCausalLM, repeats: int
 ) -> tuple[list[dict[str, Any]], dict[str, harness.Bar]]:
     """Make the same number of iterations with torchdeq's solvers and with ours."""
     cell, start = _cell(model, BATCH, 64)

@@ -16,7 +16,7 @@ from implicit_models.data.batching import batch_indices
 from implicit_models.data.groups import multiplication_table, parse
 from implicit_models.data.sequences import prefix_products, sample_inputs
 from implicit_models.language_models.building import build
-from implicit_models.language_models.modelling import Mamba2LanguageModel
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.parameters import digest, read_section
 from implicit_models.tracking.tracker import NullTracker
@@ -58,15 +58,15 @@ def read_run() -> RunParameters:
     return read_section(RUN, RunParameters)
 
 
-def untrained_model(group: str) -> Mamba2LanguageModel:
+def untrained_model(group: str) -> ImplicitForCausalLM:
     """Give the implicit run's model as training finds it."""
     run = read_run()
     model = build(run.model, len(multiplication_table(group)), run.seed)
-    assert isinstance(model, Mamba2LanguageModel)
+    assert isinstance(model, ImplicitForCausalLM)
     return model.eval()
 
 
-def trained_model(group: str, num_steps: int | None = None) -> Mamba2LanguageModel:
+def trained_model(group: str, num_steps: int | None = None) -> ImplicitForCausalLM:
     """Train the implicit run on a group's word problem, or read it if that was done before.
 
     ``num_steps`` ends the training early, before the learning rate decays, for a half-trained
@@ -86,9 +86,9 @@ def trained_model(group: str, num_steps: int | None = None) -> Mamba2LanguageMod
     return _load(folder)
 
 
-def _load(folder: Path) -> Mamba2LanguageModel:
+def _load(folder: Path) -> ImplicitForCausalLM:
     model = load_model(folder)
-    assert isinstance(model, Mamba2LanguageModel)
+    assert isinstance(model, ImplicitForCausalLM)
     return model
 
 

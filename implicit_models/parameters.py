@@ -42,6 +42,10 @@ class ParameterError(ValueError):
     """
 
 
+class MissingKeyError(ParameterError):
+    """A section or a key is not in the file."""
+
+
 def setting(
     *,
     default: Any = dataclasses.MISSING,
@@ -176,7 +180,7 @@ def _select(key: str, path: Path) -> Any:
             place = prefix.rstrip(".") or "the file"
             raise ParameterError(f"{path}: {key} does not exist: {place} = {node!r} has no keys")
         if name not in node:
-            raise ParameterError(
+            raise MissingKeyError(
                 f"{path}: {prefix}{name} does not exist; {_closest(name, node, prefix)}"
             )
         node = node[name]

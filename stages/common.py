@@ -13,9 +13,10 @@ from types import FunctionType
 from typing import Any, NoReturn
 
 from implicit_models.data.parameters import DatasetParameters
-from implicit_models.parameters import ParameterError, read_names, read_section
+from implicit_models.parameters import MissingKeyError, ParameterError, read_names, read_section
 
 RESULTS = Path("results")
+TABLES = ("runs", "upcycled", "baselines")  # of models; the first two hold the implicit ones
 
 
 def run_stage(main: FunctionType, *tables: str) -> None:
@@ -49,6 +50,21 @@ def run_stage(main: FunctionType, *tables: str) -> None:
             raise
         print(f"error: {_message(error)}", file=sys.stderr)
         sys.exit(2)
+
+
+def read_entries(table: str) -> dict[str, dict[str, Any]]:
+    """Read a table of models as it is; nobody needs the table ``upcycled`` to be there."""
+    try:
+        return read_section(table, dict[str, Any])
+    except MissingKeyError:
+        if table != "upcycled":
+            raise
+        return {}
+
+
+def run_table(name: str) -> str:
+    """Say in which table an implicit model is, or should be: ``runs`` or ``upcycled``."""
+    return "upcycled" if name in read_entries("upcycled") else "runs"
 
 
 def read_dataset(table: str, name: str) -> tuple[str, DatasetParameters]:

@@ -1,9 +1,13 @@
-"""The entries of the tables ``runs`` and ``baselines`` of params.yaml."""
+"""The entries of the tables ``runs``, ``upcycled`` and ``baselines`` of params.yaml."""
 
 from dataclasses import dataclass
 
 from implicit_models.data.parameters import DatasetParameters
-from implicit_models.language_models.parameters import ModelParameters
+from implicit_models.language_models.parameters import (
+    ModelParameters,
+    is_folder,
+    is_hub_id,
+)
 from implicit_models.parameters import ParameterError, read_section, setting, validate
 from implicit_models.training.parameters import (
     BoundedParameters,
@@ -57,18 +61,31 @@ class BaselineParameters:
             )
 
 
-def read_run(name: str) -> RunParameters:
-    """Read an entry of ``runs`` and check it against its data set."""
-    run = read_section(f"runs.{name}", RunParameters)
-    dataset = read_dataset("runs", name)[1]
+def read_run(table: str, name: str) -> RunParameters:
+    """Read an entry of ``runs`` or ``upcycled`` and check it against its data set."""
+    run = read_section(f"{table}.{name}", RunParameters)
+    if table == "upcycled" and run.model.family != "upcycled":
+        raise ParameterError(
+            f"upcycled.{name}.model.family = {run.model.family!r} is not allowed; allowed is "
+            "'upcycled': other implicit models are entries of runs"
+        )
+    source = run.model.source
+    if table == "runs" and source is not None and not is_hub_id(source):
+        raise ParameterError(
+            f"runs.{name}.model.source = {source!r} is not allowed; allowed is a model's hub id: "
+            "with a folder this is an entry of upcycled, where DVC waits for what makes it"
+        )
+    _check_source(f"{table}.{name}", run.model)
+    dataset = read_dataset(table, name)[1]
     for section, lengths in (("bounded", run.bounded.lengths), ("free", run.free.lengths)):
-        _check_lengths(f"runs.{name}.{section}", lengths, run.dataset, dataset)
+        _check_lengths(f"{table}.{name}.{section}", lengths, run.dataset, dataset)
     return run
 
 
 def read_baseline(name: str) -> BaselineParameters:
     """Read an entry of ``baselines`` and check it against its data set."""
     baseline = read_section(f"baselines.{name}", BaselineParameters)
+    _check_source(f"baselines.{name}", baseline.model)
     dataset = read_dataset("baselines", name)[1]
     lengths = baseline.training.lengths
     _check_lengths(f"baselines.{name}.training", lengths, baseline.dataset, dataset)
@@ -86,6 +103,15 @@ def read_monitoring(table: str, name: str) -> MonitoringParameters:
             f"{parameters.validation.num_sequences}"
         )
     return monitoring
+
+
+def _check_source(key: str, model: ModelParameters) -> None:
+    source = model.source
+    if source is not None and not is_hub_id(source) and not is_folder(source):
+        raise ParameterError(
+            f"{key}.model.source = {source!r} is not allowed; allowed is a folder, and there is "
+            "none of this name, or a model's hub id, NAME or OWNER/NAME"
+        )
 
 
 def _check_lengths(

@@ -1,11 +1,11 @@
-"""Evaluate the final model of an entry of ``runs`` or ``baselines`` on its test sequences."""
+"""Evaluate the final model of an entry of params.yaml on its test sequences."""
 
 from pathlib import Path
 from typing import Any
 
 from implicit_models.evaluation.parameters import EvaluationParameters
 from implicit_models.parameters import read_section
-from stages.common import read_dataset, run_stage
+from stages.common import TABLES, read_dataset, run_stage
 from stages.ended_trainings import discard_recorded
 from stages.evaluation_stage import check_test_splits, find_table
 from stages.tracked import numbers, open_run, write_results
@@ -54,4 +54,4 @@ def headline(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    run_stage(main, "runs", "baselines")
+    run_stage(main, *TABLES)

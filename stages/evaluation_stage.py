@@ -4,20 +4,23 @@ import difflib
 from collections.abc import Iterable
 
 from implicit_models.data.parameters import DatasetParameters
-from implicit_models.parameters import ParameterError, read_names
+from implicit_models.parameters import ParameterError
+from stages.common import TABLES, read_entries
 
 
 def find_table(name: str) -> str:
-    """Say in which table an entry is: ``runs`` or ``baselines``."""
-    names = {table: read_names(table) for table in ("runs", "baselines")}
+    """Say in which table an entry is: ``runs``, ``upcycled`` or ``baselines``."""
+    names = {table: list(read_entries(table)) for table in TABLES}
     tables = [table for table in names if name in names[table]]
-    if len(tables) == 2:
-        raise ParameterError(f"{name} is an entry of both runs and baselines; rename one of them")
+    if len(tables) > 1:
+        raise ParameterError(
+            f"{name} is an entry of both {' and '.join(tables)}; rename one of them"
+        )
     if not tables:
         valid = [other for table in names.values() for other in table]
         closest = difflib.get_close_matches(name, valid, n=1, cutoff=0.0)
         raise ParameterError(
-            f"params.yaml: {name} is no entry of runs or baselines; the closest is "
+            f"params.yaml: {name} is no entry of {', '.join(TABLES)}; the closest is "
             f"{', '.join(closest)} (valid: {', '.join(valid)})"
         )
     return tables[0]

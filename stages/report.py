@@ -1,12 +1,11 @@
-"""Summarise the results of all entries of ``runs`` and ``baselines``."""
+"""Summarise the results of all entries of ``runs``, ``upcycled`` and ``baselines``."""
 
 import dataclasses
-from typing import Any
 
 from implicit_models.data.parameters import DatasetParameters
 from implicit_models.parameters import read_names, read_section
 from implicit_models.reporting.parameters import ReportParameters
-from stages.common import RESULTS, run_stage, write_json, write_text
+from stages.common import RESULTS, TABLES, read_entries, run_stage, write_json, write_text
 from stages.tracked import open_run, tracked_run_id
 
 
@@ -16,7 +15,7 @@ def main(_: str) -> None:
     The report, and the figures that show it, become artifacts of each entry's run.
     """
     parameters = read_section("report", ReportParameters)
-    tables = {table: read_section(table, dict[str, Any]) for table in ("runs", "baselines")}
+    tables = {table: read_entries(table) for table in TABLES}
     datasets = {
         name: dataclasses.asdict(read_section(f"datasets.{name}", DatasetParameters))
         for name in read_names("datasets")

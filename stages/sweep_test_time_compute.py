@@ -1,4 +1,4 @@
-"""Measure an entry of ``runs`` against the self-iterations and the tolerance it is allowed."""
+"""Measure an implicit model against the self-iterations and the tolerance it is allowed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,14 +7,15 @@ from typing import Any
 from implicit_models.evaluation.parameters import SweepParameters
 from implicit_models.parameters import read_section
 from implicit_models.tracking.tracker import Tracker
-from stages.common import read_dataset, run_stage
+from stages.common import read_dataset, run_stage, run_table
 from stages.evaluation_stage import check_test_splits
 from stages.tracked import numbers, open_run, write_results
 
 
 def main(name: str) -> None:
     """Write the entry's ``test_time_compute.json`` and ``test_time_compute.csv``."""
-    dataset, dataset_parameters = read_dataset("runs", name)
+    table = run_table(name)
+    dataset, dataset_parameters = read_dataset(table, name)
     parameters = read_section("sweep", SweepParameters)
     check_test_splits(
         "sweep", [parameters.length], parameters.num_sequences, dataset, dataset_parameters
@@ -28,7 +29,7 @@ def main(name: str) -> None:
     split = open_splits(Path("data", dataset)).split(f"test_L{parameters.length}")
     model = load_model(Path("models", name, "final"), default_device())
     tracked = {"sweep": parameters}
-    with open_run("runs", name, "sweep_test_time_compute", tracked) as tracker:
+    with open_run(table, name, "sweep_test_time_compute", tracked) as tracker:
         result = sweep_test_time_compute(model, split, parameters)
         metrics = result.metrics()
         files = {"test_time_compute.json": metrics, "test_time_compute.csv": result.rows()}
@@ -47,4 +48,4 @@ def track(metrics: Mapping[str, Any], tracker: Tracker) -> None:
 
 
 if __name__ == "__main__":
-    run_stage(main, "runs")
+    run_stage(main, "runs", "upcycled")

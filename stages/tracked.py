@@ -40,7 +40,7 @@ def open_run(
         stage_parameters=parameters,
         dataset=section["dataset"],
         seed=section["seed"],
-        digest=_digest(table, name),
+        digest=entry_digest(table, name),
         resume_key=resume_key,
         root=_repository(),
     )
@@ -49,7 +49,7 @@ def open_run(
 def tracked_run_id(table: str, name: str) -> str | None:
     """Look up the tracked run of an entry as its parameters are now, once everything is sent."""
     _deliver_once(_repository())
-    return parent_run_id(name, _digest(table, name), _repository())
+    return parent_run_id(name, entry_digest(table, name), _repository())
 
 
 def write_results(name: str, files: Mapping[str, Any], tracker: Tracker) -> None:
@@ -76,7 +76,7 @@ def _deliver_once(root: Path) -> None:
     deliver(root)
 
 
-def _digest(table: str, name: str) -> str:
+def entry_digest(table: str, name: str) -> str:
     """Digest a whole entry, so that all its stages have the same one."""
     return digest(read_section(f"{table}.{name}", dict[str, Any]))
 

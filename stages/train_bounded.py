@@ -1,14 +1,15 @@
-"""Train an entry of ``runs`` through its bounded phase."""
+"""Train an implicit model through its bounded phase."""
 
 from pathlib import Path
 
-from stages.common import run_stage
+from stages.common import run_stage, run_table
 from stages.entries import read_monitoring, read_run
 
 
 def main(name: str) -> None:
     """Write ``models/NAME/bounded`` and the metrics of the bounded phase."""
-    run, monitoring = read_run(name), read_monitoring("runs", name)
+    table = run_table(name)
+    run, monitoring = read_run(table, name), read_monitoring(table, name)
 
     from implicit_models.training.curriculum import bounded_segment
     from stages.training_stage import train_segment
@@ -16,7 +17,7 @@ def main(name: str) -> None:
     output = Path("models", name, "bounded")
     train_segment(
         stage="train_bounded",
-        table="runs",
+        table=table,
         name=name,
         entry=run,
         sections={"bounded": run.bounded},
@@ -28,4 +29,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    run_stage(main, "runs")
+    run_stage(main, "runs", "upcycled")

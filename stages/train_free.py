@@ -1,24 +1,25 @@
-"""Train an entry of ``runs`` through its free phase, from where the bounded one ended."""
+"""Train an implicit model through its free phase, from where the bounded one ended."""
 
 from pathlib import Path
 
-from stages.common import run_stage
+from stages.common import run_stage, run_table
 from stages.entries import read_monitoring, read_run
 
 
 def main(name: str) -> None:
     """Write ``models/NAME/final`` and the metrics of the free phase."""
-    run, monitoring = read_run(name), read_monitoring("runs", name)
+    table = run_table(name)
+    run, monitoring = read_run(table, name), read_monitoring(table, name)
 
     from implicit_models.training.curriculum import free_segment
     from stages.training_stage import train_segment
 
     train_segment(
         stage="train_free",
-        table="runs",
+        table=table,
         name=name,
         entry=run,
-        sections={"free": run.free},
+        sections={"bounded": run.bounded, "free": run.free},
         monitoring=monitoring,
         segment=free_segment(run.free, first_step=run.bounded.num_training_steps),
         output=Path("models", name, "final"),
@@ -28,4 +29,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    run_stage(main, "runs")
+    run_stage(main, "runs", "upcycled")

@@ -17,9 +17,11 @@ from torch import nn
 import implicit_models
 from implicit_models.data.batching import batch_indices
 from implicit_models.data.word_problems import WordProblem, open_splits
-from implicit_models.language_models.building import build, num_parameters
+from implicit_models.language_models.building import LanguageModel, build, num_parameters
+from implicit_models.language_models.modelling import ModelFileError
 from implicit_models.language_models.placement import default_device
-from implicit_models.language_models.serialisation import ModelFileError, save_model
+from implicit_models.language_models.serialisation import load_model, save_model
+from implicit_models.language_models.sources import digest_source
 from implicit_models.parameters import digest
 from implicit_models.tracking.tracker import Level, Tracker
 from implicit_models.training.checkpoints import (
@@ -43,7 +45,7 @@ from stages.ended_trainings import (
     name_others,
 )
 from stages.entries import BaselineParameters, RunParameters
-from stages.tracked import numbers, open_run, write_results
+from stages.tracked import entry_digest, numbers, open_run, write_results
 
 COMPUTING = ("backbones", "data", "equilibrium", "kernels", "language_models", "training")
 SPLITS = ("train", "validation")
@@ -85,7 +87,9 @@ def train_segment(
     """
     discard_recorded(name)
     data = open_splits(Path("data", entry.dataset), SPLITS)
-    model = build(entry.model, data.vocabulary_size, entry.seed).to(default_device())
+    torch.manual_seed(entry.seed)  # for the dropout of models that have some
+    model = _build(entry, data.vocabulary_size, start)
+    model.to(default_device())  # type: ignore[arg-type]
     optimiser = build_optimiser(model, entry.optimisation)
     if start is not None:
         _read_state(start, model, optimiser, segment.first_step)
@@ -111,7 +115,7 @@ def train_segment(
         "optimisation": entry.optimisation,
         **sections,
     }
-    identity = _identity(parameters, data, start)
+    identity = _identity(parameters, data, start, entry.model.source if start is None else None)
     checkpoints = CheckpointFolder(CHECKPOINTS / name / stage, identity)
     name_others(checkpoints.path)
     had_ended = is_ended(checkpoints.path)
@@ -128,7 +132,8 @@ def train_segment(
             _track_history(before.history, tracker, "new entry")
         progress = train(training, model, optimiser, checkpoints, tracker)
         checkpoints.save(model, optimiser, progress)
-        save_model(model, output)
+        _remember_phases(model, parameters)
+        save_model(model, output, _provenance(table, name, parameters, is_final=state is None))
         metrics = {
             "num_parameters": num_parameters(model),
             "num_training_steps": segment.num_steps,
@@ -186,6 +191,15 @@ class _Earlier:
         return whole
 
 
+def _build(
+    entry: RunParameters | BaselineParameters, vocabulary_size: int, start: Path | None
+) -> LanguageModel:
+    """Give the model to train; a source is read but once, for an entry's first segment."""
+    if start is not None and entry.model.source is not None:
+        return load_model(start.parent)
+    return build(entry.model, vocabulary_size, entry.seed)
+
+
 def _track_history(
     rows: Iterable[Mapping[str, Any]], tracker: Tracker, level: Level = "both"
 ) -> None:
@@ -212,7 +226,47 @@ def _read_state(
         )
 
 
-def _identity(parameters: Mapping[str, Any], data: WordProblem, start: Path | None) -> str:
+def _remember_phases(model: LanguageModel, parameters: Mapping[str, Any]) -> None:
+    """Have whoever searches with an implicit model, or trains it further, do it as was done."""
+    if bounded := parameters.get("bounded"):
+        model.config.training_phase = "bounded"
+        model.config.bounded_self_iterations = bounded.num_self_iterations
+    if free := parameters.get("free"):
+        model.config.training_phase = "free"
+        model.config.training_tolerance = free.tolerance
+        model.config.training_max_self_iterations = free.max_steps
+        model.config.phantom_steps = free.phantom_steps
+        model.config.damping = free.damping
+
+
+def _provenance(
+    table: str, name: str, parameters: Mapping[str, Any], *, is_final: bool
+) -> dict[str, dict[str, Any]]:
+    """Say in the model's card how it was trained, and which tracked run tells more.
+
+    The digest is of the whole entry: in the card of an earlier segment it would have the next one
+    trained again for nothing.
+    """
+    trained = {key: _plain(value) for key, value in parameters.items() if key != "model"}
+    source = parameters["model"].source
+    tracking = {"MLflow run": name}
+    if is_final:
+        tracking["tag parameters.digest"] = entry_digest(table, name)
+    return {
+        "training": {"entry": f"{table}.{name}"} | ({"source": source} if source else {}) | trained,
+        "tracking": tracking,
+    }
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return value
+
+
+def _identity(
+    parameters: Mapping[str, Any], data: WordProblem, start: Path | None, source: str | None
+) -> str:
     """Digest everything that the weights depend on."""
     library = Path(implicit_models.__file__).parent
     return digest(
@@ -220,6 +274,7 @@ def _identity(parameters: Mapping[str, Any], data: WordProblem, start: Path | No
         data.metadata["table_digest"],
         [data.metadata["splits"][split] for split in SPLITS],
         hashlib.sha256(start.read_bytes()).hexdigest() if start else None,
+        digest_source(source) if source else None,
         source_digest(library / package for package in COMPUTING),
         torch.__version__,
     )

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -15,10 +16,10 @@ import pytest
 import yaml
 from nbclient import NotebookClient
 
-from tests.repositories import Repository, commit
+from tests.repositories import Repository, clone, commit
 
 RUN = "s3_implicit_mamba2"
-BASELINES = ("s3_lstm", "s3_mamba2_1_layer")
+BASELINES = ("s3_lstm", "s3_mamba2_1_layer", "s3_gpt2")
 RESULTS = {
     RUN: {
         "evaluation.json",
@@ -43,6 +44,7 @@ RESULTS = {
 }
 DIVISION = str.maketrans("/.", "__")  # the identifier that DVC gives to a plot's place on the page
 LENGTHS = {"12", "24", "48"}
+MODEL = {"README.md", "config.json", "model.safetensors"}
 
 pytestmark = pytest.mark.slow
 
@@ -61,7 +63,8 @@ def test_everything_is_there(quick_repro):
     for name, files in RESULTS.items():
         assert {path.name for path in (results / "runs" / name).iterdir()} == files
         model = quick_repro.path / "models" / name / "final"
-        assert {path.name for path in model.iterdir()} == {"config.json", "model.safetensors"}
+        generating = set() if name == "s3_lstm" else {"generation_config.json"}
+        assert {path.name for path in model.iterdir()} == MODEL | generating
     for file in ("report.html", "report.md"):
         assert RUN in (results / file).read_text()
     assert not list((quick_repro.path / "checkpoints").rglob("*.safetensors"))
@@ -86,6 +89,32 @@ def test_summary(quick_repro):
     for name in BASELINES:
         assert runs[name]["self_iterations"] == runs[name]["evaluations_per_token"] == {}
         assert runs[name]["mode_token_match"] is None
+
+
+def test_model_cards(quick_repro):
+    runs = read(quick_repro.path / "results" / "summary.json")["runs"]
+    rows = {
+        RUN: {
+            "hidden_size": "32",
+            "tolerance": "0.01",
+            "training_max_self_iterations": "12",
+            "entry": f"runs.{RUN}",
+            "bounded.num_self_iterations": "4",
+            "free.tolerance": "0.05",
+        },
+        "s3_mamba2_1_layer": {"state_size": "16", "training.num_training_steps": "150"},
+        "s3_lstm": {"embedding_size": "32", "entry": "baselines.s3_lstm"},
+        "s3_gpt2": {"n_embd": "32", "source": "conf/models/gpt2_tiny"},
+    }
+    for name, expected in rows.items():
+        card = (quick_repro.path / "models" / name / "final" / "README.md").read_text()
+        assert f"{runs[name]['num_parameters']:,} parameters" in card
+        assert ("import implicit_models" in card) == (name != "s3_gpt2")
+        found = dict(re.findall(r"^\| (.+?) \| (.*) \|$", card, re.MULTILINE))
+        assert expected.items() <= found.items()
+        assert found["MLflow run"] == name
+        assert len(found["tag parameters.digest"]) == 64
+        assert ("tolerance" in found) == ("free.tolerance" in found) == (name == RUN)
 
 
 def test_evaluation_compares_the_modes(quick_repro):
@@ -197,10 +226,11 @@ def test_a_docstring_makes_only_its_users_stale(quick_repro, file, stale):
 
 def test_killed_training_goes_on_and_ends_in_the_same_weights(quick_repro, tmp_path):
     repository = quick_repro.copy(tmp_path / "repository")
-    weights = Path("models", RUN, "final", "model.safetensors")
-    expected = (repository.path / weights).read_bytes()
+    folder = repository.path / "models" / RUN / "final"
+    weights = folder / "model.safetensors"
+    expected = contents(folder)
     forget(repository, f"train_free@{RUN}")
-    (repository.path / weights).unlink()
+    weights.unlink()
 
     process = repository.start("dvc", "repro", f"train_free@{RUN}")
     checkpoints = repository.path / "checkpoints" / RUN / "train_free"
@@ -209,17 +239,29 @@ def test_killed_training_goes_on_and_ends_in_the_same_weights(quick_repro, tmp_p
     os.killpg(process.pid, signal.SIGKILL)  # DVC and the stage alike, as a power cut does
     process.communicate()
     assert list(checkpoints.glob("*/step_*.safetensors"))
-    assert not (repository.path / weights).exists()
+    assert not weights.exists()
 
     output = repository.run("dvc", "repro", f"train_free@{RUN}")
     assert "continuing from checkpoints" in output
     assert f"Stage 'train_bounded@{RUN}' didn't change" in output
-    assert (repository.path / weights).read_bytes() == expected
+    assert contents(folder) == expected
 
     output = repository.run("dvc", "repro", "--force", "--single-item", f"train_free@{RUN}")
     assert f"Running stage 'train_free@{RUN}'" in output
     assert "continuing" not in output
-    assert (repository.path / weights).read_bytes() == expected
+    assert contents(folder) == expected
+
+
+def test_the_readmes_example(quick_repro, tmp_path):
+    repository = quick_repro.copy(tmp_path / "repository")
+    readme = (repository.path / "README.md").read_text()
+    (example,) = re.findall(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    example = example.replace("a5", "s3").replace("L160", "L48")
+    check = "assert (output.logits.argmax(-1) == products).float().mean() > 0.9"
+    repository.run(sys.executable, "-W", "error::UserWarning", "-c", example + check)
+    assert {path.name for path in (repository.path / "my_model").iterdir()} == MODEL | {
+        "generation_config.json"
+    }
 
 
 def test_another_test_length_trains_nothing(quick_repro, tmp_path):
@@ -250,6 +292,21 @@ def test_experiment_after_the_results_are_committed(quick_repro, tmp_path):
     shown = repository.run("dvc", "exp", "show", "--csv")
     assert "token-by-token" in shown
     assert "evaluation.window" in shown
+
+
+def test_an_upcycled_run_waits_for_its_source_and_follows_it(tmp_path):
+    repository = clone(tmp_path / "repository", preset="upcycled")
+    baseline, stage = "train_baseline@s3_mamba2", "train_upcycled_bounded@s3_upcycled_mamba2"
+    output = repository.run("dvc", "repro", stage)
+    assert re.findall(r"Running stage '(.*)'", output) == ["prepare@s3", baseline, stage]
+    change = ("--set-param", "preset=upcycled", "--set-param", "baselines.s3_mamba2.seed=1")
+    commit(repository, "Results")
+    output = repository.run("dvc", "exp", "run", *change, stage)
+    assert re.findall(r"Running stage '(.*)'", output) == [baseline, stage]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def forget(repository: Repository, stage: str) -> None:

@@ -1,6 +1,7 @@
 """Weights that may be normalised: direction and length learned apart."""
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -9,23 +10,64 @@ class NormalisedWeight(nn.Module):
     """A weight ``scale * weight / |weight|`` per output row (Salimans & Kingma 2016).
 
     Without normalisation it is the plain parameter ``weight``. The effective weight is asked
-    for once a solve with `effective` and handed to every iteration.
+    for once a solve with `effective` and handed to every iteration. The module that owns it
+    initialises it, with `reset`.
 
     Shapes: weight (rows, ...), scale (rows, 1, ...).
     """
 
     scale: nn.Parameter | None
 
-    def __init__(self, initial: Float[Tensor, "rows *rest"], normalised: bool) -> None:
+    def __init__(self, *size: int, normalised: bool) -> None:
         super().__init__()
-        self.weight = nn.Parameter(initial)
-        self.scale = nn.Parameter(_row_length(initial)) if normalised else None
+        self.weight = nn.Parameter(torch.empty(size))
+        ones = (1,) * (len(size) - 1)
+        self.scale = nn.Parameter(torch.empty(size[0], *ones)) if normalised else None
+
+    @torch.no_grad()
+    def reset(self, bound: float) -> None:
+        """Draw the weight uniformly from +-bound; normalising changes nothing yet."""
+        nn.init.uniform_(self.weight, -bound, bound)
+        if self.scale is not None:
+            set_initial(self.scale, _row_length(self.weight))
 
     def effective(self) -> Float[Tensor, "rows *rest"]:
         """Give the weight that multiplies."""
         if self.scale is None:
             return self.weight
         return self.weight * (self.scale / _row_length(self.weight))
+
+
+@torch.no_grad()
+def set_initial(parameter: nn.Parameter, value: Tensor) -> None:
+    """Set a parameter as torch.nn.init would: transformers marks what it has loaded, to be kept."""
+    if not getattr(parameter, "_is_hf_initialized", False):
+        parameter.copy_(value)
+
+
+def project(
+    hidden: Float[Tensor, "B L D"],
+    weight: Float[Tensor, "P D"],
+    injection: Float[Tensor, "B L P"] | None,
+) -> Float[Tensor, "B L P"]:
+    """Project and add the injection, in one pass over the result."""
+    if injection is None:
+        return F.linear(hidden, weight)
+    rows = torch.addmm(injection.flatten(0, 1), hidden.flatten(0, 1), weight.t())
+    return rows.view(injection.shape)
+
+
+def rms_norm(
+    hidden: Float[Tensor, "B L D"], weight: Float[Tensor, " D"], epsilon: float
+) -> Float[Tensor, "B L D"]:
+    """Norm in the precision of ``hidden``, then go to that of ``weight``."""
+    normed = F.rms_norm(hidden, weight.shape, weight.to(hidden.dtype), epsilon)
+    return normed.to(weight.dtype)
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Give the precision in which numbers of ``dtype`` are added up: float32 at least."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _row_length(weight: Tensor) -> Tensor:

@@ -9,7 +9,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from implicit_models.backbones.linear import NormalisedWeight
+from implicit_models.backbones.linear import (
+    NormalisedWeight,
+    accumulation_dtype,
+    project,
+    set_initial,
+)
 from implicit_models.kernels import reference
 
 
@@ -93,7 +98,7 @@ class Mamba2Weights(NamedTuple):
 class Mamba2Mixer(nn.Module):
     """Mamba2's token mixer (Dao & Gu 2024): a carry in, a trail to the next one out.
 
-    Initialised as tabulated in `Mamba2LanguageModel`.
+    The state space itself is computed in float32 at least.
     """
 
     def __init__(
@@ -104,35 +109,36 @@ class Mamba2Mixer(nn.Module):
         normalised_weights: bool,
         norm_epsilon: float,
         chunk_length: int,
-        generator: torch.Generator,
     ) -> None:
         super().__init__()
         self.shape, self.norm_epsilon, self.chunk_length = shape, norm_epsilon, chunk_length
-
-        def uniform(*size: int, fan_in: int, gain: float = 1.0) -> Tensor:
-            bound = gain / math.sqrt(fan_in)
-            return torch.empty(size).uniform_(-bound, bound, generator=generator)
-
-        self.in_proj = NormalisedWeight(
-            uniform(shape.d_projection, shape.d_model, fan_in=shape.d_model), normalised_weights
-        )
-        kernel = shape.conv_kernel
+        self.num_layers = num_layers
+        normalised = normalised_weights
+        self.in_proj = NormalisedWeight(shape.d_projection, shape.d_model, normalised=normalised)
         self.conv1d = NormalisedWeight(
-            uniform(shape.d_convolution, kernel, fan_in=kernel), normalised_weights
+            shape.d_convolution, shape.conv_kernel, normalised=normalised
         )
-        self.conv1d_bias = nn.Parameter(uniform(shape.d_convolution, fan_in=kernel))
-        low, high = math.log(1e-3), math.log(1e-1)
-        time_step = torch.empty(shape.num_heads).uniform_(low, high, generator=generator).exp()
-        self.dt_bias = nn.Parameter(time_step + torch.log(-torch.expm1(-time_step)))
-        decay_rate = torch.empty(shape.num_heads).uniform_(1, 16, generator=generator)
-        self.A_log = nn.Parameter(decay_rate.log())
-        self.D = nn.Parameter(torch.ones(shape.num_heads))
-        self.norm = nn.Parameter(torch.ones(shape.d_inner))
-        gain = 1 / math.sqrt(num_layers)
-        self.out_proj = NormalisedWeight(
-            uniform(shape.d_model, shape.d_inner, fan_in=shape.d_inner, gain=gain),
-            normalised_weights,
-        )
+        self.conv1d_bias = nn.Parameter(torch.empty(shape.d_convolution))
+        self.dt_bias = nn.Parameter(torch.empty(shape.num_heads))
+        self.A_log = nn.Parameter(torch.empty(shape.num_heads))
+        self.D = nn.Parameter(torch.empty(shape.num_heads))
+        self.norm = nn.Parameter(torch.empty(shape.d_inner))
+        self.out_proj = NormalisedWeight(shape.d_model, shape.d_inner, normalised=normalised)
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Draw the initial weights, as tabulated in `ImplicitForCausalLM`."""
+        shape = self.shape
+        self.in_proj.reset(shape.d_model**-0.5)
+        bound = shape.conv_kernel**-0.5
+        self.conv1d.reset(bound)
+        nn.init.uniform_(self.conv1d_bias, -bound, bound)
+        time_step = torch.empty_like(self.dt_bias).uniform_(math.log(1e-3), math.log(1e-1)).exp()
+        set_initial(self.dt_bias, time_step + torch.log(-torch.expm1(-time_step)))
+        set_initial(self.A_log, torch.empty_like(self.A_log).uniform_(1, 16).log())
+        nn.init.ones_(self.D)
+        nn.init.ones_(self.norm)
+        self.out_proj.reset((shape.d_inner * self.num_layers) ** -0.5)
 
     def weights(self) -> Mamba2Weights:
         """Give the effective weights, for every iteration of a solve."""
@@ -140,7 +146,7 @@ class Mamba2Mixer(nn.Module):
             self.in_proj.effective(),
             self.conv1d.effective(),
             self.out_proj.effective(),
-            -self.A_log.exp(),
+            -self.A_log.to(accumulation_dtype(self.A_log.dtype)).exp(),
         )
 
     def initial_carry(self, batch: int) -> Mamba2Carry:
@@ -148,8 +154,15 @@ class Mamba2Mixer(nn.Module):
         shape, like = self.shape, self.D
         return Mamba2Carry(
             like.new_zeros(batch, shape.conv_kernel - 1, shape.d_convolution),
-            like.new_zeros(batch, shape.num_heads, shape.head_dim, shape.d_state),
+            like.new_zeros(
+                (batch, shape.num_heads, shape.head_dim, shape.d_state),
+                dtype=accumulation_dtype(like.dtype),
+            ),
         )
+
+    def positions(self, carry: Mamba2Carry | None, length: int) -> None:
+        """Give what tokens of all blocks share by their positions: nothing."""
+        return None
 
     def forward(
         self,
@@ -157,6 +170,7 @@ class Mamba2Mixer(nn.Module):
         injection: Float[Tensor, "B L projection"] | None,
         carry: Mamba2Carry | None,
         weights: Mamba2Weights,
+        positions: None = None,
     ) -> tuple[Float[Tensor, "B L D"], Mamba2Trail | None]:
         """Mix tokens.
 
@@ -165,7 +179,7 @@ class Mamba2Mixer(nn.Module):
         """
         shape = self.shape
         batch, length, _ = hidden.shape
-        projected = _project(hidden, weights.input, injection)
+        projected = project(hidden, weights.input, injection)
         gate, channels, time_step = projected.split(
             (shape.d_inner, shape.d_convolution, shape.num_heads), dim=-1
         )
@@ -175,11 +189,13 @@ class Mamba2Mixer(nn.Module):
             self.conv1d_bias,
             None if carry is None else carry.convolution,
         )
+        precise = accumulation_dtype(projected.dtype)
         size = shape.num_groups * shape.d_state
-        inputs, input_map, output_map = F.silu(convolved).split((shape.d_inner, size, size), dim=-1)
+        activated = F.silu(convolved).to(precise)
+        inputs, input_map, output_map = activated.split((shape.d_inner, size, size), dim=-1)
         inputs = inputs.unflatten(-1, (shape.num_heads, shape.head_dim))
         input_map = input_map.unflatten(-1, (shape.num_groups, shape.d_state))
-        time_step = F.softplus(time_step + self.dt_bias)
+        time_step = F.softplus((time_step + self.dt_bias).to(precise))
         mixed, _ = reference.state_space_scan(
             inputs,
             time_step,
@@ -190,20 +206,13 @@ class Mamba2Mixer(nn.Module):
             chunk_length=self.chunk_length,
             return_final_state=False,
         )
-        mixed = torch.addcmul(mixed, inputs, self.D[:, None]).reshape(batch, length, shape.d_inner)
+        skip = self.D[:, None].to(precise)
+        mixed = torch.addcmul(mixed, inputs, skip).reshape(batch, length, shape.d_inner)
         mixed = reference.gated_rms_norm(
-            mixed, gate, self.norm, self.norm_epsilon, shape.num_groups
+            mixed, gate.to(precise), self.norm.to(precise), self.norm_epsilon, shape.num_groups
         )
-        outputs = F.linear(mixed, weights.output)
+        outputs = F.linear(mixed.to(projected.dtype), weights.output)
         if carry is None:
             return outputs, None
         trail = Mamba2Trail(carry, channels, inputs, time_step, weights.decay_rate, input_map)
         return outputs, trail
-
-
-def _project(hidden: Tensor, weight: Tensor, injection: Tensor | None) -> Tensor:
-    """Project and add the injection, in one pass over the result."""
-    if injection is None:
-        return F.linear(hidden, weight)
-    rows = torch.addmm(injection.flatten(0, 1), hidden.flatten(0, 1), weight.t())
-    return rows.view(injection.shape)

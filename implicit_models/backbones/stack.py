@@ -1,20 +1,32 @@
 """Pre-norm residual blocks in a row, and the norm after the last."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from implicit_models.backbones.attention import (
+    AttentionMixer,
+    AttentionPositions,
+    AttentionWeights,
+)
+from implicit_models.backbones.feed_forward import FeedForward, FeedForwardWeights
+from implicit_models.backbones.key_value import KeyValueCarry, KeyValueTrail
+from implicit_models.backbones.linear import accumulation_dtype, rms_norm
 from implicit_models.backbones.mamba2 import Mamba2Carry, Mamba2Mixer, Mamba2Trail, Mamba2Weights
+
+Mixer = Mamba2Mixer | AttentionMixer
+MixerCarry = Mamba2Carry | KeyValueCarry
+MixerTrail = Mamba2Trail | KeyValueTrail
 
 
 class StackCarry(NamedTuple):
     """The carries of all blocks."""
 
-    blocks: tuple[Mamba2Carry, ...]
+    blocks: tuple[MixerCarry, ...]
 
     def select(self, rows: Tensor) -> "StackCarry":
         """Give the carry of some of the batch's sequences."""
@@ -24,72 +36,142 @@ class StackCarry(NamedTuple):
 class StackTrail(NamedTuple):
     """What an evaluation of all blocks leaves behind, to take a carry from."""
 
-    blocks: tuple[Mamba2Trail, ...]
+    blocks: tuple[MixerTrail, ...]
 
     def carry(self, counts: Int[Tensor, " B"] | None = None) -> StackCarry:
         """Give the carry after each sequence's first ``counts`` tokens; None means all."""
         return StackCarry(tuple(block.carry(counts) for block in self.blocks))
 
 
-class Block(nn.Module):
-    """``hidden + mixer(norm(hidden))``."""
+class BlockWeights(NamedTuple):
+    """A block's effective weights, computed once a solve."""
 
-    def __init__(self, mixer: Mamba2Mixer) -> None:
+    mixer: Mamba2Weights | AttentionWeights
+    feed_forward: FeedForwardWeights | None
+
+
+class Block(nn.Module):
+    """``hidden + mixer(norm(hidden))``, then the same with a feed-forward network, if any."""
+
+    def __init__(self, mixer: Mixer, feed_forward: FeedForward | None, norm_epsilon: float) -> None:
         super().__init__()
-        self.norm = nn.Parameter(torch.ones(mixer.shape.d_model))
+        self.norm_epsilon = norm_epsilon
+        self.norm = nn.Parameter(torch.empty(mixer.shape.d_model))
         self.mixer = mixer
+        self.feed_forward = feed_forward
+        if feed_forward is not None:
+            self.feed_forward_norm = nn.Parameter(torch.empty(mixer.shape.d_model))
+
+    def reset_parameters(self) -> None:
+        """Set the norms' weights to 1."""
+        nn.init.ones_(self.norm)
+        if self.feed_forward is not None:
+            nn.init.ones_(self.feed_forward_norm)
+
+    def weights(self) -> BlockWeights:
+        """Give the effective weights, for every iteration of a solve."""
+        feed_forward = self.feed_forward
+        return BlockWeights(
+            self.mixer.weights(), None if feed_forward is None else feed_forward.weights()
+        )
 
     def forward(
         self,
         hidden: Float[Tensor, "B L D"],
         injection: Float[Tensor, "B L projection"] | None,
-        carry: Mamba2Carry | None,
-        weights: Mamba2Weights,
-    ) -> tuple[Float[Tensor, "B L D"], Mamba2Trail | None]:
+        carry: MixerCarry | None,
+        weights: BlockWeights,
+        positions: AttentionPositions | None,
+    ) -> tuple[Float[Tensor, "B L D"], MixerTrail | None]:
         """Apply the block."""
-        normed = F.rms_norm(hidden, self.norm.shape, self.norm, self.mixer.norm_epsilon)
-        mixed, trail = self.mixer(normed, injection, carry, weights)
-        return hidden + mixed, trail
+        normed = rms_norm(hidden, self.norm, self.norm_epsilon)
+        mixed, trail = self.mixer(normed, injection, carry, weights.mixer, positions)
+        hidden = hidden + mixed
+        if self.feed_forward is not None:
+            normed = rms_norm(hidden, self.feed_forward_norm, self.norm_epsilon)
+            hidden = hidden + self.feed_forward(normed, weights.feed_forward)
+        return hidden, trail
 
 
 class Stack(nn.Module):
     """Blocks in a row, then a final root-mean-square norm.
 
     Called once with no injection it is the explicit backbone; as a function of ``hidden`` with
-    the injection fixed it is the implicit model's cell. One injection serves all blocks.
+    the injection fixed it is the implicit model's cell. One injection serves all blocks. Between
+    the blocks ``hidden`` is kept in float32 at least.
     """
 
-    def __init__(self, mixers: Sequence[Mamba2Mixer], norm_epsilon: float) -> None:
+    def __init__(self, blocks: Sequence[Block], norm_epsilon: float) -> None:
         super().__init__()
         self.norm_epsilon = norm_epsilon
-        self.blocks = nn.ModuleList(Block(mixer) for mixer in mixers)
-        self.norm = nn.Parameter(torch.ones(mixers[0].shape.d_model))
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = nn.Parameter(torch.empty(blocks[0].mixer.shape.d_model))
+
+    def reset_parameters(self) -> None:
+        """Set the final norm's weight to 1."""
+        nn.init.ones_(self.norm)
 
     @property
-    def mixers(self) -> list[Mamba2Mixer]:
+    def mixers(self) -> list[Mixer]:
         """The blocks' mixers, in order."""
-        return [block.mixer for block in self.blocks if isinstance(block, Block)]
+        return [block.mixer for block in self._blocks()]
 
-    def weights(self) -> tuple[Mamba2Weights, ...]:
+    @property
+    def d_projection(self) -> int:
+        """Width of the injection."""
+        return self.mixers[0].shape.d_projection
+
+    def weights(self) -> tuple[BlockWeights, ...]:
         """Give every block's effective weights, for every iteration of a solve."""
-        return tuple(mixer.weights() for mixer in self.mixers)
+        return tuple(block.weights() for block in self._blocks())
 
     def initial_carry(self, batch: int) -> StackCarry:
         """Give the carry of a sequence's start."""
         return StackCarry(tuple(mixer.initial_carry(batch) for mixer in self.mixers))
 
+    def positions(self, carry: StackCarry | None, length: int) -> AttentionPositions | None:
+        """Place the next ``length`` tokens of each sequence, for every iteration of a solve."""
+        first: Any = None if carry is None else carry.blocks[0]
+        return self.mixers[0].positions(first, length)
+
     def forward(
         self,
-        hidden: Float[Tensor, "B L D"],
+        value: Float[Tensor, "B L D"],
         injection: Float[Tensor, "B L projection"] | None,
         carry: StackCarry | None,
-        weights: tuple[Mamba2Weights, ...],
+        weights: tuple[BlockWeights, ...],
+        positions: AttentionPositions | None,
+        *,
+        checkpointing: bool = False,
+        hidden_states: list[Tensor] | None = None,
     ) -> tuple[Float[Tensor, "B L D"], StackTrail | None]:
-        """Apply all blocks and the final norm; a trail comes back where a carry was given."""
+        """Apply all blocks and the final norm; a trail comes back where a carry was given.
+
+        Parameters
+        ----------
+        positions
+            What `positions` gives for this carry and as many tokens.
+        checkpointing
+            Keep each block's input alone and evaluate the block again in the backward pass.
+        hidden_states
+            A list that takes the input of each block, and the output.
+        """
         carries = carry.blocks if carry is not None else (None,) * len(self.blocks)
+        hidden = value.to(accumulation_dtype(value.dtype))
         trails = []
         for block, block_carry, block_weights in zip(self.blocks, carries, weights, strict=True):
-            hidden, trail = block(hidden, injection, block_carry, block_weights)
+            if hidden_states is not None:
+                hidden_states.append(hidden.to(value.dtype))
+            arguments = (hidden, injection, block_carry, block_weights, positions)
+            if checkpointing and torch.is_grad_enabled():
+                hidden, trail = checkpoint(block, *arguments, use_reentrant=False)
+            else:
+                hidden, trail = block(*arguments)
             trails.append(trail)
-        hidden = F.rms_norm(hidden, self.norm.shape, self.norm, self.norm_epsilon)
-        return hidden, StackTrail(tuple(trails)) if carry is not None else None
+        output = rms_norm(hidden, self.norm, self.norm_epsilon).to(value.dtype)
+        if hidden_states is not None:
+            hidden_states.append(output)
+        return output, StackTrail(tuple(trails)) if carry is not None else None
+
+    def _blocks(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]

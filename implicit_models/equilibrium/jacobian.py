@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from implicit_models.equilibrium.cells import CausalCell, Cell, Piece
 from implicit_models.equilibrium.checks import check_count, check_positive
@@ -48,7 +49,8 @@ class JacobianPenalty:
         counted = (torch.arange(length, device=value.device) < lengths[:, None])[..., None]
         _refuse_inference_mode()
         draw = torch.Generator().manual_seed(self.seed)
-        with torch.enable_grad():
+        # Fused attention has no second derivative.
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
             anchor = value.detach().requires_grad_()
             evaluated = cell(anchor)
             total = evaluated.new_zeros(batch)

@@ -9,12 +9,12 @@ from jaxtyping import Float, Integer
 from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.jacobian import token_spectral_radius
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.language_models.modelling import Mamba2LanguageModel
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 
 
 @torch.no_grad()
 def spectral_radii(
-    model: Mamba2LanguageModel,
+    model: ImplicitForCausalLM,
     inputs: Integer[np.ndarray, "N L"],
     *,
     phase: Phase,

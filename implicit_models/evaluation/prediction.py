@@ -11,6 +11,7 @@ from tqdm import tqdm
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Result, Solution
 from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.reading import read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,7 @@ def predict(
             batch = np.array(inputs[start : start + batch_size], dtype=np.int64)
             tokens = torch.from_numpy(batch).to(device)
             started = time.perf_counter()
-            output = model(tokens, phase)
+            output = read(model, tokens, phase)
             labels.append(output.logits.argmax(-1).cpu().numpy())  # waits for the device
             seconds += time.perf_counter() - started
             if output.search is not None:

@@ -15,7 +15,8 @@ from implicit_models.evaluation.parameters import EvaluationParameters
 from implicit_models.evaluation.prediction import Predictions, predict
 from implicit_models.language_models.building import LanguageModel, num_parameters
 from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
-from implicit_models.language_models.modelling import Mamba2LanguageModel
+from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.reading import is_implicit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +187,7 @@ def evaluate_state_tracking(
     results = {length: _evaluate_length(model, *taken[length], parameters) for length in taken}
     plain, damped = _spectral_radii(model, taken[min(taken)][0], parameters)
     return StateTrackingResult(
-        kind="implicit" if model.is_implicit else "explicit",
+        kind="implicit" if is_implicit(model) else "explicit",
         num_parameters=num_parameters(model),
         chance=metrics.chance(np.concatenate([labels.ravel() for _, labels in taken.values()])),
         lengths=results,
@@ -222,7 +223,7 @@ def _evaluate_length(
     predictions = predict(
         model,
         inputs,
-        phase=_phase(parameters, parameters.window) if model.is_implicit else None,
+        phase=_phase(parameters, parameters.window) if is_implicit(model) else None,
         batch_size=parameters.batch_size,
         description=f"length {inputs.shape[1]}",
     )
@@ -301,7 +302,7 @@ def _spectral_radii(
 ) -> tuple[dict[int, dict[str, float | None]], dict[int, dict[str, float | None]]]:
     """Give those of the plain and of the damped iteration, by length."""
     count = parameters.num_mode_sequences
-    if not (isinstance(model, Mamba2LanguageModel) and model.is_implicit and count):
+    if not (isinstance(model, ImplicitForCausalLM) and is_implicit(model) and count):
         return {}, {}
     plain, damped = spectral_radii(
         model,

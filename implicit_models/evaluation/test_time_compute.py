@@ -18,7 +18,8 @@ from implicit_models.evaluation.parameters import SweepParameters
 from implicit_models.evaluation.prediction import predict
 from implicit_models.language_models.building import LanguageModel
 from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
-from implicit_models.language_models.modelling import Mamba2LanguageModel
+from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.reading import is_implicit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +132,7 @@ def sweep_test_time_compute(
     ValueError
         Where the model is explicit or there are too few test sequences.
     """
-    if not model.is_implicit:
+    if not is_implicit(model):
         raise ValueError("an explicit model has no self-iterations to vary; sweep implicit runs")
     if len(test.inputs) < parameters.num_sequences:
         raise ValueError(
@@ -189,7 +190,7 @@ def sweep_test_time_compute(
 
 @torch.inference_mode()
 def trace_residual(
-    model: Mamba2LanguageModel, tokens: Integer[np.ndarray, " L"], phase: Phase
+    model: ImplicitForCausalLM, tokens: Integer[np.ndarray, " L"], phase: Phase
 ) -> Float[np.ndarray, "S L"]:
     """Give the relative residual of every token of one sequence at each evaluation of a search.
 

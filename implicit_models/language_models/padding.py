@@ -20,47 +20,37 @@ class Alignment:
     ----------
     lengths
         Tokens of each sequence.
-    first
-        Position of each sequence's first token.
+    order
+        Positions of each row: first those of the tokens, then those of the padding.
     """
 
     lengths: Int[Tensor, " B"]
-    first: Int[Tensor, " B"]
+    order: Int[Tensor, "B L"]
 
     @classmethod
-    def of(cls, mask: Tensor, tokens: Int[Tensor, "B L"]) -> "Alignment":
-        """Read an attention mask: true where a token is, one run of them in each row.
+    def of(cls, mask: Tensor, size: tuple[int, int]) -> "Alignment":
+        """Read an attention mask of (B, L) tokens: true or 1 where one is, wherever that may be.
 
         Raises
         ------
         ValueError
-            Where the mask has another shape than the tokens, or a hole.
+            Where the mask has another shape.
         """
-        if mask.shape != tokens.shape:
+        if mask.shape != size:
             raise ValueError(
                 f"attention_mask has the shape {tuple(mask.shape)}; it must be that of the "
-                f"tokens, {tuple(tokens.shape)}"
+                f"tokens, {size}"
             )
-        there = mask.to(device=tokens.device, dtype=torch.bool)
-        lengths = there.sum(1)
-        positions = torch.arange(tokens.shape[1], device=tokens.device)
-        first = torch.where(there, positions, tokens.shape[1]).amin(1) if mask.numel() else lengths
-        inside = (positions >= first[:, None]) & (positions < (first + lengths)[:, None])
-        holes = (inside != there).any(1).nonzero()[:, 0].tolist()
-        if holes:
-            raise ValueError(
-                f"attention_mask has holes in rows {holes}; padding may stand only before and "
-                "after a sequence"
-            )
-        return cls(lengths, first % max(tokens.shape[1], 1))
+        there = mask.to(torch.bool)
+        return cls(there.sum(1), there.logical_not().to(torch.uint8).argsort(dim=1, stable=True))
 
     def to_the_left(self, rows: Tensor) -> Tensor:
-        """Roll each row, (B, L, ...), so that its sequence begins at its start."""
-        return self._roll(rows, self.first)
+        """Order each row, (B, L, ...), so that its sequence stands at its start."""
+        return self._ordered(rows, self.order)
 
     def back(self, rows: Tensor) -> Tensor:
         """Undo `to_the_left`."""
-        return self._roll(rows, -self.first)
+        return self._ordered(rows, self.order.argsort(dim=1))
 
     def search_back(self, search: Solution) -> Solution:
         """Undo `to_the_left` for everything in a search's outcome that is per token."""
@@ -69,9 +59,6 @@ class Alignment:
         }
         return dataclasses.replace(search, **moved)
 
-    def _roll(self, rows: Tensor, by: Tensor) -> Tensor:
-        length = rows.shape[1]
-        if not length:
-            return rows
-        positions = (torch.arange(length, device=by.device) + by[:, None]) % length
-        return rows[torch.arange(len(rows), device=by.device)[:, None], positions]
+    @staticmethod
+    def _ordered(rows: Tensor, order: Tensor) -> Tensor:
+        return rows[torch.arange(len(rows), device=rows.device)[:, None], order]

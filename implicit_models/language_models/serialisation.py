@@ -1,33 +1,37 @@
-"""A model's files: config.json and model.safetensors."""
+"""A model's folder, as transformers writes it: config.json, model.safetensors and a card."""
 
-import dataclasses
-import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
-from implicit_models.language_models.building import LanguageModel, build
-from implicit_models.language_models.parameters import ModelParameters
+from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.model_card import write_card
+from implicit_models.language_models.modelling import (
+    ModelFileError,
+    StrictPreTrainedModel,
+    list_wrong_weights,
+)
+from implicit_models.language_models.sources import quietly
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
 
-class ModelFileError(ValueError):
-    """A model's folder does not hold what it should."""
-
-
-def save_model(model: LanguageModel, directory: Path) -> None:
-    """Write a model's parameters and weights."""
-    directory.mkdir(parents=True, exist_ok=True)
-    config = {
-        "model": dataclasses.asdict(model.parameters_section),
-        "vocabulary_size": model.vocabulary_size,
-    }
-    (directory / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    save_file(weights, directory / WEIGHTS)
+def save_model(
+    model: LanguageModel, directory: Path, provenance: Mapping[str, Any] | None = None
+) -> None:
+    """Write a model and a card, which says where it comes from; of ours the configuration too."""
+    is_ours = isinstance(model, StrictPreTrainedModel)
+    if is_ours:
+        model.config.provenance = dict(provenance) if provenance else None
+    with quietly():
+        model.save_pretrained(directory)
+    if not is_ours:
+        write_card(model, directory, provenance or {})
 
 
 def load_model(directory: Path, device: torch.device | None = None) -> LanguageModel:
@@ -38,28 +42,27 @@ def load_model(directory: Path, device: torch.device | None = None) -> LanguageM
     ModelFileError
         Naming the file that is missing or broken, or the weights that do not fit.
     """
+    for name in (CONFIG, WEIGHTS):
+        if not (directory / name).exists():
+            sharded = directory / f"{WEIGHTS}.index.json"
+            if name == CONFIG or not sharded.exists():
+                raise ModelFileError(
+                    f"{directory / name} is missing; a model is {CONFIG} and {WEIGHTS}"
+                )
     try:
-        config = json.loads((directory / CONFIG).read_text())
-        parameters = ModelParameters(**config["model"])
-        model = build(parameters, config["vocabulary_size"], seed=0)
-        weights = load_file(directory / WEIGHTS)
-    except FileNotFoundError as error:
-        raise ModelFileError(
-            f"{error.filename or directory / WEIGHTS} is missing; a model is {CONFIG} and {WEIGHTS}"
-        ) from None
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        with quietly():
+            model, info = AutoModelForCausalLM.from_pretrained(  # type: ignore[misc]
+                directory,
+                output_loading_info=True,
+                local_files_only=True,
+                ignore_mismatched_sizes=True,  # or the error does not tell the names
+            )
+    except ModelFileError:
+        raise
+    except StrictDataclassError as error:  # it tells the field that is wrong in its cause
+        raise ModelFileError(f"{directory / CONFIG}: {error.__cause__ or error}") from None
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise ModelFileError(f"{directory} cannot be read as a model: {error}") from None
-    expected = model.state_dict()
-    wrong = [
-        f"{name}: found {_shape(weights.get(name))}, needed {_shape(expected.get(name))}"
-        for name in sorted(weights.keys() | expected.keys())
-        if _shape(weights.get(name)) != _shape(expected.get(name))
-    ]
-    if wrong:
-        raise ModelFileError(f"the weights in {directory} do not fit: {'; '.join(wrong)}")
-    model.load_state_dict(weights)
+    if wrong := list_wrong_weights(info):
+        raise ModelFileError(f"the weights in {directory} do not fit: {wrong}")
     return model.to(device).eval()
-
-
-def _shape(tensor: object) -> str:
-    return "nothing" if tensor is None else str(tuple(getattr(tensor, "shape", ())))

@@ -20,11 +20,12 @@ from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Result, Solution
 from implicit_models.equilibrium.stopping import FixedSteps
-from implicit_models.language_models.modelling import Mamba2LanguageModel
+from implicit_models.language_models.cache import CarryCache
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 
 
 def state_transition_jacobian(
-    model: Mamba2LanguageModel,
+    model: ImplicitForCausalLM,
     tokens: Int[Tensor, "1 L"],
     carry: StackCarry,
     phase: Phase | None = None,
@@ -40,8 +41,8 @@ def state_transition_jacobian(
     Parameters
     ----------
     tokens, carry
-        Of one sequence; the carry is that before the tokens, `Mamba2LanguageModel.initial_carry`
-        or a `ModelOutput.carry`.
+        Of one sequence; the carry before the tokens is that of
+        `ImplicitForCausalLM.initial_cache` or of an output's cache.
     phase
         None for an explicit model, of which one block gives an exactly diagonal Jacobian.
     entries
@@ -50,7 +51,8 @@ def state_transition_jacobian(
     Raises
     ------
     ValueError
-        Where an implicit model's phase has no gradient, or its search ends before its tolerance.
+        Where an implicit model's phase has no gradient, its search ends before its tolerance, or
+        the model has no state.
     """
     if phase is not None and phase.gradient is None:
         raise ValueError(
@@ -62,16 +64,17 @@ def state_transition_jacobian(
     copies = torch.zeros_like(entries)
     before = states[copies].requires_grad_()
     with torch.enable_grad():
-        output = model(tokens[copies], phase, _with_states(carry.select(copies), before))
+        cache = CarryCache(_with_states(carry.select(copies), before))
+        output = model(tokens[copies], past_key_values=cache, phase=phase)
     if phase is not None:
         _check_converged(output.search, phase)
-    after = _flat_states(output.carry)[:, entries]
+    after = _flat_states(output.past_key_values.carry)[:, entries]
     identity = torch.eye(len(entries), dtype=after.dtype, device=after.device)
     return torch.autograd.grad(after, before, identity)[0][:, entries]
 
 
 def implicit_function_jacobian(
-    model: Mamba2LanguageModel,
+    model: ImplicitForCausalLM,
     tokens: Int[Tensor, "1 L"],
     carry: StackCarry,
     phase: Phase,
@@ -90,7 +93,7 @@ def implicit_function_jacobian(
     Raises
     ------
     ValueError
-        Where the model is explicit, or the search ends before its tolerance.
+        Where the model is explicit or has no state, or the search ends before its tolerance.
     """
     cell, start = model.cell(tokens, carry)
     found = find_fixed_point(cell, start, phase.solver, phase.stopping, window=phase.window)
@@ -126,18 +129,26 @@ def off_diagonal_share(jacobian: Float[Tensor, "S S"]) -> float:
 
 
 def _flat_states(carry: StackCarry) -> Float[Tensor, "B S"]:
-    return torch.cat([block.state.flatten(1) for block in carry.blocks], dim=1)
+    return torch.cat([block.state.flatten(1) for block in _blocks(carry)], dim=1)
 
 
 def _with_states(carry: StackCarry, states: Float[Tensor, "B S"]) -> StackCarry:
     """Put flattened states into a carry, whose convolution tails stay, without gradient."""
-    pieces = states.split([block.state[0].numel() for block in carry.blocks], dim=1)
+    blocks = _blocks(carry)
+    pieces = states.split([block.state[0].numel() for block in blocks], dim=1)
     return StackCarry(
         tuple(
             Mamba2Carry(block.convolution.detach(), piece.view_as(block.state))
-            for block, piece in zip(carry.blocks, pieces, strict=True)
+            for block, piece in zip(blocks, pieces, strict=True)
         )
     )
+
+
+def _blocks(carry: StackCarry) -> list[Mamba2Carry]:
+    blocks = [block for block in carry.blocks if isinstance(block, Mamba2Carry)]
+    if len(blocks) < len(carry.blocks):
+        raise ValueError("the model is no Mamba2; the theorem speaks of a state")
+    return blocks
 
 
 def _check_converged(found: Solution, phase: Phase) -> None:

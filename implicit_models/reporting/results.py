@@ -6,15 +6,41 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Num
 
-# The stages of dvc.yaml that write an entry's results, by the kind of its model.
-TRAINING_STAGES = {"implicit": ("train_bounded", "train_free"), "explicit": ("train_baseline",)}
-EVALUATION_STAGE = {"implicit": "evaluate_benchmarks", "explicit": "evaluate_baselines"}
-SWEEP_STAGE = "sweep_test_time_compute"
+
+class _Table(NamedTuple):
+    """A table of params.yaml: what its models are, and the stages that write their results.
+
+    Those of training are under the names of the files that they write.
+    """
+
+    kind: str
+    training: dict[str, str]
+    evaluation: str
+    sweep: str | None
+
+
+_TABLES = {
+    "runs": _Table(
+        "implicit",
+        {"train_bounded": "train_bounded", "train_free": "train_free"},
+        "evaluate_benchmarks",
+        "sweep_test_time_compute",
+    ),
+    "upcycled": _Table(
+        "implicit",
+        {"train_bounded": "train_upcycled_bounded", "train_free": "train_upcycled_free"},
+        "evaluate_upcycled",
+        "sweep_upcycled",
+    ),
+    "baselines": _Table(
+        "explicit", {"train_baseline": "train_baseline"}, "evaluate_baselines", None
+    ),
+}
 
 
 class MissingResultError(FileNotFoundError):
@@ -114,27 +140,28 @@ def read_results(directory: Path, parameters: Mapping[str, Any]) -> list[RunResu
     directory
         One folder per run, under its name.
     parameters
-        The content of params.yaml: its tables ``runs`` and ``baselines``.
+        The content of params.yaml: its tables ``runs``, ``upcycled`` and ``baselines``.
 
     Raises
     ------
     MissingResultError
         Naming the file that a run has not produced, and the stage that writes it.
     """
-    tables = (("implicit", parameters.get("runs")), ("explicit", parameters.get("baselines")))
     return [
-        _read_run(directory / name, kind, entry)
-        for kind, table in tables
-        for name, entry in (table or {}).items()
+        _read_run(directory / name, table, entry)
+        for table in _TABLES
+        for name, entry in (parameters.get(table) or {}).items()
     ]
 
 
-def _read_run(folder: Path, kind: str, entry: Mapping[str, Any]) -> RunResults:
-    stages, evaluation = TRAINING_STAGES[kind], EVALUATION_STAGE[kind]
-    sweep = None
-    if kind == "implicit":
-        sweep = _read_json(folder / "test_time_compute.json", SWEEP_STAGE)
-    rows = [row for stage in stages for row in _read_csv(folder / f"{stage}_history.csv", stage)]
+def _read_run(folder: Path, table: str, entry: Mapping[str, Any]) -> RunResults:
+    kind, training, evaluation, sweep = _TABLES[table]
+    swept = None if sweep is None else _read_json(folder / "test_time_compute.json", sweep)
+    rows = [
+        row
+        for file, stage in training.items()
+        for row in _read_csv(folder / f"{file}_history.csv", stage)
+    ]
     sections = [entry[name] for name in ("bounded", "free", "training") if name in entry]
     return RunResults(
         name=folder.name,
@@ -144,8 +171,10 @@ def _read_run(folder: Path, kind: str, entry: Mapping[str, Any]) -> RunResults:
         training_length=max(section["lengths"]["end"] for section in sections),
         phase_change=entry["bounded"]["num_training_steps"] if kind == "implicit" else None,
         evaluation=_read_json(folder / "evaluation.json", evaluation),
-        test_time_compute=sweep,
-        training={stage: _read_json(folder / f"{stage}.json", stage) for stage in stages},
+        test_time_compute=swept,
+        training={
+            file: _read_json(folder / f"{file}.json", stage) for file, stage in training.items()
+        },
         history=_history(rows),
         by_position=_by_position(_read_csv(folder / "evaluation_by_position.csv", evaluation)),
     )

@@ -55,7 +55,9 @@ def save_state(
     path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress
 ) -> None:
     """Write everything that training needs to go on, in one file that appears whole or not."""
-    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+    tied = _tied_names(model)
+    weights = model.state_dict()
+    tensors = {f"model.{name}": weights[name] for name in weights if name not in tied}
     for name, state in _optimiser_states(model, optimiser):
         tensors |= {f"optimiser.{name}.{key}": value for key, value in state.items()}
     tensors["generator"] = torch.get_rng_state()
@@ -75,11 +77,15 @@ def load_state(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -
     ------
     SafetensorError, OSError
         Where the file is not a whole one.
+    KeyError, RuntimeError
+        Where it is of another model.
     """
     with safe_open(path, framework="pt") as file:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         progress = Progress(**json.loads(file.metadata()["progress"]))
-    model.load_state_dict(_under("model.", tensors))
+    tied = _tied_names(model)
+    weights = _under("model.", tensors)
+    model.load_state_dict(weights | {name: weights[first] for name, first in tied.items()})
     states = {name: _under(f"optimiser.{name}.", tensors) for name, _ in model.named_parameters()}
     for name, parameter in model.named_parameters():
         if states[name]:
@@ -131,6 +137,14 @@ def _optimiser_states(
     for name, parameter in model.named_parameters():
         if parameter in optimiser.state:
             yield name, optimiser.state[parameter]
+
+
+def _tied_names(model: nn.Module) -> dict[str, str]:
+    """Give the names of weights that are another's once more, such as a tied head's."""
+    names: dict[Tensor, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    return {name: first for first, *others in names.values() for name in others}
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

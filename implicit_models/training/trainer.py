@@ -8,14 +8,17 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm import tqdm
 
 from implicit_models.equilibrium.solution import Solution
+from implicit_models.language_models.building import LanguageModel
 from implicit_models.language_models.labelled import Sequences
+from implicit_models.language_models.losses import aligned_loss
+from implicit_models.language_models.reading import read
 from implicit_models.training.checkpoints import CheckpointFolder, Progress
 from implicit_models.training.curriculum import Segment
-from implicit_models.training.objectives import accuracies, aligned_loss
+from implicit_models.training.objectives import accuracies
 from implicit_models.training.parameters import MonitoringParameters, OptimisationParameters
 
 log = logging.getLogger(__name__)
@@ -30,7 +33,7 @@ class MetricLog(Protocol):
         ...
 
 
-Validate = Callable[[nn.Module], Mapping[str, float]]
+Validate = Callable[[LanguageModel], Mapping[str, float]]
 BatchIndices = Callable[[int], np.ndarray]
 
 
@@ -57,7 +60,7 @@ class Training:
 
 def train(
     training: Training,
-    model: nn.Module,
+    model: LanguageModel,
     optimiser: torch.optim.Optimizer,
     checkpoints: CheckpointFolder,
     metric_log: MetricLog,
@@ -172,7 +175,7 @@ def _training_step(
     training: Training,
     step: int,
     batch: _Batch,
-    model: nn.Module,
+    model: LanguageModel,
     optimiser: torch.optim.Optimizer,
 ) -> _Outcome:
     """Make one optimiser step."""
@@ -181,7 +184,7 @@ def _training_step(
     for group in optimiser.param_groups:
         group["lr"] = learning_rate
     phase = segment.phase_at(step, training.seed)
-    output = model(batch.inputs, phase)
+    output = read(model, batch.inputs, phase)
     loss = aligned_loss(output.logits, batch.labels)
     if output.penalty is not None:
         loss = loss + output.penalty

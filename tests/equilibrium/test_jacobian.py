@@ -12,11 +12,16 @@ from implicit_models.equilibrium.jacobian import (
     token_spectral_radius,
 )
 from implicit_models.equilibrium.phase import Phase, bounded_phase, search_phase
-from implicit_models.language_models.modelling import Mamba2LanguageModel
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 from tests.equilibrium.cells import AffineCell, affine_cell
-from tests.language_models.models import IMPLICIT, small_model, tokens
+from tests.language_models.models import IMPLICIT, IMPLICIT_FAMILIES, our_model, tokens
 
 FREE = search_phase(1e-12, 2000, 1.0)
+FAMILIES = pytest.mark.parametrize("family", IMPLICIT_FAMILIES)
+INSIDE = {
+    "mamba2": ["0.mixer.in_proj.weight", "1.mixer.conv1d.scale", "1.mixer.A_log"],
+    "llama": ["0.mixer.qkv_proj.weight", "1.mixer.out_proj.scale", "1.feed_forward_norm"],
+}
 
 
 @dataclass
@@ -53,10 +58,9 @@ def largest_eigenvalue(jacobian: torch.Tensor) -> torch.Tensor:
 
 
 def model_at_fixed_point(
-    batch: int = 2, length: int = 5
-) -> tuple[Mamba2LanguageModel, torch.Tensor, torch.Tensor]:
-    model = small_model(IMPLICIT)
-    assert isinstance(model, Mamba2LanguageModel)
+    batch: int = 2, length: int = 5, family: str = "mamba2"
+) -> tuple[ImplicitForCausalLM, torch.Tensor, torch.Tensor]:
+    model = our_model(IMPLICIT_FAMILIES[family])
     text = tokens(batch, length)
     cell, start = model.cell(text)
     return model, text, find_fixed_point(cell, start, FREE.solver, FREE.stopping).value
@@ -79,8 +83,9 @@ def test_one_sample_is_exact_where_the_jacobian_is_a_scaled_rotation() -> None:
             torch.testing.assert_close(penalty, weight * expected)
 
 
-def test_padding_does_not_count() -> None:
-    model, text, value = model_at_fixed_point(1, 7)
+@FAMILIES
+def test_padding_does_not_count(family: str) -> None:
+    model, text, value = model_at_fixed_point(1, 7, family)
     results = []
     for cut, lengths in ((5, None), (7, torch.tensor([5]))):
         cell, _ = model.cell(text[:, :cut])
@@ -88,9 +93,10 @@ def test_padding_does_not_count() -> None:
     torch.testing.assert_close(results[1], results[0], rtol=1e-12, atol=0)
 
 
+@FAMILIES
 @pytest.mark.parametrize("num_samples", [1, 3])
-def test_gradient_of_the_penalty_is_finite_differences(num_samples: int) -> None:
-    model, text, value = model_at_fixed_point()
+def test_gradient_of_the_penalty_is_finite_differences(family: str, num_samples: int) -> None:
+    model, text, value = model_at_fixed_point(family=family)
     penalty = JacobianPenalty(1000.0, num_samples)
 
     def evaluate() -> torch.Tensor:
@@ -98,13 +104,8 @@ def test_gradient_of_the_penalty_is_finite_differences(num_samples: int) -> None
 
     evaluate().backward()
     draw = torch.Generator().manual_seed(1)
-    for name in (
-        "stack.blocks.0.mixer.in_proj.weight",
-        "stack.blocks.1.mixer.conv1d.scale",
-        "stack.blocks.1.mixer.A_log",
-        "injection.projection.weight",
-        "embeddings",
-    ):
+    names = [f"model.stack.blocks.{name}" for name in INSIDE[family]]
+    for name in (*names, "model.injection.projection.weight", "model.embed_tokens.weight"):
         parameter = model.get_parameter(name)
         direction = torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
         assert parameter.grad is not None
@@ -122,13 +123,13 @@ def test_gradient_of_the_penalty_is_finite_differences(num_samples: int) -> None
 @pytest.mark.parametrize(
     "phase", [bounded_phase(3), Phase(FREE.solver, FREE.stopping, bounded_phase(2).gradient)]
 )
-def test_a_models_output_carries_the_penalty_at_its_value(phase: Phase) -> None:
-    model, text, _ = model_at_fixed_point()
-    assert model(text, phase).penalty is None
+@FAMILIES
+def test_a_models_output_carries_the_penalty_at_its_value(family: str, phase: Phase) -> None:
+    model, text, _ = model_at_fixed_point(family=family)
+    assert model(text, phase=phase).penalty is None
     penalty = JacobianPenalty(0.3, num_samples=2)
-    given = model(
-        text, Phase(phase.solver, phase.stopping, phase.gradient, penalty=penalty)
-    ).penalty
+    penalised = Phase(phase.solver, phase.stopping, phase.gradient, penalty=penalty)
+    given = model(text, phase=penalised).penalty
     cell, start = model.cell(text)
     value = find_fixed_point(cell, start, phase.solver, phase.stopping).value
     assert phase.gradient is not None
@@ -136,7 +137,7 @@ def test_a_models_output_carries_the_penalty_at_its_value(phase: Phase) -> None:
     expected = penalty(cell, value)
     torch.testing.assert_close(given, expected)
     reached = [
-        torch.autograd.grad(each, tuple(model.stack.parameters()), allow_unused=True)
+        torch.autograd.grad(each, tuple(model.model.stack.parameters()), allow_unused=True)
         for each in (given, expected)
     ]
     assert sum(gradient is not None and bool(gradient.any()) for gradient in reached[0]) > 10
@@ -146,7 +147,7 @@ def test_a_models_output_carries_the_penalty_at_its_value(phase: Phase) -> None:
 
 def test_descending_the_penalty_makes_the_cell_contract() -> None:
     model, text, value = model_at_fixed_point(1, 3)
-    optimiser = torch.optim.Adam(model.stack.parameters(), 3e-3)
+    optimiser = torch.optim.Adam(model.model.stack.parameters(), 3e-3)
     before = dense_jacobians(model.cell(text)[0], value).square().sum()
     for _ in range(20):
         optimiser.zero_grad()
@@ -227,23 +228,23 @@ def test_spectral_radius_does_not_depend_on_the_place_in_the_batch() -> None:
         torch.testing.assert_close(spectral_radius(alone, alone.offset)[0], together[row])
 
 
-def test_token_spectral_radius_is_that_of_the_dense_jacobians_blocks() -> None:
-    model, text, _ = model_at_fixed_point(2, 3)
-    carry = model(text, FREE, model.initial_carry(2)).carry
+@FAMILIES
+def test_token_spectral_radius_is_that_of_the_dense_jacobians_blocks(family: str) -> None:
+    model, text, _ = model_at_fixed_point(2, 3, family)
+    carry = model(text, phase=FREE, use_cache=True).past_key_values.carry
     for before in (None, carry):
         cell, start = model.cell(text, before)
         value = find_fixed_point(cell, start, FREE.solver, FREE.stopping).value
         dense = dense_jacobians(cell, value)
         blocks = dense.view(2, 3, 16, 3, 16)
         by_token = torch.stack([largest_eigenvalue(blocks[:, t, :, t]) for t in range(3)], dim=1)
-        radii = token_spectral_radius(cell, value, 100)
+        radii = token_spectral_radius(cell, value, 200)
         torch.testing.assert_close(radii, by_token, rtol=0.01, atol=0)
         torch.testing.assert_close(radii.amax(1), largest_eigenvalue(dense), rtol=0.01, atol=0)
 
 
 def test_no_tokens_have_no_spectral_radius() -> None:
-    model = small_model(IMPLICIT)
-    assert isinstance(model, Mamba2LanguageModel)
+    model = our_model(IMPLICIT)
     assert token_spectral_radius(*model.cell(tokens(2, 0))).shape == (2, 0)
 
 

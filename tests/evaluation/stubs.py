@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
@@ -9,19 +10,18 @@ from torch import Tensor, nn
 
 from implicit_models.equilibrium.solution import Result, Solution
 from implicit_models.language_models.building import build
-from implicit_models.language_models.modelling import Mamba2LanguageModel, ModelOutput
+from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.outputs import ImplicitCausalLMOutput
 from implicit_models.language_models.parameters import ModelParameters
 
 
-class Stub(Mamba2LanguageModel):
+class Stub(ImplicitForCausalLM):
     """Predicts each input token itself, except where ``is_wrong(tokens, positions)`` says so.
 
     In the simultaneous mode a sequence's search takes its first token plus one steps. With a
     window each token takes itself plus one, after the token before it. The residual is a
     hundredth of the steps. The spectral radius of the cell at a token is a tenth of the token.
     """
-
-    is_implicit = True
 
     def __init__(
         self,
@@ -31,15 +31,17 @@ class Stub(Mamba2LanguageModel):
     ) -> None:
         nn.Module.__init__(self)
         self.is_wrong, self.vocabulary_size = is_wrong, vocabulary_size
-        self.is_implicit = is_implicit
+        self.config = SimpleNamespace(implicit=is_implicit)
         self.weight = nn.Parameter(torch.zeros(5))
         self.phases, self.batches = [], []
 
     def cell(self, tokens: Tensor, carry=None) -> tuple["TokenCell", Tensor]:
         return TokenCell(tokens), torch.zeros(*tokens.shape, 1)
 
-    def forward(self, tokens: Tensor, phase=None, carry=None, attention_mask=None) -> ModelOutput:
+    def forward(self, input_ids: Tensor, use_cache: bool, phase=None) -> ImplicitCausalLMOutput:
+        assert not use_cache
         assert (phase is not None) == self.is_implicit
+        tokens = input_ids
         assert not torch.is_grad_enabled()
         self.phases.append(phase)
         self.batches.append(tokens)
@@ -58,7 +60,7 @@ class Stub(Mamba2LanguageModel):
             residual = torch.where(steps > 0, steps / 100.0, torch.nan)
             result = torch.where(residual < tolerance, Result.CONVERGED, Result.OUT_OF_STEPS)
             search = Solution(logits, steps, residual, result.to(torch.uint8), depth, work)
-        return ModelOutput(logits, None, search)
+        return ImplicitCausalLMOutput(logits=logits, search=search)
 
 
 @dataclass
@@ -83,14 +85,15 @@ class TokenCell:
         return self
 
 
-def contractive_model() -> Mamba2LanguageModel:
+def contractive_model() -> ImplicitForCausalLM:
     """Give an untrained implicit Mamba2 whose cell hardly depends on ``z``: it always converges."""
     parameters = ModelParameters(
         family="mamba2", implicit=True, num_layers=1, d_model=16, d_state=8, head_dim=8
     )
     model = build(parameters, vocabulary_size=8, seed=0)
+    assert isinstance(model, ImplicitForCausalLM)
     with torch.no_grad():
-        for block in model.stack.blocks:
+        for block in model.model.stack.blocks:
             block.mixer.in_proj.weight.mul_(0.2)
             block.mixer.out_proj.weight.mul_(3.0)
     return model.eval()

@@ -101,11 +101,11 @@ def test_each_mode_is_searched_as_the_parameters_say():
 
 def test_matches_count_positions_and_the_modes_match_is_weighted_by_tokens():
     class Disagreeing(Stub):
-        def forward(self, tokens, phase=None, carry=None, attention_mask=None):
+        def forward(self, input_ids, use_cache, phase=None):
             width = phase.window.width if phase.window else None
             first_wrong = {5: 21, None: 18, 1: 12}[width]
             self.is_wrong = lambda tokens, positions: positions >= first_wrong
-            return super().forward(tokens, phase)
+            return super().forward(input_ids, use_cache, phase)
 
     result = evaluate_state_tracking(Disagreeing(_never), SPLITS, PARAMETERS)
     short, long = result.lengths[12].modes, result.lengths[24].modes
@@ -260,13 +260,14 @@ def test_all_modes_of_a_real_model_agree_at_a_tight_tolerance():
 def test_evaluations_are_those_of_the_cell(window, monkeypatch):
     model, inputs = contractive_model(), SPLITS[12].inputs[:1]
     lengths = []
-    forward = model.stack.forward
+    stack = model.model.stack
+    forward = stack.forward
 
-    def count(hidden, *arguments):
+    def count(hidden, *arguments, **settings):
         lengths.append(hidden.shape[1])
-        return forward(hidden, *arguments)
+        return forward(hidden, *arguments, **settings)
 
-    monkeypatch.setattr(model.stack, "forward", count)
+    monkeypatch.setattr(stack, "forward", count)
     phase = search_phase(1e-3, 40, damping=1.0, window=window)
     search = predict(model, inputs, phase=phase, batch_size=1).search
     assert search.converged.all()

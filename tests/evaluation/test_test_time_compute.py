@@ -34,10 +34,10 @@ PARAMETERS = SweepParameters(
 class Front(Stub):
     """Right at as many leading positions as there are self-iterations allowed."""
 
-    def forward(self, tokens, phase=None, carry=None, attention_mask=None):
+    def forward(self, input_ids, use_cache, phase=None):
         allowed = phase.stopping.max_steps + 1  # the evaluation that gives the output
         self.is_wrong = lambda tokens, positions: positions >= allowed
-        return super().forward(tokens, phase)
+        return super().forward(input_ids, use_cache, phase)
 
 
 def test_accuracy_follows_the_allowed_self_iterations():

@@ -5,8 +5,12 @@ from typing import Any
 
 import torch
 
+from implicit_models.backbones.key_value import KeyValueCarry
+from implicit_models.backbones.linear import NormalisedWeight
+from implicit_models.backbones.stack import StackCarry
 from implicit_models.language_models.building import LanguageModel, build
-from implicit_models.language_models.modelling import Mamba2LanguageModel
+from implicit_models.language_models.cache import CarryCache
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.parameters import ModelParameters
 
 VOCABULARY = 11
@@ -22,21 +26,72 @@ IMPLICIT = ModelParameters(
     chunk_length=4,
 )
 EXPLICIT = dataclasses.replace(IMPLICIT, implicit=False)
+IMPLICIT_LLAMA = ModelParameters(
+    family="llama",
+    implicit=True,
+    num_layers=2,
+    d_model=16,
+    num_heads=4,
+    num_key_value_heads=2,
+    d_feed_forward=24,
+    weight_normalisation=True,
+)
+EXPLICIT_LLAMA = dataclasses.replace(IMPLICIT_LLAMA, implicit=False)
 LSTM = ModelParameters(family="lstm", num_layers=1, d_model=16, hidden_size=12)
+
+IMPLICIT_FAMILIES = {"mamba2": IMPLICIT, "llama": IMPLICIT_LLAMA}
+EXPLICIT_FAMILIES = {"mamba2": EXPLICIT, "llama": EXPLICIT_LLAMA}
+ALL = {
+    "implicit mamba2": IMPLICIT,
+    "explicit mamba2": EXPLICIT,
+    "implicit llama": IMPLICIT_LLAMA,
+    "explicit llama": EXPLICIT_LLAMA,
+    "lstm": LSTM,
+}
+
+FACTORS = {
+    "mamba2": {"in_proj": 0.3, "out_proj": 5.0},
+    "llama": {"qkv_proj": 0.3, "gate_up_proj": 0.3, "out_proj": 10.0},
+}
 
 
 def small_model(parameters: ModelParameters, seed: int = 0, **changes: Any) -> LanguageModel:
     """A model in float64; an implicit one leans on its injection, so that it contracts."""
     model = build(dataclasses.replace(parameters, **changes), VOCABULARY, seed)
-    if isinstance(model, Mamba2LanguageModel) and model.is_implicit:
+    if isinstance(model, ImplicitForCausalLM) and model.is_implicit:
         with torch.no_grad():
-            for mixer in model.stack.mixers:
-                for projection, factor in ((mixer.in_proj, 0.3), (mixer.out_proj, 5.0)):
-                    length = projection.weight if projection.scale is None else projection.scale
-                    length.mul_(factor)
+            for name, weight in model.model.stack.named_modules():
+                if isinstance(weight, NormalisedWeight):
+                    length = weight.weight if weight.scale is None else weight.scale
+                    length.mul_(FACTORS[parameters.family].get(name.rpartition(".")[2], 1.0))
     return model.double().eval()
+
+
+def our_model(parameters: ModelParameters, **changes: Any) -> ImplicitForCausalLM:
+    """A small Mamba2 or Llama."""
+    model = small_model(parameters, **changes)
+    assert isinstance(model, ImplicitForCausalLM)
+    return model
 
 
 def tokens(batch: int, length: int, seed: int = 0) -> torch.Tensor:
     draw = torch.Generator().manual_seed(seed)
     return torch.randint(0, VOCABULARY, (batch, length), generator=draw)
+
+
+def remembered(past: CarryCache | StackCarry | None) -> list[list[torch.Tensor]]:
+    """What a cache or carry holds of each sequence: states, or keys and values of its tokens."""
+    carry = past.carry if isinstance(past, CarryCache) else past
+    assert carry is not None
+    rows: list[list[torch.Tensor]] = []
+    for block in carry.blocks:
+        if isinstance(block, KeyValueCarry):
+            lengths = block.lengths.tolist()
+            found = [
+                [block.keys[row, :length].clone(), block.values[row, :length].clone()]
+                for row, length in enumerate(lengths)
+            ]
+        else:
+            found = [[each[row].clone() for each in block] for row in range(len(block.state))]
+        rows = [a + b for a, b in zip(rows, found, strict=True)] if rows else found
+    return rows

@@ -1,4 +1,4 @@
-"""Padding changes nothing: every real token gets what its sequence gets alone."""
+"""Padding changes nothing, wherever it stands: every real token gets what its text alone gives."""
 
 import dataclasses
 from typing import Any
@@ -13,18 +13,26 @@ from implicit_models.equilibrium.solution import Solution
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
 from implicit_models.equilibrium.window import Window
-from implicit_models.language_models.modelling import Mamba2LanguageModel
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.padding import Alignment
-from tests.language_models.models import EXPLICIT, IMPLICIT, small_model, tokens
+from tests.language_models.models import (
+    EXPLICIT,
+    EXPLICIT_FAMILIES,
+    IMPLICIT_FAMILIES,
+    our_model,
+    remembered,
+    tokens,
+)
 
 LENGTH = 7
-SPANS = {  # first token and one beyond the last, for each row
-    "left": [(4, 7), (1, 7), (0, 7)],
-    "right": [(0, 5), (0, 6), (0, 7)],
-    "both": [(2, 6), (6, 7), (0, 1)],
-    "none": [(0, 7), (0, 7), (0, 7)],
-    "a row of padding alone": [(2, 5), (0, 0), (3, 7)],
-    "padding alone": [(0, 0), (0, 0), (0, 0)],
+MASKS = {  # one digit a token, for each row
+    "left": "0000111 0111111 1111111",
+    "right": "1111100 1111110 1111111",
+    "both": "0011110 0000001 1000000",
+    "holes": "1011001 0101010 1110111",
+    "none": "1111111 1111111 1111111",
+    "a row of padding alone": "0011100 0000000 0001111",
+    "padding alone": "0000000 0000000 0000000",
 }
 TIGHT = ResidualBelow(1e-10, 2000)
 
@@ -45,109 +53,138 @@ PHASES = {
     "implicit": phase_with(ImplicitFunction(Picard(), TIGHT), None),
     "unrolled": phase_with(Unrolled(3), Window(20)),
 }
+FAMILIES = pytest.mark.parametrize("family", IMPLICIT_FAMILIES)
 
 
-def mask_of(spans: list[tuple[int, int]], length: int = LENGTH) -> torch.Tensor:
-    positions = torch.arange(length)
-    return torch.stack([(positions >= first) & (positions < last) for first, last in spans])
+def mask_of(rows: str) -> torch.Tensor:
+    return torch.tensor([[digit == "1" for digit in row] for row in rows.split()])
 
 
-def model_for(phase: Phase | None) -> Mamba2LanguageModel:
-    model = small_model(EXPLICIT if phase is None else IMPLICIT)
-    assert isinstance(model, Mamba2LanguageModel)
-    return model
+def model_for(family: str, phase: Phase | None) -> ImplicitForCausalLM:
+    return our_model((EXPLICIT_FAMILIES if phase is None else IMPLICIT_FAMILIES)[family])
 
 
 def assert_close(actual: Any, expected: Any) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-8, atol=1e-8)
 
 
+@FAMILIES
 @pytest.mark.parametrize(
-    ("side", "name"),
+    ("place", "name"),
     [
-        (side, name)
-        for side in SPANS
+        (place, name)
+        for place in MASKS
         for name in PHASES
-        if side == "both" or name in ("explicit", "window")
+        if place == "holes" or name in ("explicit", "window")
     ],
 )
-def test_real_tokens_get_what_they_get_alone(side: str, name: str) -> None:
-    spans, phase = SPANS[side], PHASES[name]
-    model, text = model_for(phase), tokens(3, LENGTH)
-    padded = model(text, phase, model.initial_carry(3), mask_of(spans))
-    for row, (first, last) in enumerate(spans):
-        if first == last:
-            carry = model.initial_carry(1)
-        else:
-            alone = model(text[row : row + 1, first:last], phase, model.initial_carry(1))
-            assert_close(padded.logits[row, first:last], alone.logits[0])
-            carry = alone.carry
+def test_real_tokens_get_what_they_get_alone(family: str, place: str, name: str) -> None:
+    mask, phase = mask_of(MASKS[place]), PHASES[name]
+    model, text = model_for(family, phase), tokens(3, LENGTH)
+    padded = model(text, attention_mask=mask, phase=phase, use_cache=True)
+    assert padded.past_key_values.get_seq_length() == LENGTH
+    for row, there in enumerate(mask):
+        cache = model.initial_cache(1)
+        if there.any():
+            alone = model(text[row : row + 1, there], phase=phase, past_key_values=cache)
+            assert_close(padded.logits[row, there], alone.logits[0])
             if alone.search is not None:
-                assert_search(padded.search, alone.search, row, first, last)
-        for block, expected in zip(padded.carry.blocks, carry.blocks, strict=True):
-            assert_close([each[row] for each in block], [each[0] for each in expected])
+                assert_search(padded.search, alone.search, row, there)
+                assert torch.equal(padded.self_iterations[row, there], alone.self_iterations[0])
+        if padded.search is not None:
+            assert not padded.self_iterations[row, ~there].any()
+        assert_close(remembered(padded.past_key_values)[row], remembered(cache)[0])
     assert padded.logits.isfinite().all()
 
 
-def assert_search(padded: Solution, alone: Solution, row: int, first: int, last: int) -> None:
+def assert_search(padded: Solution, alone: Solution, row: int, there: torch.Tensor) -> None:
     for name in ("value", "steps", "residual", "result"):
-        there, expected = getattr(padded, name)[row], getattr(alone, name)[0]
-        there = there[first:last] if there.dim() else there
+        found, expected = getattr(padded, name)[row], getattr(alone, name)[0]
+        found = found[there] if found.dim() else found
         if name == "residual":  # all of it lies below the tolerance
-            torch.testing.assert_close(there, expected, rtol=1e-2, atol=1e-10, equal_nan=True)
+            torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-10, equal_nan=True)
         elif name != "value":
-            assert torch.equal(there, expected), name
+            assert torch.equal(found, expected), name
         else:
-            assert_close(there, expected)
+            assert_close(found, expected)
     assert padded.depth[row] == alone.depth[0]
 
 
+@FAMILIES
 @pytest.mark.parametrize("name", ["explicit", "bounded", "phantom", "implicit", "unrolled"])
-def test_gradients_are_those_of_the_sequences_alone(name: str) -> None:
-    phase, spans = PHASES[name], SPANS["both"]
-    text, mask, grads = tokens(3, LENGTH), mask_of(spans), []
+@pytest.mark.parametrize("place", ["both", "holes"])
+def test_gradients_are_those_of_the_sequences_alone(family: str, place: str, name: str) -> None:
+    phase, mask = PHASES[name], mask_of(MASKS[place])
+    text, grads = tokens(3, LENGTH), []
     for is_padded in (True, False):
-        model = model_for(phase)
+        model = model_for(family, phase)
         if is_padded:
-            model(text, phase, None, mask).logits[mask].sin().sum().backward()
+            logits = model(text, attention_mask=mask, phase=phase).logits
+            logits[mask].sin().sum().backward()
         else:
-            for row, (first, last) in enumerate(spans):
-                logits = model(text[row : row + 1, first:last], phase).logits
+            for row, there in enumerate(mask):
+                logits = model(text[row : row + 1, there], phase=phase).logits
                 logits.sin().sum().backward()
         grads.append([parameter.grad for parameter in model.parameters()])
     assert_close(*grads)
 
 
+@FAMILIES
 @pytest.mark.parametrize("name", ["explicit", "search", "window", "bounded"])
-def test_what_stands_in_the_padding_is_never_read(name: str) -> None:
-    phase, mask = PHASES[name], mask_of(SPANS["both"])
-    model, text = model_for(phase), tokens(3, LENGTH)
+@pytest.mark.parametrize("place", ["both", "holes"])
+def test_what_stands_in_the_padding_is_never_read(family: str, place: str, name: str) -> None:
+    phase, mask = PHASES[name], mask_of(MASKS[place])
+    model, text = model_for(family, phase), tokens(3, LENGTH)
     other = torch.where(mask, text, (text + 3) % 11)
-    first, second = (model(each, phase, None, mask).logits[mask] for each in (text, other))
+    first, second = (
+        model(each, attention_mask=mask, phase=phase).logits[mask] for each in (text, other)
+    )
     assert_close(first, second)
+
+
+@FAMILIES
+@pytest.mark.parametrize("name", ["explicit", "window"])
+@torch.no_grad()
+def test_a_padded_text_in_pieces_gives_what_the_whole_gives(family: str, name: str) -> None:
+    phase, text = PHASES[name], tokens(3, LENGTH)
+    model = model_for(family, phase)
+    for place in ("left", "holes", "a row of padding alone"):
+        mask, cache, pieces = mask_of(MASKS[place]), model.initial_cache(3), []
+        whole = model(text, attention_mask=mask, phase=phase)
+        for start, end in ((0, 3), (3, 4), (4, LENGTH)):
+            output = model(
+                text[:, start:end],
+                # All tokens so far, as transformers' generate has it, or those of the piece.
+                attention_mask=mask[:, :end] if start != 3 else mask[:, start:end],
+                phase=phase,
+                past_key_values=cache,
+            )
+            pieces.append(output.logits)
+        assert_close(torch.cat(pieces, 1)[mask], whole.logits[mask])
+        assert_close(remembered(cache), remembered(whole.past_key_values))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])
 def test_tokens_move_to_the_left_and_back(dtype: torch.dtype) -> None:
-    for spans in SPANS.values():
-        mask, text = mask_of(spans), torch.arange(21).view(3, LENGTH)
-        alignment = Alignment.of(mask.to(dtype), text)
-        assert alignment.lengths.tolist() == [last - first for first, last in spans]
+    for rows in MASKS.values():
+        mask, text = mask_of(rows), torch.arange(21).view(3, LENGTH)
+        alignment = Alignment.of(mask.to(dtype), (3, LENGTH))
+        assert alignment.lengths.tolist() == mask.sum(1).tolist()
         moved = alignment.to_the_left(text)
-        for row, (first, last) in enumerate(spans):
-            assert torch.equal(moved[row, : last - first], text[row, first:last])
+        for row, there in enumerate(mask):
+            assert torch.equal(moved[row, : there.sum()], text[row, there])
         assert torch.equal(alignment.back(moved), text)
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (2, 0), (0, 0)])
 def test_empty_batches(shape: tuple[int, int]) -> None:
     text = torch.zeros(shape, dtype=torch.int64)
-    alignment = Alignment.of(torch.ones(shape, dtype=torch.bool), text)
+    alignment = Alignment.of(torch.ones(shape, dtype=torch.bool), shape)
     assert alignment.to_the_left(text).shape == alignment.back(text).shape == shape
 
 
 def test_a_search_per_token_moves_back_and_one_per_sequence_stays() -> None:
-    alignment = Alignment.of(mask_of([(1, 3), (0, 2)], 3), torch.zeros(2, 3, dtype=torch.int64))
+    alignment = Alignment.of(mask_of("011 110"), (2, 3))
     rows = torch.tensor([[1, 2, 0], [3, 4, 0]])
     search = Solution(
         value=rows[..., None].double(),
@@ -168,16 +205,18 @@ def test_a_search_per_token_moves_back_and_one_per_sequence_stays() -> None:
         assert torch.equal(getattr(alignment.search_back(whole), name), getattr(whole, name))
 
 
-def test_holes_are_named() -> None:
-    mask = torch.tensor([[1, 0, 1, 1], [0, 1, 1, 0], [0, 1, 0, 1], [0, 0, 0, 0]])
-    with pytest.raises(ValueError, match=r"attention_mask has holes in rows \[0, 2\]"):
-        Alignment.of(mask, torch.zeros(4, 4, dtype=torch.int64))
-    with pytest.raises(ValueError, match="attention_mask has holes"):
-        small_model(EXPLICIT)(tokens(4, 4), None, None, mask.bool())
-
-
 @pytest.mark.parametrize("shape", [(4, 3), (3, 4), (1, 4), (4,), (4, 4, 1)])
 def test_another_shape_is_named(shape: tuple[int, ...]) -> None:
     match = r"attention_mask has the shape \([\d, ]*\); it must be that of the tokens, \(4, 4\)"
     with pytest.raises(ValueError, match=match):
-        Alignment.of(torch.ones(shape, dtype=torch.bool), torch.zeros(4, 4, dtype=torch.int64))
+        Alignment.of(torch.ones(shape, dtype=torch.bool), (4, 4))
+
+
+@torch.no_grad()
+def test_a_mask_is_of_the_new_tokens_or_of_all() -> None:
+    model = our_model(EXPLICIT)
+    cache = model(tokens(2, 3)).past_key_values
+    for width, past in ((3, None), (5, None), (3, cache), (5, cache), (8, cache)):
+        mask = torch.ones(2, width, dtype=torch.int64)
+        with pytest.raises(ValueError, match=rf"attention_mask has the shape \(2, {width}\)"):
+            model(tokens(2, 4), attention_mask=mask, past_key_values=past)

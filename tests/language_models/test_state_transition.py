@@ -9,14 +9,15 @@ from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase, 
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import ResidualBelow
 from implicit_models.equilibrium.window import Window
-from implicit_models.language_models.modelling import Mamba2LanguageModel
+from implicit_models.language_models.cache import CarryCache
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.parameters import ModelParameters
 from implicit_models.language_models.state_transition import (
     implicit_function_jacobian,
     off_diagonal_share,
     state_transition_jacobian,
 )
-from tests.language_models.models import small_model, tokens
+from tests.language_models.models import IMPLICIT_LLAMA, our_model, tokens
 
 PAPER = ModelParameters(
     family="mamba2", implicit=True, num_layers=1, d_model=64, d_state=1, head_dim=64
@@ -36,25 +37,30 @@ SEARCH = Phase(Picard(), TIGHT, None)
 EXACT = Phase(Picard(), TIGHT, ImplicitFunction(Picard(), TIGHT))
 
 
-def lively_model(parameters: ModelParameters, **changes) -> Mamba2LanguageModel:
+def lively_model(parameters: ModelParameters, **changes) -> ImplicitForCausalLM:
     """An untrained model whose output hangs on its state: no skip, and large time steps."""
-    model = small_model(parameters, **changes)
-    assert isinstance(model, Mamba2LanguageModel)
+    model = our_model(parameters, **changes)
     with torch.no_grad():
-        for mixer in model.stack.mixers:
+        for mixer in model.model.stack.mixers:
             for parameter in (mixer.dt_bias, mixer.A_log, mixer.D):
                 parameter.zero_()
     return model
 
 
-def carry_after(model: Mamba2LanguageModel, text: torch.Tensor) -> StackCarry:
+def carry_after(model: ImplicitForCausalLM, text: torch.Tensor) -> StackCarry:
     with torch.no_grad():
         phase = SEARCH if model.is_implicit else None
-        return model(text, phase, model.initial_carry(1)).carry
+        return model(text, phase=phase).past_key_values.carry
+
+
+def carry_at_start(model: ImplicitForCausalLM) -> StackCarry:
+    carry = model.initial_cache(1).carry
+    assert carry is not None
+    return carry
 
 
 def by_differences(
-    model: Mamba2LanguageModel, text: torch.Tensor, carry: StackCarry, phase: Phase | None
+    model: ImplicitForCausalLM, text: torch.Tensor, carry: StackCarry, phase: Phase | None
 ) -> torch.Tensor:
     """Central differences of the first block's state, all in one batch."""
     (block,) = carry.blocks
@@ -66,7 +72,8 @@ def by_differences(
         (block.select(rows)._replace(state=shifted.view(-1, *block.state.shape[1:])),)
     )
     with torch.no_grad():
-        after = model(text[rows], phase, carry).carry.blocks[0].state.flatten(1)
+        output = model(text[rows], phase=phase, past_key_values=CarryCache(carry))
+    after = output.past_key_values.carry.blocks[0].state.flatten(1)
     return ((after[:num_entries] - after[num_entries:]) / (2 * step)).T
 
 
@@ -146,7 +153,8 @@ def test_several_tokens_multiply_where_only_the_state_remembers() -> None:
         token = text[:, position : position + 1]
         product = implicit_function_jacobian(model, token, carry, SEARCH) @ product
         with torch.no_grad():
-            carry = model(token, SEARCH, carry).carry
+            output = model(token, phase=SEARCH, past_key_values=CarryCache(carry))
+        carry = output.past_key_values.carry
     torch.testing.assert_close(whole, product, rtol=0, atol=1e-9)
     carry = carry_after(model, tokens(1, 4))
     few = torch.arange(0, 128, 13)
@@ -181,7 +189,7 @@ def test_the_sequential_mode_has_the_same_transition() -> None:
 
 def test_what_is_no_fixed_point_is_refused() -> None:
     model = lively_model(GROUPED)
-    text, carry = tokens(1, 1), model.initial_carry(1)
+    text, carry = tokens(1, 1), carry_at_start(model)
     with pytest.raises(ValueError, match="gradient is None"):
         state_transition_jacobian(model, text, carry, SEARCH)
     with pytest.raises(ValueError, match="ended after 3 steps with a residual of"):
@@ -191,6 +199,16 @@ def test_what_is_no_fixed_point_is_refused() -> None:
     explicit = lively_model(GROUPED, implicit=False)
     with pytest.raises(ValueError, match="explicit model has no cell"):
         implicit_function_jacobian(explicit, text, carry, SEARCH)
+
+
+def test_what_has_no_state_is_refused() -> None:
+    model, text = our_model(IMPLICIT_LLAMA), tokens(1, 1)
+    for jacobian, phase in (
+        (state_transition_jacobian, EXACT),
+        (implicit_function_jacobian, SEARCH),
+    ):
+        with pytest.raises(ValueError, match="no Mamba2"):
+            jacobian(model, text, carry_at_start(model), phase)
 
 
 def test_share_off_the_diagonal() -> None:

@@ -88,17 +88,25 @@ def test_success_counts_all_runs_that_differ_in_the_seed_only(runs):
 
 
 @pytest.mark.parametrize(
-    ("table", "name"), [("runs", "a5_implicit_mamba2_seed2"), ("baselines", "a5_lstm")]
+    ("table", "name"),
+    [
+        ("runs", "a5_implicit_mamba2_seed2"),
+        ("upcycled", "a5_implicit_mamba2_seed2"),
+        ("baselines", "a5_lstm"),
+    ],
 )
 def test_a_missing_file_is_named_with_the_stage_of_dvc_that_writes_it(tmp_path, table, name):
     stages = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
     write_results(tmp_path)
+    content = parameters()
+    if table == "upcycled":
+        content["upcycled"] = content.pop("runs")
     directory = tmp_path / "results" / "runs"
     for path in (directory / name).iterdir():
         text = path.read_text()
         path.unlink()
         with pytest.raises(MissingResultError, match=f"{name}/{path.name} does not exist") as error:
-            read_results(directory, parameters())
+            read_results(directory, content)
         path.write_text(text)
         stage = re.search(rf"`dvc repro (\w+)@{name}`$", str(error.value))
         assert stage, error.value

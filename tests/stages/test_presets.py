@@ -9,18 +9,19 @@ import pytest
 from implicit_models.evaluation.parameters import EvaluationParameters, SweepParameters
 from implicit_models.parameters import read_names, read_section
 from implicit_models.reporting.parameters import ReportParameters
-from stages.common import read_dataset
+from stages.common import TABLES, read_dataset, read_entries, run_table
 from stages.entries import read_baseline, read_monitoring, read_run
 from stages.evaluation_stage import check_test_splits, find_table
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted(path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml"))
-SECTIONS = ["baselines", "datasets", "evaluation", "monitoring", "report", "runs", "sweep"]
+SECTIONS = {"baselines", "datasets", "evaluation", "monitoring", "report", "runs", "sweep"}
 
 
 @pytest.fixture
 def compose(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
 
     def compose(preset: str, *overrides: str) -> Path:
         command = [sys.executable, "scripts/compose.py", preset, *overrides]
@@ -34,22 +35,25 @@ def compose(tmp_path, monkeypatch):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_preset_is_valid(preset, compose):
     path = compose(preset)
-    assert sorted(line[:-1] for line in path.read_text().splitlines() if line[0].isalpha()) == (
-        SECTIONS
-    )
+    found = {line[:-1] for line in path.read_text().splitlines() if line[0].isalpha()}
+    assert found - {"upcycled"} == SECTIONS
     evaluation = read_section("evaluation", EvaluationParameters)
     sweep = read_section("sweep", SweepParameters)
     read_section("report", ReportParameters)
-    for name in read_names("runs"):
-        read_run(name)
-        check_test_splits("sweep", [sweep.length], sweep.num_sequences, *read_dataset("runs", name))
-    for name in read_names("baselines"):
+    names = {table: list(read_entries(table)) for table in TABLES}
+    for name in names["baselines"]:
         read_baseline(name)
-    for name in read_names("runs") + read_names("baselines"):
-        table = find_table(name)
-        read_monitoring(table, name)
-        lengths, count = evaluation.lengths, evaluation.num_sequences
-        check_test_splits("evaluation", lengths, count, *read_dataset(table, name))
+        Path("models", name, "final").mkdir(parents=True)  # what an upcycled run may start from
+    for name in names["runs"] + names["upcycled"]:
+        table = run_table(name)
+        read_run(table, name)
+        check_test_splits("sweep", [sweep.length], sweep.num_sequences, *read_dataset(table, name))
+    for table in TABLES:
+        for name in names[table]:
+            assert find_table(name) == table
+            read_monitoring(table, name)
+            lengths, count = evaluation.lengths, evaluation.num_sequences
+            check_test_splits("evaluation", lengths, count, *read_dataset(table, name))
 
 
 def test_laptop_is_the_committed_file(compose):
@@ -59,7 +63,7 @@ def test_laptop_is_the_committed_file(compose):
 
 def test_three_seeds_differ_in_the_seed_alone(compose):
     compose("three_seeds", "runs.a5_implicit_mamba2.free.max_steps=9")
-    first, *others = (read_run(name) for name in read_names("runs"))
+    first, *others = (read_run("runs", name) for name in read_names("runs"))
     assert [run.seed for run in (first, *others)] == [0, 1, 2]
     for run in others:
         assert (run.model, run.optimisation, run.bounded) == (
@@ -74,7 +78,7 @@ def test_three_seeds_differ_in_the_seed_alone(compose):
 
 def test_paper_preset_has_the_papers_sizes(compose):
     compose("word_problem_paper")
-    run = read_run("a5_m_p50_implicit_mamba2")
+    run = read_run("runs", "a5_m_p50_implicit_mamba2")
     assert run.bounded.num_training_steps + run.free.num_training_steps == 16384
     assert (run.model.d_model, run.model.d_state, run.model.expand, run.model.head_dim) == (
         256,

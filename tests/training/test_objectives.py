@@ -7,7 +7,8 @@ import torch
 
 from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
 from implicit_models.language_models.building import build
-from implicit_models.training.objectives import accuracies, aligned_loss
+from implicit_models.language_models.losses import aligned_loss
+from implicit_models.training.objectives import accuracies
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import OptimisationParameters
 from implicit_models.training.validation import validator
@@ -36,7 +37,7 @@ def test_validation_runs_what_training_runs(phase: Phase) -> None:
     model, data = build(MODEL, 5, 0), sequences()
     measured = validator(data, 16, phase)(model.train())
     assert model.training
-    logits = model(torch.from_numpy(data.inputs).long(), phase).logits
+    logits = model(torch.from_numpy(data.inputs).long(), phase=phase).logits
     labels = torch.from_numpy(data.labels).long()
     assert measured["loss"] == pytest.approx(aligned_loss(logits, labels).item())
     assert measured["accuracy"] == accuracies(logits, labels)["accuracy"]
@@ -51,9 +52,9 @@ def test_only_matrices_decay() -> None:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     decayed = {names[id(p)] for group in groups if group["weight_decay"] for p in group["params"]}
     assert decayed == {
-        "injection.projection.weight",
-        "stack.blocks.0.mixer.in_proj.weight",
-        "stack.blocks.0.mixer.conv1d.weight",
-        "stack.blocks.0.mixer.out_proj.weight",
+        "model.injection.projection.weight",
+        "model.stack.blocks.0.mixer.in_proj.weight",
+        "model.stack.blocks.0.mixer.conv1d.weight",
+        "model.stack.blocks.0.mixer.out_proj.weight",
     }
     assert sum(len(group["params"]) for group in groups) == len(names)

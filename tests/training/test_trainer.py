@@ -131,7 +131,7 @@ def test_the_phase_alone_tells_the_segments_apart(tmp_path: Path) -> None:
 def test_a_gradient_that_is_no_number_never_reaches_the_weights(tmp_path: Path) -> None:
     model, optimiser, _, _ = run(tmp_path, stop_after=8)
     before = [parameter.clone() for parameter in model.parameters()]
-    model.embeddings.register_hook(lambda gradient: gradient * torch.inf)
+    model.get_input_embeddings().weight.register_hook(lambda gradient: gradient * torch.inf)
     with pytest.raises(FloatingPointError, match="gradient's norm of step 5 .free. is"):
         train(
             small_training(), model, optimiser, CheckpointFolder(tmp_path / "new", "x"), Recorder()

@@ -1,0 +1,280 @@
+"""Generating text: ours beside transformers' Llama and Mamba2 of equal size and equal weights.
+
+One process on one core, float32, greedy, random weights. For each family:
+
+- Prefill: the first token after a prompt of 2,048 tokens.
+- Decoding: 64 tokens after a prompt of 128, one text and eight together; 32 tokens after 2,048.
+- The implicit model of the same stack, made to take exactly `ITERATIONS` self-iterations a
+  token, 16 tokens after 8: the time of one against that of a whole explicit token, head and
+  sampling included.
+- Prefill of 256 tokens with an implicit model, by the width of the window: random weights whose
+  input projections are scaled down so that tokens settle within a few self-iterations.
+- Peak memory: by how much prefill and decoding of 2,048 + 32 tokens raise that of a process of
+  their own.
+
+Times are medians of interleaved repeats; what `generate` takes for the prompt alone is subtracted
+from what it takes for prompt and tokens.
+"""
+
+import functools
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from benchmarks import harness
+from implicit_models.equilibrium.phase import search_phase
+from implicit_models.equilibrium.window import Window
+from implicit_models.language_models.configuration import (
+    ImplicitConfig,
+    ImplicitLlamaConfig,
+    ImplicitMamba2Config,
+)
+from implicit_models.language_models.conversion import to_transformers
+from implicit_models.language_models.modelling import (
+    ImplicitForCausalLM,
+    ImplicitLlamaForCausalLM,
+    ImplicitMamba2ForCausalLM,
+)
+from implicit_models.language_models.upcycling import upcycle
+
+FAMILIES = ("llama", "mamba2")
+LIBRARIES = ("ours", "transformers")
+VOCABULARY = 8192
+LONG, PIECE, SHORT, SHORTEST = 2048, 256, 128, 8
+ITERATIONS = 8  # those of the search and the one that gives the output
+CONTRACTION = 0.3  # of the random input projections, for cells that settle as trained ones do
+
+
+def run(quick: bool) -> harness.Report:
+    """Measure all parts."""
+    rows: list[dict[str, Any]] = []
+    bars: dict[str, harness.Bar] = {}
+    repeats = 1 if quick else 3
+    for family in FAMILIES:
+        models = {library: model_of(library, family, quick) for library in LIBRARIES}
+        long = 64 if quick else LONG
+        cases = {  # prompt, texts, tokens
+            "prefill": (long, 1, 1),
+            "decoding": (SHORT, 1, 4 if quick else 64),
+            "decoding, 8 texts": (SHORT, 8, 4 if quick else 64),
+            "decoding after a long prompt": (long, 1, 4 if quick else 32),
+        }
+        for case, (length, texts, tokens) in cases.items():
+            seconds = _seconds(models, length, texts, tokens, repeats)
+            for library in LIBRARIES:
+                rows.append(_row(family, case, library, length, texts, tokens, seconds[library]))
+            ratio = seconds["transformers"] / seconds["ours"]
+            bars[f"{family}, {case}: speed, ours to transformers'"] = harness.at_least(ratio, 1.0)
+        ours = models["ours"]
+        assert isinstance(ours, ImplicitForCausalLM)
+        found, bar = _per_self_iteration(ours, family, quick, repeats)
+        rows += found
+        bars[f"{family}: a self-iteration to an explicit token"] = bar
+        if not quick:
+            memory = {library: _peak_memory(library, family) for library in LIBRARIES}
+            for library, peak in memory.items():
+                rows.append(
+                    {
+                        "family": family,
+                        "part": "memory",
+                        "model": library,
+                        "prompt": LONG,
+                        "peak_memory_mib": peak,
+                    }
+                )
+            ratio = memory["ours"] / memory["transformers"]
+            bars[f"{family}: peak memory, ours to transformers'"] = harness.at_most(ratio, 1.0)
+    return harness.Report(rows, bars)
+
+
+def model_of(library: str, family: str, small: bool = False) -> PreTrainedModel:
+    """Give an explicit model of some 30 million parameters; the same weights for every library."""
+    settings: dict[str, Any] = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 64 if small else 512,
+        "num_hidden_layers": 2 if small else 8,
+        "implicit": False,
+    }
+    config: ImplicitConfig
+    model: ImplicitForCausalLM
+    if family == "llama":
+        config = ImplicitLlamaConfig(
+            num_attention_heads=settings["hidden_size"] // 64,
+            intermediate_size=settings["hidden_size"] * 8 // 3 // 64 * 64,
+            max_position_embeddings=2 * LONG,
+            **settings,
+        )
+        model = ImplicitLlamaForCausalLM(config)
+    else:
+        settings["num_hidden_layers"] *= 2
+        config = ImplicitMamba2Config(state_size=64, **settings)
+        model = ImplicitMamba2ForCausalLM(config)
+    model.initialise(0)
+    model.eval()
+    return model if library == "ours" else to_transformers(model)
+
+
+def _row(
+    family: str, case: str, library: str, length: int, texts: int, tokens: int, seconds: float
+) -> dict[str, Any]:
+    read = length if tokens == 1 else tokens
+    return {
+        "family": family,
+        "part": case,
+        "model": library,
+        "prompt": length,
+        "texts": texts,
+        "tokens": tokens,
+        "seconds": seconds,
+        "tokens_per_second": read * texts / seconds,
+    }
+
+
+def _seconds(
+    models: Mapping[str, PreTrainedModel], length: int, texts: int, tokens: int, repeats: int
+) -> dict[str, float]:
+    """Time the tokens alone, or the prompt where there is one token."""
+    prompt = _prompt(texts, length)
+    calls: dict[tuple[str, int], Callable[[], Any]] = {
+        (name, number): functools.partial(generate, model, prompt, number)
+        for name, model in models.items()
+        for number in {1, tokens}
+    }
+    times = _interleaved(calls, repeats)
+    if tokens == 1:
+        return {name: times[name, 1] for name in models}
+    return {name: times[name, tokens] - times[name, 1] for name in models}
+
+
+def _per_self_iteration(
+    explicit: ImplicitForCausalLM, family: str, quick: bool, repeats: int
+) -> tuple[list[dict[str, Any]], harness.Bar]:
+    """Time a self-iteration of decoding against a token of the explicit model."""
+    implicit = upcycle(explicit)
+    implicit.config.tolerance = 1e-30
+    implicit.config.max_self_iterations = ITERATIONS - 1
+    tokens = 4 if quick else 16
+    models = {"explicit": explicit, "implicit": implicit}
+    seconds = _seconds(models, SHORTEST, 1, tokens, repeats)
+    rows = [
+        {
+            "family": family,
+            "part": "a token",
+            "model": name,
+            "prompt": SHORTEST,
+            "texts": 1,
+            "tokens": tokens,
+            "self_iterations": ITERATIONS if name == "implicit" else None,
+            "seconds": seconds[name],
+            "milliseconds_per_evaluation": seconds[name] / tokens / evaluations * 1e3,
+        }
+        for name, evaluations in (("explicit", 1), ("implicit", ITERATIONS))
+    ]
+    rows += _implicit_prefill(explicit, family, 64 if quick else PIECE)
+    ratio = seconds["implicit"] / ITERATIONS / seconds["explicit"]
+    return rows, harness.at_most(ratio, 1.1)
+
+
+def _implicit_prefill(
+    explicit: ImplicitForCausalLM, family: str, length: int
+) -> list[dict[str, Any]]:
+    """Time a prompt's search with windows of several widths, and as a whole; once each."""
+    settings = explicit.config.to_dict() | {"implicit": True}
+    model = type(explicit)(type(explicit.config).from_dict(settings))
+    model.initialise(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if any(part in name for part in ("in_proj", "qkv_proj", "gate_up_proj")):
+                parameter.mul_(CONTRACTION)
+    prompt, config = _prompt(1, length), model.config
+    rows = []
+    for width in (16, 64, 256, None):
+        window = None if width is None else Window(width, config.patience)
+        phase = search_phase(config.tolerance, config.max_self_iterations, config.damping, window)
+        start = time.perf_counter()
+        with torch.inference_mode():
+            output = model.eval()(prompt, use_cache=True, logits_to_keep=1, phase=phase)
+        seconds = time.perf_counter() - start
+        rows.append(
+            {
+                "family": family,
+                "part": f"prefill, window {width or 'whole'}",
+                "model": "implicit",
+                "prompt": length,
+                "texts": 1,
+                "tokens": 1,
+                "depth": int(output.search.depth.max()),
+                "self_iterations": output.self_iterations.double().mean().item(),
+                "not_converged": output.search.metrics()["share_not_converged"],
+                "seconds": seconds,
+                "tokens_per_second": length / seconds,
+            }
+        )
+    return rows
+
+
+def _prompt(texts: int, length: int) -> Tensor:
+    draw = torch.Generator().manual_seed(0)
+    return torch.randint(0, VOCABULARY, (texts, length), generator=draw)
+
+
+def generate(model: PreTrainedModel, prompt: Tensor, tokens: int) -> Tensor:
+    """Generate exactly so many tokens, greedily."""
+    return model.generate(  # type: ignore[operator]
+        prompt,
+        attention_mask=torch.ones_like(prompt),
+        min_new_tokens=tokens,
+        max_new_tokens=tokens,
+        do_sample=False,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+
+
+def _interleaved(calls: Mapping[Any, Callable[[], Any]], repeats: int) -> dict[Any, float]:
+    """Give the median seconds of functions that are called in turn, after one call each."""
+    seconds: dict[Any, list[float]] = {key: [] for key in calls}
+    for turn in range(repeats + 1):
+        for key, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if turn:
+                seconds[key].append(time.perf_counter() - start)
+    return {key: statistics.median(times) for key, times in seconds.items()}
+
+
+def _peak_memory(library: str, family: str) -> float:
+    """MiB by which generation raises the peak memory of a process: the lesser of two."""
+    program = "import sys; from benchmarks.generation import measure_memory as m; m(*sys.argv[1:])"
+    command = [sys.executable, "-c", program, library, family]
+    return min(
+        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        for _ in range(2)
+    )
+
+
+def measure_memory(library: str, family: str) -> None:
+    """Print by how many MiB 32 tokens after a prompt of 2,048 raise the peak memory."""
+    model = model_of(library, family)
+    generate(model, _prompt(1, 4), 2)
+    before = _high_water_mark()
+    generate(model, _prompt(1, LONG), 32)
+    print(json.dumps((_high_water_mark() - before) / 1024))
+
+
+def _high_water_mark() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main("generation", run, num_cores=1, packages=("torch", "transformers")))

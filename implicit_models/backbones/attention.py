@@ -1,0 +1,139 @@
+"""Causal self-attention as Llama's, explicit, or implicit through an injection into q, k, v."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from implicit_models.backbones.key_value import KeyValueCarry, KeyValueTrail
+from implicit_models.backbones.linear import NormalisedWeight, project
+from implicit_models.backbones.rotary import Rotary, rotate
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """The sizes of an attention mixer."""
+
+    d_model: int
+    num_heads: int
+    num_key_value_heads: int
+    head_dim: int
+
+    @property
+    def d_inner(self) -> int:
+        """Width of all queries."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def d_keys(self) -> int:
+        """Width of all keys, and of all values."""
+        return self.num_key_value_heads * self.head_dim
+
+    @property
+    def d_projection(self) -> int:
+        """Width of the input projection, and of the injection: queries, keys, values."""
+        return self.d_inner + 2 * self.d_keys
+
+
+class AttentionWeights(NamedTuple):
+    """A mixer's effective weights, computed once a solve."""
+
+    input: Float[Tensor, "projection D"]
+    output: Float[Tensor, "D inner"]
+
+
+@dataclass(frozen=True)
+class AttentionPositions:
+    """Where tokens stand, the same for all blocks of a stack; computed once a cell.
+
+    Attributes
+    ----------
+    cosine, sine
+        The tokens' rotations.
+    mask
+        Which key (S of the carry and the tokens) each token attends to; None where ``is_causal``
+        says all, or where all tokens attend to all keys.
+    """
+
+    cosine: Float[Tensor, "#B L 1 half"]
+    sine: Float[Tensor, "#B L 1 half"]
+    mask: Bool[Tensor, "#B 1 L S"] | None
+    is_causal: bool
+
+
+class AttentionMixer(nn.Module):
+    """Attention with rotary positions and grouped queries (Touvron et al. 2023).
+
+    torch's scaled-dot-product attention is the kernel. Queries, keys and values come from one
+    projection, and the injection is as wide as the three together.
+    """
+
+    def __init__(
+        self, shape: AttentionShape, rotary: Rotary, *, num_layers: int, normalised_weights: bool
+    ) -> None:
+        super().__init__()
+        self.shape, self.rotary, self.num_layers = shape, rotary, num_layers
+        normalised = normalised_weights
+        self.qkv_proj = NormalisedWeight(shape.d_projection, shape.d_model, normalised=normalised)
+        self.out_proj = NormalisedWeight(shape.d_model, shape.d_inner, normalised=normalised)
+
+    def reset_parameters(self) -> None:
+        """Draw the initial weights, as tabulated in `ImplicitForCausalLM`."""
+        self.qkv_proj.reset(self.shape.d_model**-0.5)
+        self.out_proj.reset((self.shape.d_inner * 2 * self.num_layers) ** -0.5)
+
+    def weights(self) -> AttentionWeights:
+        """Give the effective weights, for every iteration of a solve."""
+        return AttentionWeights(self.qkv_proj.effective(), self.out_proj.effective())
+
+    def initial_carry(self, batch: int) -> KeyValueCarry:
+        """Give the carry of a sequence's start: no key, no value."""
+        size = (batch, 0, self.shape.num_key_value_heads, self.shape.head_dim)
+        like = self.qkv_proj.weight
+        return KeyValueCarry.of(like.new_empty(size), like.new_empty(size))
+
+    def positions(self, carry: KeyValueCarry | None, length: int) -> AttentionPositions:
+        """Place the next ``length`` tokens of each sequence."""
+        like = self.qkv_proj.weight
+        if carry is None or (carry.is_uniform and carry.reach == 0):
+            tokens = torch.arange(length, device=like.device)[None]
+            return AttentionPositions(*self.rotary.angles(tokens, like.dtype), None, length > 1)
+        slots = carry.slots(length)
+        cosine, sine = self.rotary.angles(slots, like.dtype)
+        if carry.is_uniform and length == 1:
+            return AttentionPositions(cosine, sine, None, False)
+        keys = torch.arange(carry.reach + length, device=slots.device)
+        return AttentionPositions(cosine, sine, (keys <= slots[..., None])[:, None], False)
+
+    def forward(
+        self,
+        hidden: Float[Tensor, "B L D"],
+        injection: Float[Tensor, "B L projection"] | None,
+        carry: KeyValueCarry | None,
+        weights: AttentionWeights,
+        positions: AttentionPositions,
+    ) -> tuple[Float[Tensor, "B L D"], KeyValueTrail | None]:
+        """Mix tokens; see `Mamba2Mixer.forward`."""
+        shape = self.shape
+        projected = project(hidden, weights.input, injection)
+        queries, keys, values = (
+            part.unflatten(-1, (-1, shape.head_dim))
+            for part in projected.split((shape.d_inner, shape.d_keys, shape.d_keys), dim=-1)
+        )
+        cosine, sine = positions.cosine.to(keys.dtype), positions.sine.to(keys.dtype)
+        queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)
+        trail = None
+        if carry is not None:
+            keys, values, trail = carry.with_tokens(keys, values)
+        mixed = F.scaled_dot_product_attention(
+            queries.transpose(1, 2),
+            keys.transpose(1, 2),
+            values.transpose(1, 2),
+            positions.mask,
+            is_causal=positions.is_causal,
+            enable_gqa=shape.num_key_value_heads != shape.num_heads,
+        )
+        return F.linear(mixed.transpose(1, 2).flatten(2), weights.output), trail

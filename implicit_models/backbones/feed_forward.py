@@ -1,0 +1,45 @@
+"""Llama's feed-forward network."""
+
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from implicit_models.backbones.linear import NormalisedWeight
+
+
+class FeedForwardWeights(NamedTuple):
+    """Effective weights, computed once a solve."""
+
+    gate_up: Float[Tensor, "double D"]
+    down: Float[Tensor, "D hidden"]
+
+
+class FeedForward(nn.Module):
+    """SwiGLU (Shazeer 2020): ``down(silu(gate(x)) * up(x))``; gate and up are one projection."""
+
+    def __init__(
+        self, d_model: int, d_hidden: int, *, num_layers: int, normalised_weights: bool
+    ) -> None:
+        super().__init__()
+        self.d_model, self.d_hidden, self.num_layers = d_model, d_hidden, num_layers
+        normalised = normalised_weights
+        self.gate_up_proj = NormalisedWeight(2 * d_hidden, d_model, normalised=normalised)
+        self.down_proj = NormalisedWeight(d_model, d_hidden, normalised=normalised)
+
+    def reset_parameters(self) -> None:
+        """Draw the initial weights, as tabulated in `ImplicitForCausalLM`."""
+        self.gate_up_proj.reset(self.d_model**-0.5)
+        self.down_proj.reset((self.d_hidden * 2 * self.num_layers) ** -0.5)
+
+    def weights(self) -> FeedForwardWeights:
+        """Give the effective weights, for every iteration of a solve."""
+        return FeedForwardWeights(self.gate_up_proj.effective(), self.down_proj.effective())
+
+    def forward(
+        self, hidden: Float[Tensor, "B L D"], weights: FeedForwardWeights
+    ) -> Float[Tensor, "B L D"]:
+        """Apply the network to each token."""
+        gate, up = F.linear(hidden, weights.gate_up).chunk(2, dim=-1)
+        return F.linear(F.silu(gate) * up, weights.down)

@@ -1,0 +1,51 @@
+"""Rotary position embeddings (Su et al. 2021): positions as rotations of queries and keys."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Frequencies = Callable[[torch.device], Float[Tensor, " half"]]
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """Rotation by angles ``position * frequency``.
+
+    Attributes
+    ----------
+    frequencies
+        Gives the angles per position of a head's ``head_dim / 2`` pairs, on a device.
+    scaling
+        Multiplies cosine and sine; 1 for the embeddings as published.
+    """
+
+    frequencies: Frequencies
+    scaling: float = 1.0
+
+    def angles(
+        self, positions: Int[Tensor, "B L"], dtype: torch.dtype
+    ) -> tuple[Float[Tensor, "B L 1 half"], Float[Tensor, "B L 1 half"]]:
+        """Give cosine and sine, for `rotate`; computed in float32 at least."""
+        precise = torch.promote_types(dtype, torch.float32)
+        frequencies = self.frequencies(positions.device).to(precise)
+        angles = positions[..., None, None].to(precise) * frequencies
+        return (angles.cos() * self.scaling).to(dtype), (angles.sin() * self.scaling).to(dtype)
+
+
+def inverse_powers(theta: float, head_dim: int, device: torch.device) -> Float[Tensor, " half"]:
+    """Give the published frequencies, ``theta ** (-2 i / head_dim)``."""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
+    return 1.0 / theta**exponents
+
+
+def rotate(
+    heads: Float[Tensor, "B L H P"],
+    cosine: Float[Tensor, "#B L 1 half"],
+    sine: Float[Tensor, "#B L 1 half"],
+) -> Float[Tensor, "B L H P"]:
+    """Rotate the pairs (i, i + P/2) of each head."""
+    first, second = heads.chunk(2, dim=-1)
+    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)

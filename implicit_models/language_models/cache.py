@@ -1,0 +1,110 @@
+"""The carry of a model as transformers' ``generate`` wants it."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import Cache
+
+from implicit_models.backbones.key_value import KeyValueCarry
+from implicit_models.backbones.stack import StackCarry
+
+
+class CarryCache(Cache):
+    """Holds what the model needs of the tokens so far, and puts the newest in place of the old.
+
+    A shell around an immutable carry: of Mamba2 each block's state and convolution tail, of Llama
+    keys and values. It takes part in beam search; it cannot be cut back.
+
+    Attributes
+    ----------
+    carry
+        None before the first token.
+    """
+
+    def __init__(self, carry: StackCarry | None = None, num_tokens: int = 0) -> None:
+        super().__init__(layers=[])
+        self.carry = carry
+        self._num_tokens = num_tokens
+
+    def advance(self, carry: StackCarry, num_tokens: int) -> "CarryCache":
+        """Take the carry after ``num_tokens`` more tokens, padding included."""
+        self.carry = carry
+        self._num_tokens += num_tokens
+        return self
+
+    def copy(self) -> "CarryCache":
+        """Give another cache of the same tokens; going on with one leaves the other as it is."""
+        return CarryCache(self.carry, self._num_tokens)
+
+    def __len__(self) -> int:
+        return 0 if self.carry is None else len(self.carry.blocks)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Give the number of tokens so far, padding included."""
+        return self._num_tokens
+
+    @property
+    def num_sequences(self) -> int:
+        """Number of sequences; 0 before the first token."""
+        return 0 if self.carry is None else len(_by_sequence(self.carry))
+
+    @property
+    def is_compileable(self) -> bool:
+        """A search has no fixed number of steps to compile."""
+        return False
+
+    @property
+    def is_initialized(self) -> bool:
+        """Whether there has been a token."""
+        return self.carry is not None
+
+    @property
+    def is_croppable(self) -> bool:
+        """A state cannot be taken back."""
+        return False
+
+    def reset(self) -> None:
+        """Forget all tokens."""
+        self.carry, self._num_tokens = None, 0
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Let each beam go on from the one it was chosen from."""
+        self.batch_select_indices(beam_idx)
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        """Keep some of the batch's sequences."""
+        if self.carry is not None:
+            self.carry = self.carry.select(indices)
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        """Repeat each sequence."""
+        if self.carry is not None:
+            rows = torch.arange(self.num_sequences, device=_by_sequence(self.carry).device)
+            self.carry = self.carry.select(rows.repeat_interleave(repeats))
+
+    def crop(self, tokens_to_remove: int) -> None:
+        """Refuse: the carry of fewer tokens is not known any more."""
+        raise ValueError("this cache cannot be cut back; keep a copy() of the earlier one")
+
+
+def checked_cache(cache: Any, num_sequences: int) -> CarryCache | None:
+    """Give the cache back; a ValueError where it is another kind of cache, or of other texts."""
+    if cache is None:
+        return None
+    if not isinstance(cache, CarryCache):
+        raise ValueError(
+            f"past_key_values is a {type(cache).__name__}; these models take a CarryCache, as "
+            "their outputs and generate() have it"
+        )
+    if cache.carry is not None and cache.num_sequences != num_sequences:
+        raise ValueError(
+            f"past_key_values holds {cache.num_sequences} sequences; the input has {num_sequences}"
+        )
+    return cache
+
+
+def _by_sequence(carry: StackCarry) -> Tensor:
+    """Give a tensor that has a row for each sequence."""
+    first = carry.blocks[0]
+    return first.lengths if isinstance(first, KeyValueCarry) else first.state

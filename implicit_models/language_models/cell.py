@@ -1,0 +1,103 @@
+"""The cell of an implicit model: what the engine searches the fixed point of."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from implicit_models.backbones.attention import AttentionPositions
+from implicit_models.backbones.linear import NormalisedWeight, rms_norm
+from implicit_models.backbones.stack import BlockWeights, Stack, StackCarry, StackTrail
+
+
+@dataclass(frozen=True)
+class StackCell:
+    """The cell ``f(z)``, with everything else it reads frozen inside."""
+
+    stack: Stack
+    weights: tuple[BlockWeights, ...]
+    injection: Float[Tensor, "B L projection"]
+    carry: StackCarry | None
+    positions: AttentionPositions | None
+    checkpointing: bool
+
+    @classmethod
+    def of(
+        cls,
+        stack: Stack,
+        weights: tuple[BlockWeights, ...],
+        injection: Float[Tensor, "B L projection"],
+        carry: StackCarry | None,
+        checkpointing: bool = False,
+    ) -> "StackCell":
+        """Make a cell of all tokens that have an injection."""
+        positions = stack.positions(carry, injection.shape[1])
+        return cls(stack, weights, injection, carry, positions, checkpointing)
+
+    def __call__(
+        self, value: Float[Tensor, "B L D"], hidden_states: list[Tensor] | None = None
+    ) -> Float[Tensor, "B L D"]:
+        """Evaluate the cell; ``hidden_states`` takes the input of each block, and the output."""
+        return self._evaluate(value, hidden_states)[0]
+
+    def evaluate(
+        self, value: Float[Tensor, "B L D"], hidden_states: list[Tensor] | None = None
+    ) -> tuple[Tensor, StackTrail]:
+        """Evaluate the cell, leaving a trail to the carry after it; a carry must be there."""
+        hidden, trail = self._evaluate(value, hidden_states)
+        assert trail is not None
+        return hidden, trail
+
+    def select(self, rows: Int[Tensor, " R"]) -> "StackCell":
+        """Give the cell of some of the batch's sequences."""
+        carry = None if self.carry is None else self.carry.select(rows)
+        return self._with(self.injection[rows], carry)
+
+    def window(
+        self, rows: Int[Tensor, " R"], tokens: Int[Tensor, "R W"], carry: StackCarry | None
+    ) -> "StackCell":
+        """Give some sequences' tokens; ``carry`` None where they are the first."""
+        if carry is None:
+            carry = self.carry or self.stack.initial_carry(len(self.injection))
+            carry = carry.select(rows)
+        return self._with(self.injection[rows[:, None], tokens], carry)
+
+    def _evaluate(self, value: Tensor, hidden_states: list[Tensor] | None):
+        return self.stack(
+            value,
+            self.injection,
+            self.carry,
+            self.weights,
+            self.positions,
+            checkpointing=self.checkpointing,
+            hidden_states=hidden_states,
+        )
+
+    def _with(self, injection: Tensor, carry: StackCarry | None) -> "StackCell":
+        return StackCell.of(self.stack, self.weights, injection, carry, self.checkpointing)
+
+
+class Injection(nn.Module):
+    """``Linear(norm(embedding))``, of the width of the mixers' input projection."""
+
+    def __init__(
+        self, d_model: int, width: int, *, normalised_weights: bool, norm_epsilon: float
+    ) -> None:
+        super().__init__()
+        self.d_model, self.norm_epsilon = d_model, norm_epsilon
+        self.norm = nn.Parameter(torch.empty(d_model))
+        self.projection = NormalisedWeight(width, d_model, normalised=normalised_weights)
+        self.bias = nn.Parameter(torch.empty(width))
+
+    def reset_parameters(self) -> None:
+        """Draw the initial weights, as tabulated in `ImplicitForCausalLM`."""
+        nn.init.ones_(self.norm)
+        self.projection.reset(self.d_model**-0.5)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, embedded: Float[Tensor, "B L D"]) -> Float[Tensor, "B L projection"]:
+        """Project embeddings."""
+        normed = rms_norm(embedded, self.norm, self.norm_epsilon)
+        return F.linear(normed, self.projection.effective(), self.bias)

@@ -1,0 +1,312 @@
+"""The configurations of the models, as Hugging Face's."""
+
+import difflib
+from dataclasses import fields
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import PreTrainedConfig
+
+# Keys that are not fields, but that transformers itself puts into a configuration or its file.
+_OF_TRANSFORMERS = {
+    "_attn_implementation_autoset",
+    "_commit_hash",
+    "_from_auto",
+    "_name_or_path",
+    "attn_implementation",
+    "auto_map",
+    "experts_implementation",
+    "model_type",
+    "name_or_path",
+    "num_labels",
+    "output_attentions",
+    "per_layer_config",
+    "torch_dtype",
+}
+
+
+@strict
+class StrictConfig(PreTrainedConfig):
+    """A configuration that refuses keys it does not know.
+
+    Raises
+    ------
+    ValueError
+        Naming the unknown key.
+    huggingface_hub.errors.StrictDataclassError
+        Naming the field that is of another type or out of its range, as all of transformers'.
+    """
+
+    keys_to_ignore_at_inference = ["past_key_values", "self_iterations", "search", "penalty"]
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Refuse unknown keys, then go on as transformers does."""
+        known = {field.name for field in fields(self)}  # type: ignore[arg-type]
+        known |= _OF_TRANSFORMERS | set(self.attribute_map)
+        if hasattr(self, "rope_parameters"):
+            known |= {"rope_theta", "rope_scaling"}
+        for key in kwargs.keys() - known:
+            close = difflib.get_close_matches(key, known, n=1)
+            meant = f" (did you mean {close[0]}?)" if close else ""
+            raise ValueError(
+                f"{type(self).__name__} has no key {key!r}{meant}; allowed are "
+                f"{', '.join(sorted(field for field in known if not field.startswith('_')))}"
+            )
+        super().__post_init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any):
+        """Read a configuration; one of another family is refused."""
+        found = config_dict.get("model_type", cls.model_type)
+        if found != cls.model_type:
+            raise ValueError(
+                f"model_type is {found!r}; a {cls.__name__} has {cls.model_type!r}. Use "
+                "AutoModelForCausalLM, or make an implicit model of it: python -m "
+                "implicit_models.language_models.upcycling SOURCE TARGET"
+            )
+        return super().from_dict(config_dict, **kwargs)
+
+
+@strict
+class ImplicitConfig(StrictConfig):
+    """What Mamba2 and Llama have in common.
+
+    Attributes
+    ----------
+    vocab_size
+        Number of token ids, and of logits.
+    pad_vocab_size_multiple
+        The embedding's rows are filled up to a multiple of this; no logit belongs to the rest.
+    hidden_size
+        Width of the residual stream (d_model).
+    num_hidden_layers
+        Number of blocks.
+    rms_norm_eps
+        Added to the mean square in every norm.
+    initializer_range
+        Standard deviation of the initial embeddings, and of a head that is not tied to them.
+    weight_normalisation
+        Learn direction and length of the cell's weights apart.
+    label_alignment
+        Whether ``labels`` are shifted by the model: ``next_token``, so that they may be a copy of
+        the inputs, or ``aligned``, for state tracking.
+    implicit
+        Whether the stack is iterated to a fixed point, with the embeddings injected.
+    start
+        Where the search starts: ``zeros``, or the ``embeddings`` (for upcycled models).
+    tolerance
+        Relative residual at which a token has converged, where no gradient is wanted.
+    max_self_iterations
+        Evaluations after which a token is given up, where no gradient is wanted.
+    window, patience
+        Of the sliding window in that search; see docs/equilibrium.md.
+    damping
+        Of every search and of the phantom steps.
+    training_phase
+        What ``model(..., labels=...)`` does where gradients are wanted and no phase is given:
+        ``free`` or ``bounded``.
+    bounded_self_iterations
+        Self-iterations of the bounded phase.
+    training_tolerance, training_max_self_iterations, phantom_steps
+        Search and gradient of the free phase, over whole sequences.
+    provenance
+        How the model was made, for its card: plain names and values.
+    """
+
+    vocab_size: int = 50_277
+    pad_vocab_size_multiple: int = 1
+    hidden_size: int = 768
+    num_hidden_layers: int = 24
+    rms_norm_eps: float = 1e-5
+    initializer_range: float = 0.02
+    weight_normalisation: bool = False
+    label_alignment: Literal["next_token", "aligned"] = "next_token"
+    tie_word_embeddings: bool = True
+    use_cache: bool = True
+    pad_token_id: int | None = None
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+
+    implicit: bool = True
+    start: Literal["zeros", "embeddings"] = "zeros"
+    tolerance: float = 0.01
+    max_self_iterations: int = 64
+    window: int = 64
+    patience: int = 8
+    damping: float = 0.8
+    training_phase: Literal["free", "bounded"] = "free"
+    bounded_self_iterations: int = 4
+    training_tolerance: float = 0.05
+    training_max_self_iterations: int = 24
+    phantom_steps: int = 4
+    provenance: dict[str, Any] | None = None
+
+    def validate_common(self) -> None:
+        """Check every range that the families share."""
+        counts = ["vocab_size", "pad_vocab_size_multiple", "hidden_size", "num_hidden_layers"]
+        counts += ["max_self_iterations", "window", "patience", "bounded_self_iterations"]
+        counts += ["training_max_self_iterations", "phantom_steps"]
+        check_positive(self, *counts)
+        for name in ("tolerance", "training_tolerance", "rms_norm_eps"):
+            if not 0.0 < getattr(self, name) < 1.0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1")
+        if not 0.0 < self.damping < 2.0:
+            raise ValueError(f"damping is {self.damping}; it must lie between 0 and 2")
+        if self.initializer_range <= 0.0:
+            raise ValueError(f"initializer_range is {self.initializer_range}; it must be positive")
+
+    def validate_architecture(self) -> None:
+        """Check that the sizes fit together."""
+
+    @property
+    def num_embeddings(self) -> int:
+        """Rows of the embedding."""
+        multiple = self.pad_vocab_size_multiple
+        return -(-self.vocab_size // multiple) * multiple
+
+
+@strict
+class ImplicitMamba2Config(ImplicitConfig):
+    """Mamba2, implicit or (``implicit=False``) explicit.
+
+    Attributes
+    ----------
+    state_size, expand, head_dim, n_groups, conv_kernel
+        Mamba2's sizes, under transformers' names.
+    chunk_size
+        Tokens per chunk of the scan; it changes speed and rounding only.
+    """
+
+    model_type = "implicit_mamba2"
+
+    state_size: int = 128
+    expand: int = 2
+    head_dim: int = 64
+    n_groups: int = 1
+    conv_kernel: int = 4
+    chunk_size: int = 32
+
+    def validate_architecture(self) -> None:
+        """Check that the sizes fit together."""
+        self.validate_common()  # first, as these follow from those
+        check_positive(
+            self, "state_size", "expand", "head_dim", "n_groups", "conv_kernel", "chunk_size"
+        )
+        inner = self.expand * self.hidden_size
+        if inner % self.head_dim:
+            raise ValueError(
+                f"head_dim is {self.head_dim}; it must divide expand * hidden_size = {inner}"
+            )
+        if self.num_heads % self.n_groups:
+            raise ValueError(
+                f"n_groups is {self.n_groups}; it must divide the number of heads, "
+                f"expand * hidden_size / head_dim = {self.num_heads}"
+            )
+
+    @property
+    def num_heads(self) -> int:
+        """Heads of the state space."""
+        return self.expand * self.hidden_size // self.head_dim
+
+
+@strict
+class ImplicitLlamaConfig(ImplicitConfig):
+    """Llama, implicit or (``implicit=False``) explicit.
+
+    Attributes
+    ----------
+    num_attention_heads, num_key_value_heads
+        Heads of the queries, and of keys and values (None: as many), which share them in groups.
+    head_dim
+        Width of a head; None takes ``hidden_size / num_attention_heads``.
+    intermediate_size
+        Hidden width of the feed-forward network.
+    rope_parameters
+        As transformers': ``rope_theta``, and ``rope_type`` for scaled variants that do not
+        depend on the length of the text.
+    max_position_embeddings
+        The length trained for; nothing here depends on it but scaled rotary embeddings.
+    """
+
+    model_type = "implicit_llama"
+
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    intermediate_size: int = 2048
+    max_position_embeddings: int = 2048
+    rope_parameters: dict[str, Any] | None = None
+    default_theta = 500_000.0
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Fill in what follows from other fields."""
+        if self.num_key_value_heads is None:
+            self.num_key_value_heads = self.num_attention_heads
+        if self.head_dim is None and self.num_attention_heads > 0:
+            if self.hidden_size % self.num_attention_heads:
+                raise ValueError(
+                    f"num_attention_heads is {self.num_attention_heads}; it must divide "
+                    f"hidden_size = {self.hidden_size}, or head_dim must be given"
+                )
+            self.head_dim = self.hidden_size // self.num_attention_heads
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self) -> None:
+        """Check that the sizes fit together."""
+        self.validate_common()  # first, as these follow from those
+        counts = ["num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"]
+        check_positive(self, *counts, "max_position_embeddings")
+        assert self.num_key_value_heads and self.head_dim
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_key_value_heads is {self.num_key_value_heads}; it must divide "
+                f"num_attention_heads = {self.num_attention_heads}"
+            )
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim is {self.head_dim}; rotary embeddings need an even one")
+        rope = self.rope_parameters or {}
+        if rope.get("rope_theta", self.default_theta) <= 0.0:
+            raise ValueError(f"rope_theta is {rope['rope_theta']}; it must be positive")
+        rope_type = rope.get("rope_type", "default")
+        if rope_type not in ("default", "linear", "llama3", "yarn"):
+            raise ValueError(
+                f"rope_parameters.rope_type is {rope_type!r}; allowed are default, linear, llama3 "
+                "and yarn, whose rotations do not depend on the length of the text"
+            )
+
+
+@strict
+class LSTMConfig(StrictConfig):
+    """torch's LSTM as a language model: a baseline, explicit by nature.
+
+    Attributes
+    ----------
+    embedding_size
+        Width of the embeddings, to which the LSTM's output is projected.
+    hidden_size
+        Width of the state.
+    """
+
+    model_type = "implicit_models_lstm"
+
+    vocab_size: int = 50_277
+    embedding_size: int = 96
+    hidden_size: int = 116
+    num_hidden_layers: int = 1
+    initializer_range: float = 0.02
+    label_alignment: Literal["next_token", "aligned"] = "aligned"
+    tie_word_embeddings: bool = True
+    provenance: dict[str, Any] | None = None
+    implicit = False
+
+    def validate_sizes(self) -> None:
+        """Check every range."""
+        check_positive(self, "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
+
+
+def check_positive(config: PreTrainedConfig, *names: str) -> None:
+    """Raise a ValueError that names the first of some fields that is below 1."""
+    for name in names:
+        if getattr(config, name) < 1:
+            raise ValueError(f"{name} is {getattr(config, name)}; it must be at least 1")

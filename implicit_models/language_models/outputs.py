@@ -1,0 +1,60 @@
+"""What the models return."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers.utils.generic import ModelOutput
+
+from implicit_models.equilibrium.solution import Solution
+from implicit_models.language_models.cache import CarryCache
+
+
+@dataclass
+class ImplicitModelOutput(ModelOutput):
+    """Hidden states.
+
+    Attributes
+    ----------
+    last_hidden_state
+        The fixed point, or the explicit stack's output: (B, L, D).
+    past_key_values
+        For the tokens that follow; None unless one was given or ``use_cache``.
+    hidden_states
+        The inputs of all blocks in the last evaluation, and the output; None unless asked for.
+    self_iterations
+        Evaluations of the cell that each token took part in, those after the search included:
+        (B, L), 0 for padding. None for explicit models, as the next two.
+    search
+        How the fixed point was found.
+    penalty
+        What the phase adds to a loss; None where it adds nothing.
+    """
+
+    last_hidden_state: Float[Tensor, "B L D"] | None = None
+    past_key_values: CarryCache | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    self_iterations: Int[Tensor, "B L"] | None = None
+    search: Solution | None = None
+    penalty: Float[Tensor, ""] | None = None
+
+
+@dataclass
+class ImplicitCausalLMOutput(ModelOutput):
+    """Logits for each token; the rest as in `ImplicitModelOutput`.
+
+    Attributes
+    ----------
+    loss
+        The configuration's loss of the labels, the penalty included; None without labels.
+    logits
+        (B, L, V), aligned with the tokens; fewer tokens with ``logits_to_keep``.
+    """
+
+    loss: Float[Tensor, ""] | None = None
+    logits: Float[Tensor, "B kept V"] | None = None
+    past_key_values: CarryCache | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    self_iterations: Int[Tensor, "B L"] | None = None
+    search: Solution | None = None
+    penalty: Float[Tensor, ""] | None = None

@@ -1,0 +1,85 @@
+"""transformers' Auto classes know our models, whatever is imported first."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+
+import implicit_models
+from tests.language_models.kinds import KINDS, model_of
+
+ORDERS = {
+    "the package first": """
+import implicit_models
+loaded = {name.partition(".")[0] for name in sys.modules}
+assert not loaded & {"torch", "transformers", "numpy", "safetensors"}, loaded
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+""",
+    "transformers first": """
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+AutoModelForCausalLM, AutoModel
+import implicit_models
+""",
+    "one of its modules first": """
+import implicit_models.language_models.recurrent
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+""",
+}
+KNOWN = """
+import sys
+{order}
+for name, kind in (("implicit_mamba2", "Mamba2"), ("implicit_llama", "Llama")):
+    config = AutoConfig.from_pretrained(sys.argv[1] + "/" + name)
+    assert type(config).__name__ == f"Implicit{{kind}}Config"
+    for auto, part in ((AutoModel, "Model"), (AutoModelForCausalLM, "ForCausalLM")):
+        model = auto.from_pretrained(sys.argv[1] + "/" + name)
+        assert type(model).__name__ == f"Implicit{{kind}}{{part}}"
+import implicit_models
+print("known")
+"""
+
+
+def test_every_order_of_import(tmp_path: Path) -> None:
+    for kind in ("mamba2-implicit", "llama-explicit"):
+        model = model_of(kind)
+        model.save_pretrained(tmp_path / model.config.model_type)
+    # What the first process compiles the others read.
+    environment = os.environ | {"PYTHONPYCACHEPREFIX": str(tmp_path / "compiled")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    for name, order in ORDERS.items():
+        found = subprocess.run(
+            [sys.executable, "-W", "error", "-c", KNOWN.format(order=order), str(tmp_path)],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert found.stdout == "known\n", f"{name}: {found.stderr}"
+
+
+def test_registering_again_is_harmless() -> None:
+    for _ in range(2):
+        importlib.reload(implicit_models)
+        registration = importlib.import_module("implicit_models.language_models.registration")
+        registration.register_configurations()
+        registration.register_ours()
+        registration.register_lstm()
+    for kind in KINDS:
+        model = model_of(kind)
+        assert type(AutoModelForCausalLM.from_config(model.config)) is type(model)
+        assert type(AutoModel.from_config(model.config)) is type(model.model)
+        assert type(AutoConfig.for_model(model.config.model_type)) is type(model.config)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_file_names_the_class(kind: str, tmp_path: Path) -> None:
+    model = model_of(kind)
+    model.save_pretrained(tmp_path)
+    settings = json.loads((tmp_path / "config.json").read_text())
+    assert settings["architectures"] == [type(model).__name__]
+    assert settings["model_type"] == f"implicit_{kind.partition('-')[0]}"
+    assert "auto_map" not in settings  # no code travels with the weights

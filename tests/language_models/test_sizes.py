@@ -1,0 +1,138 @@
+"""The paper's sizes, counted in closed form, on the meta device, and as transformers' models."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Mamba2Config, Mamba2ForCausalLM
+
+from implicit_models.language_models.configuration import (
+    ImplicitConfig,
+    ImplicitLlamaConfig,
+    ImplicitMamba2Config,
+)
+from implicit_models.language_models.modelling import (
+    ImplicitForCausalLM,
+    ImplicitLlamaForCausalLM,
+    ImplicitMamba2ForCausalLM,
+)
+from implicit_models.language_models.sizes import (
+    SIZES,
+    count_parameters,
+    from_size,
+    size_table,
+)
+from tests.language_models.kinds import KINDS, configuration
+
+# PAPER.md: layers and width; for Llama the width of SwiGLU (2/3 of d_ff, in 64s) and the heads.
+PAPER = {
+    "mamba2-130m": (24, 768),
+    "mamba2-350m": (48, 1024),
+    "mamba2-760m": (48, 1536),
+    "mamba2-1.3b": (48, 2048),
+    "llama-130m": (12, 768, 2048, 12),
+    "llama-350m": (24, 1024, 2752, 16),
+    "llama-760m": (24, 1536, 4096, 16),
+    "llama-1.3b": (24, 2048, 5504, 32),
+}
+VARIANTS: list[dict[str, Any]] = [
+    {"implicit": True},
+    {"implicit": False, "tie_word_embeddings": False, "pad_vocab_size_multiple": 64},
+    {"implicit": True, "weight_normalisation": True, "pad_vocab_size_multiple": 8},
+    {"implicit": False, "weight_normalisation": True, "tie_word_embeddings": False},
+]
+
+
+def on_meta(config: ImplicitConfig) -> ImplicitForCausalLM:
+    with torch.device("meta"):
+        if isinstance(config, ImplicitLlamaConfig):
+            return ImplicitLlamaForCausalLM(config)
+        assert isinstance(config, ImplicitMamba2Config)
+        return ImplicitMamba2ForCausalLM(config)
+
+
+def assert_counted(config: ImplicitConfig) -> None:
+    model, count = on_meta(config), count_parameters(config)
+    found = {"embedding": 0, "stack": 0, "injection": 0}
+    for name, parameter in model.named_parameters():
+        part = name.removeprefix("model.").split(".")[0]
+        found[part if part in found else "embedding"] += parameter.numel()
+    assert vars(count) == found
+    assert count.total == sum(found.values()) == sum(p.numel() for p in model.parameters())
+    assert count.non_embedding == found["stack"] + found["injection"]
+    assert (count.injection == 0) == (not config.implicit)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_closed_formula_counts_what_the_model_has(name: str) -> None:
+    for variant in VARIANTS:
+        assert_counted(from_size(name, num_hidden_layers=3, **variant))
+    assert_counted(from_size(name))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("normalised", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_formula_holds_for_odd_sizes(kind: str, normalised: bool, tied: bool) -> None:
+    changes: dict[str, Any] = {"conv_kernel": 3, "expand": 3}
+    if kind.startswith("llama"):
+        changes = {"head_dim": 6, "num_key_value_heads": 1, "intermediate_size": 17}
+    changes |= {"weight_normalisation": normalised, "tie_word_embeddings": tied}
+    for multiple in (1, 7):
+        assert_counted(configuration(kind, pad_vocab_size_multiple=multiple, **changes))
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_explicit_sizes_are_those_of_transformers_models(name: str) -> None:
+    layers, width, *rest = PAPER[name]
+    common: dict[str, Any] = {"vocab_size": 50_277, "hidden_size": width}
+    common |= {"num_hidden_layers": layers, "tie_word_embeddings": True}
+    with torch.device("meta"):
+        if name.startswith("llama"):
+            hidden, heads = rest
+            peer: Any = LlamaForCausalLM(
+                LlamaConfig(num_attention_heads=heads, intermediate_size=hidden, **common)
+            )
+        else:
+            sizes = {"state_size": 128, "head_dim": 64, "n_groups": 1}
+            peer = Mamba2ForCausalLM(Mamba2Config(num_heads=2 * width // 64, **sizes, **common))
+    expected = sum(parameter.numel() for parameter in peer.parameters())
+    assert count_parameters(from_size(name, implicit=False)).total == expected
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_the_names_mean_what_the_paper_says(name: str) -> None:
+    config = from_size(name)
+    assert config.implicit and config.vocab_size == 50_277
+    assert (config.num_hidden_layers, config.hidden_size) == PAPER[name][:2]
+    if isinstance(config, ImplicitLlamaConfig):
+        assert (config.intermediate_size, config.num_attention_heads) == PAPER[name][2:]
+        assert config.rope_parameters == {"rope_type": "default", "rope_theta": 500_000.0}
+    else:
+        assert isinstance(config, ImplicitMamba2Config)
+        assert (config.state_size, config.expand, config.head_dim) == (128, 2, 64)
+    nominal = {"130m": 130e6, "350m": 350e6, "760m": 760e6, "1.3b": 1300e6}[name.split("-")[1]]
+    assert abs(count_parameters(config).total / nominal - 1) < 0.2
+    changed = from_size(name, vocab_size=100, num_hidden_layers=1, implicit=False)
+    assert (changed.vocab_size, changed.num_hidden_layers, changed.implicit) == (100, 1, False)
+
+
+def test_an_unknown_size_is_named() -> None:
+    with pytest.raises(ValueError, match=r"'mamba-1.3b' is no size \(did you mean 'mamba2-1.3b'"):
+        from_size("mamba-1.3b")
+    with pytest.raises(ValueError, match="'gigantic' is no size; there are mamba2-130m, .*1.3b"):
+        from_size("gigantic")
+    with pytest.raises(ValueError, match="has no key 'layers'"):
+        from_size("mamba2-130m", layers=3)
+
+
+def test_the_table_prints_what_is_counted() -> None:
+    rows = size_table().splitlines()[2:]
+    assert len(rows) == len(SIZES) == 8
+    for row, name in zip(rows, SIZES, strict=True):
+        count = count_parameters(from_size(name))
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        assert cells[0] == name
+        assert int(cells[1].replace(",", "")) == count.total
+        assert int(cells[2].replace(",", "")) == count.non_embedding
+        assert int(cells[3].split(" ")[0].replace(",", "")) == count.injection

@@ -1,0 +1,23 @@
+"""What docs/models.md says of sizes and defaults is what the code has."""
+
+import re
+from pathlib import Path
+
+from implicit_models.language_models.configuration import ImplicitConfig
+from implicit_models.language_models.sizes import size_table
+
+TEXT = (Path(__file__).parents[1] / "docs" / "models.md").read_text()
+
+
+def test_size_table():
+    assert size_table() in TEXT
+
+
+def test_defaults():
+    table = TEXT.split("| field | default | means |")[1].split("\n\n")[0]
+    rows = [row.split(" | ")[:2] for row in table.splitlines() if "`" in row]
+    assert len(rows) == 12
+    for fields, defaults in rows:
+        names, values = re.findall(r"`(\w+)`", fields), defaults.strip("` ").split(", ")
+        for name, value in zip(names, values, strict=True):
+            assert value == str(getattr(ImplicitConfig, name)).lower(), name
