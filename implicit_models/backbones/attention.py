@@ -58,8 +58,8 @@ class AttentionPositions:
         says all, or where all tokens attend to all keys.
     """
 
-    cosine: Float[Tensor, "#B L 1 half"]
-    sine: Float[Tensor, "#B L 1 half"]
+    cosine: Float[Tensor, "#B L 1 P"]
+    sine: Float[Tensor, "#B L 1 P"]
     mask: Bool[Tensor, "#B 1 L S"] | None
     is_causal: bool
 

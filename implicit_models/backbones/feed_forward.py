@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -41,5 +42,8 @@ class FeedForward(nn.Module):
         self, hidden: Float[Tensor, "B L D"], weights: FeedForwardWeights
     ) -> Float[Tensor, "B L D"]:
         """Apply the network to each token."""
-        gate, up = F.linear(hidden, weights.gate_up).chunk(2, dim=-1)
-        return F.linear(F.silu(gate) * up, weights.down)
+        # Two products: what follows is faster on two contiguous tensors than on halves of one.
+        gate, up = (F.linear(hidden, half) for half in weights.gate_up.chunk(2))
+        if torch.is_grad_enabled():
+            return F.linear(F.silu(gate) * up, weights.down)
+        return F.linear(F.silu(gate, inplace=True).mul_(up), weights.down)  # nobody else reads it

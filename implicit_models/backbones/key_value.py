@@ -114,7 +114,8 @@ class KeyValueCarry:
         differentiable = torch.is_grad_enabled() and (
             keys.requires_grad or values.requires_grad or buffer.keys.requires_grad
         )
-        frozen = buffer.keys.is_inference() and not torch.is_inference_mode_enabled()
+        frozen = buffer.keys.requires_grad  # a backward pass may still read it
+        frozen |= buffer.keys.is_inference() and not torch.is_inference_mode_enabled()
         if differentiable or frozen or buffer.newest() is not self:
             buffer = _Buffer(self.keys, self.values)
         if differentiable:
@@ -125,8 +126,13 @@ class KeyValueCarry:
         else:
             if buffer is not self.buffer:
                 buffer.keys, buffer.values = buffer.keys.clone(), buffer.values.clone()
-            buffer.make_room(end)
-            if self.is_uniform:
+            is_first = self.is_uniform and not buffer.keys.shape[1]
+            if not is_first:
+                buffer.make_room(end)
+            if is_first:
+                buffer.keys = keys.to(buffer.keys.dtype, copy=True)
+                buffer.values = values.to(buffer.values.dtype, copy=True)
+            elif self.is_uniform:
                 buffer.keys[:, self.reach : end] = keys
                 buffer.values[:, self.reach : end] = values
             else:

@@ -27,11 +27,11 @@ class Rotary:
 
     def angles(
         self, positions: Int[Tensor, "B L"], dtype: torch.dtype
-    ) -> tuple[Float[Tensor, "B L 1 half"], Float[Tensor, "B L 1 half"]]:
+    ) -> tuple[Float[Tensor, "B L 1 P"], Float[Tensor, "B L 1 P"]]:
         """Give cosine and sine, for `rotate`; computed in float32 at least."""
         precise = torch.promote_types(dtype, torch.float32)
         frequencies = self.frequencies(positions.device).to(precise)
-        angles = positions[..., None, None].to(precise) * frequencies
+        angles = positions[..., None, None].to(precise) * frequencies.repeat(2)
         return (angles.cos() * self.scaling).to(dtype), (angles.sin() * self.scaling).to(dtype)
 
 
@@ -43,9 +43,9 @@ def inverse_powers(theta: float, head_dim: int, device: torch.device) -> Float[T
 
 def rotate(
     heads: Float[Tensor, "B L H P"],
-    cosine: Float[Tensor, "#B L 1 half"],
-    sine: Float[Tensor, "#B L 1 half"],
+    cosine: Float[Tensor, "#B L 1 P"],
+    sine: Float[Tensor, "#B L 1 P"],
 ) -> Float[Tensor, "B L H P"]:
     """Rotate the pairs (i, i + P/2) of each head."""
     first, second = heads.chunk(2, dim=-1)
-    return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
+    return torch.addcmul(heads * cosine, torch.cat((-second, first), dim=-1), sine)

@@ -112,12 +112,18 @@ def _outside(parameters: ModelParameters, vocabulary_size: int, seed: int) -> La
             _forget_special_tokens(model.config)
             with quietly():
                 model.resize_token_embeddings(vocabulary_size)
+            embeddings: Any = model.get_input_embeddings()
+            embeddings.padding_idx = None  # or one token would not be trained
         else:
             with naming_the_source(source):
                 config = AutoConfig.from_pretrained(source)
                 _forget_special_tokens(config)
                 config.vocab_size = vocabulary_size
                 model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    if getattr(model.config, "implicit", False):
+        raise SourceError(
+            f"the model of {source} is implicit; baselines are explicit: it is an entry of runs"
+        )
     _check_causal(model, vocabulary_size, source)
     return model
 
@@ -152,8 +158,6 @@ def _upcycled(parameters: ModelParameters, vocabulary_size: int, seed: int) -> I
             f"{vocabulary_size}; an upcycled model keeps its source's vocabulary"
         )
     try:
-        model = upcycle(source, seed=seed)
+        return upcycle(source, seed=seed, label_alignment="aligned")
     except SourceError as error:
         raise SourceError(f"{parameters.source} cannot be upcycled: {error}") from None
-    model.config.label_alignment = "aligned"
-    return model

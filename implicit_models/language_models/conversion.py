@@ -1,5 +1,6 @@
 """Weights to and from transformers' own Llama and Mamba2: the same numbers under other names."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -87,6 +88,7 @@ def from_transformers(source: PreTrainedModel) -> ImplicitForCausalLM:
     left = sorted(theirs.keys() - taken)
     if left:
         raise SourceError(f"the model has weights that ours have not: {', '.join(left)}")
+    converted.generation_config = copy.deepcopy(source.generation_config)
     return converted.to(source.device).eval()  # type: ignore[arg-type]
 
 
@@ -121,6 +123,7 @@ def to_transformers(model: ImplicitForCausalLM) -> PreTrainedModel:
                 if rule.ours in ("model.embed_tokens.weight", "lm_head.weight"):
                     tensor = tensor[:rows]
                 theirs[rule.theirs].copy_(rule.their_shape(tensor))
+    peer.generation_config = copy.deepcopy(model.generation_config)
     return peer.to(model.device).eval()  # type: ignore[arg-type]
 
 

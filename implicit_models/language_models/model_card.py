@@ -7,6 +7,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 CARD = "README.md"
+_MARK = "the package `implicit_models`"
 _SEARCH = ("tolerance", "max_self_iterations", "window", "patience", "damping", "start")
 _TRAINING = (
     "training_phase",
@@ -32,7 +33,11 @@ _NOT_SIZES = {
 def write_card(
     model: PreTrainedModel, directory: Path, provenance: Mapping[str, Any] | None = None
 ) -> None:
-    """Write a model's card into its folder."""
+    """Write a model's card into its folder; a README.md that is not ours stays."""
+    directory.mkdir(parents=True, exist_ok=True)
+    card = directory / CARD
+    if card.exists() and _MARK not in card.read_text(encoding="utf-8"):
+        return
     (directory / CARD).write_text(model_card(model, provenance), encoding="utf-8")
 
 

@@ -89,11 +89,13 @@ class StrictPreTrainedModel(PreTrainedModel):
         _align(model)
         return (model, info) if wants_info else model
 
-    def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
+    def save_pretrained(
+        self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any
+    ) -> None:
         """Write the configuration, the weights and a card; arguments as transformers'."""
-        super().save_pretrained(save_directory, **kwargs)
-        if kwargs.get("is_main_process", True):
-            write_card(self, Path(save_directory))
+        if is_main_process:
+            write_card(self, Path(save_directory))  # first: it may be pushed with the rest
+        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -248,7 +250,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
             id lies outside the vocabulary.
         """
         embedded = self._embed(input_ids, inputs_embeds)
-        phase = self._phase(phase, tolerance, max_self_iterations)
+        phase = self._phase(phase, tolerance, max_self_iterations, embedded.shape[1])
         batch, length = embedded.shape[:2]
         cache = checked_cache(past_key_values, batch)
         if use_cache is None:
@@ -340,7 +342,11 @@ class ImplicitModel(ImplicitPreTrainedModel):
         return self.embed_tokens(input_ids)
 
     def _phase(
-        self, phase: Phase | None, tolerance: float | None, max_self_iterations: int | None
+        self,
+        phase: Phase | None,
+        tolerance: float | None,
+        max_self_iterations: int | None,
+        num_tokens: int,
     ) -> Phase | None:
         given = {"tolerance": tolerance, "max_self_iterations": max_self_iterations}
         named = [name for name, value in given.items() if value is not None]
@@ -356,6 +362,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
         return default_phase(
             self.config,
             differentiable=torch.is_grad_enabled(),
+            num_tokens=num_tokens,
             tolerance=tolerance,
             max_self_iterations=max_self_iterations,
         )

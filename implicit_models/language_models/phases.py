@@ -9,12 +9,15 @@ def default_phase(
     config: ImplicitConfig,
     *,
     differentiable: bool,
+    num_tokens: int,
     tolerance: float | None = None,
     max_self_iterations: int | None = None,
 ) -> Phase:
     """Give the phase of training where a gradient is wanted, and otherwise that of evaluation.
 
-    ``tolerance`` and ``max_self_iterations`` take the place of the configuration's.
+    Texts are read through the configuration's window. A single token, as in generation, needs none:
+    its search ends at the first evaluation below the tolerance. ``tolerance`` and
+    ``max_self_iterations`` take the place of the configuration's.
 
     Raises
     ------
@@ -34,10 +37,7 @@ def default_phase(
             config.phantom_steps,
             config.damping,
         )
-    max_steps = config.max_self_iterations if max_self_iterations is None else max_self_iterations
-    return search_phase(
-        config.tolerance if tolerance is None else tolerance,
-        max_steps,
-        config.damping,
-        Window(config.window, min(config.patience, max(max_steps, 1))),
-    )
+    max_steps = max_self_iterations or config.max_self_iterations
+    window = Window(config.window, min(config.patience, max_steps)) if num_tokens > 1 else None
+    tolerance = config.tolerance if tolerance is None else tolerance
+    return search_phase(tolerance, max_steps, config.damping, window)

@@ -9,8 +9,10 @@ point yet; training does, through the bounded phase and the free one.
 """
 
 import argparse
+import copy
 import sys
 from pathlib import Path
+from typing import Literal
 
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
@@ -21,11 +23,20 @@ from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.sources import SourceError, load_source
 
 
-def upcycle(source: PreTrainedModel, seed: int = 0) -> ImplicitForCausalLM:
+def upcycle(
+    source: PreTrainedModel,
+    seed: int = 0,
+    label_alignment: Literal["next_token", "aligned"] | None = None,
+) -> ImplicitForCausalLM:
     """Give an implicit model of the source's weights.
 
-    ``seed`` is of the injection's direction, which matters only where weights are normalised:
-    its length is zero.
+    Parameters
+    ----------
+    seed
+        Of the injection's direction, which matters only where weights are normalised: its length
+        is zero.
+    label_alignment
+        The configuration's; None keeps the source's.
 
     Raises
     ------
@@ -36,6 +47,10 @@ def upcycle(source: PreTrainedModel, seed: int = 0) -> ImplicitForCausalLM:
     if explicit.config.implicit:
         raise SourceError("the model is implicit already")
     settings = explicit.config.to_dict() | {"implicit": True, "start": "embeddings"}
+    settings |= {
+        "provenance": None,
+        "label_alignment": label_alignment or settings["label_alignment"],
+    }
     config: ImplicitConfig = type(explicit.config).from_dict(settings)
     model = type(explicit)(config)
     model.initialise(seed)
@@ -47,6 +62,7 @@ def upcycle(source: PreTrainedModel, seed: int = 0) -> ImplicitForCausalLM:
         assert injection is not None
         length = injection.projection.scale
         (injection.projection.weight if length is None else length).zero_()
+    model.generation_config = copy.deepcopy(explicit.generation_config)
     return model.to(explicit.device, explicit.dtype).eval()  # type: ignore[arg-type]
 
 
