@@ -147,13 +147,14 @@ class ImplicitConfig(StrictConfig):
         counts += ["max_self_iterations", "window", "patience", "bounded_self_iterations"]
         counts += ["training_max_self_iterations", "phantom_steps"]
         check_positive(self, *counts)
-        for name in ("tolerance", "training_tolerance", "rms_norm_eps"):
+        for name in ("tolerance", "training_tolerance"):
             if not 0.0 < getattr(self, name) < 1.0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1")
         if not 0.0 < self.damping < 2.0:
             raise ValueError(f"damping is {self.damping}; it must lie between 0 and 2")
-        if self.initializer_range <= 0.0:
-            raise ValueError(f"initializer_range is {self.initializer_range}; it must be positive")
+        for name in ("initializer_range", "rms_norm_eps"):
+            if getattr(self, name) <= 0.0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be positive")
 
     def validate_architecture(self) -> None:
         """Check that the sizes fit together."""

@@ -90,7 +90,7 @@ def test_an_unknown_key_in_a_file_is_named(kind: str, tmp_path: Path) -> None:
                 ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
                 ({"vocab_size": -1}, "vocab_size is -1"),
                 ({"pad_vocab_size_multiple": 0}, "pad_vocab_size_multiple is 0"),
-                ({"rms_norm_eps": 0.0}, "rms_norm_eps is 0.0; it must lie between 0 and 1"),
+                ({"rms_norm_eps": 0.0}, "rms_norm_eps is 0.0; it must be positive"),
                 ({"initializer_range": -0.1}, "initializer_range is -0.1; it must be positive"),
                 ({"tolerance": 0.0}, "tolerance is 0.0; it must lie between 0 and 1"),
                 ({"training_tolerance": 1.0}, "training_tolerance is 1.0"),
