@@ -51,8 +51,8 @@ DAMPING = 0.8
 MAX_STEPS_PER_TOKEN = 64  # as in params.yaml
 MAX_DEPTH_PER_TOKEN = 8  # of a whole sequence: what reading token by token takes
 CAPPED = 64
-WIDTHS = (1, 4, 8, 16, 32, 64)
-DEFAULT_WIDTH = 16
+WIDTHS = (1, 4, 8, 16, 20, 32, 64)
+DEFAULT_WIDTH = 20
 HALF_TRAINED = {"A5": (1500, (20, 64)), "S3": (400, (64, 256))}  # training steps, lengths
 
 ANDERSON_HISTORY, BROYDEN_HISTORY = 6, 8
@@ -107,7 +107,7 @@ def _windows(
         if is_capped:
             whole = Phase(Picard(DAMPING), FixedSteps(CAPPED), None)
         phases: dict[int | None, Phase] = {None: whole}
-        for width in WIDTHS if length <= 1024 else (8, 16, 32):
+        for width in WIDTHS if length <= 1024 else (8, 16, 20, 32):
             phases[width] = search_phase(TOLERANCE, MAX_STEPS_PER_TOKEN, DAMPING, Window(width))
         seconds, outputs = _interleaved(
             {
@@ -159,7 +159,7 @@ def _patience(
     expected = exact.logits.argmax(-1)
     rows = []
     for tolerance in (0.01, 0.001):
-        for width, patience in itertools.product((8, 16), (1, 2, 4, 8, 12)):
+        for width, patience in itertools.product((8, DEFAULT_WIDTH), (1, 2, 4, 8, 12, 16)):
             phase = search_phase(tolerance, MAX_STEPS_PER_TOKEN, DAMPING, Window(width, patience))
             start = time.perf_counter()
             output = _forward(model, tokens, phase)
@@ -251,8 +251,8 @@ def _training(model: ImplicitForCausalLM, group: str) -> list[dict[str, Any]]:
             "whole, 24 iterations": (ResidualBelow(0.05, 24), None),
             "whole": (ResidualBelow(0.05, MAX_DEPTH_PER_TOKEN * length), None),
             "8, patience 1": (ResidualBelow(0.05, 24), Window(8, 1)),
-            "16, patience 1": (ResidualBelow(0.05, 24), Window(16, 1)),
-            "16, patience 8": (ResidualBelow(0.05, 24), Window(16)),
+            "20, patience 1": (ResidualBelow(0.05, 24), Window(20, 1)),
+            "20, patience 12": (ResidualBelow(0.05, 24), Window(20)),
         }
         seconds, solutions = _interleaved(
             {

@@ -7,10 +7,13 @@ One process on one core, float32, greedy, random weights. For each family:
 - The implicit model of the same stack, made to take exactly `ITERATIONS` self-iterations a
   token, 16 tokens after 8: the time of one against that of a whole explicit token, head and
   sampling included.
-- Prefill of 256 tokens with an implicit model, by the width of the window: random weights whose
-  input projections are scaled down so that tokens settle within a few self-iterations.
+- Prefill with an implicit model, of 256 tokens by the width of the window, and of 2,048 with the
+  default one: random weights whose input projections are scaled down so that tokens settle within
+  a few self-iterations. Of 2,048 tokens the time of one token's self-iteration is compared with
+  that of a token of the explicit model's prefill.
 - Peak memory: by how much prefill and decoding of 2,048 + 32 tokens raise that of a process of
-  their own.
+  their own. glibc is told to return large tensors at once, or the peak would mostly be what it
+  happens to keep, which varies by half from run to run.
 
 Times are medians of interleaved repeats; what `generate` takes for the prompt alone is subtracted
 from what it takes for prompt and tokens.
@@ -18,6 +21,7 @@ from what it takes for prompt and tokens.
 
 import functools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -58,7 +62,7 @@ def run(quick: bool) -> harness.Report:
     """Measure all parts."""
     rows: list[dict[str, Any]] = []
     bars: dict[str, harness.Bar] = {}
-    repeats = 1 if quick else 3
+    repeats = 1 if quick else 5
     for family in FAMILIES:
         models = {library: model_of(library, family, quick) for library in LIBRARIES}
         long = 64 if quick else LONG
@@ -68,10 +72,12 @@ def run(quick: bool) -> harness.Report:
             "decoding, 8 texts": (SHORT, 8, 4 if quick else 64),
             "decoding after a long prompt": (long, 1, 4 if quick else 32),
         }
+        measured: dict[str, dict[str, float]] = {}
         for case, (length, texts, tokens) in cases.items():
             seconds = _seconds(models, length, texts, tokens, repeats)
             for library in LIBRARIES:
                 rows.append(_row(family, case, library, length, texts, tokens, seconds[library]))
+            measured[case] = seconds
             ratio = seconds["transformers"] / seconds["ours"]
             bars[f"{family}, {case}: speed, ours to transformers'"] = harness.at_least(ratio, 1.0)
         ours = models["ours"]
@@ -79,6 +85,12 @@ def run(quick: bool) -> harness.Report:
         found, bar = _per_self_iteration(ours, family, quick, repeats)
         rows += found
         bars[f"{family}: a self-iteration to an explicit token"] = bar
+        row = _implicit_prefill(ours, family, long, ours.config.window)
+        rows.append(row)
+        ratio = row["seconds"] / row["self_iterations"] / measured["prefill"]["ours"]
+        bars[f"{family}, prefill: a self-iteration to an explicit token"] = harness.at_most(
+            ratio, 1.1
+        )
         if not quick:
             memory = {library: _peak_memory(library, family) for library in LIBRARIES}
             for library, peak in memory.items():
@@ -179,15 +191,16 @@ def _per_self_iteration(
         }
         for name, evaluations in (("explicit", 1), ("implicit", ITERATIONS))
     ]
-    rows += _implicit_prefill(explicit, family, 64 if quick else PIECE)
+    length = 64 if quick else PIECE
+    rows += [_implicit_prefill(explicit, family, length, width) for width in (16, 64, 256, None)]
     ratio = seconds["implicit"] / ITERATIONS / seconds["explicit"]
     return rows, harness.at_most(ratio, 1.1)
 
 
 def _implicit_prefill(
-    explicit: ImplicitForCausalLM, family: str, length: int
-) -> list[dict[str, Any]]:
-    """Time a prompt's search with windows of several widths, and as a whole; once each."""
+    explicit: ImplicitForCausalLM, family: str, length: int, width: int | None
+) -> dict[str, Any]:
+    """Time a prompt's search with a window, or as a whole; once."""
     settings = explicit.config.to_dict() | {"implicit": True}
     model = type(explicit)(type(explicit.config).from_dict(settings))
     model.initialise(0)
@@ -196,30 +209,25 @@ def _implicit_prefill(
             if any(part in name for part in ("in_proj", "qkv_proj", "gate_up_proj")):
                 parameter.mul_(CONTRACTION)
     prompt, config = _prompt(1, length), model.config
-    rows = []
-    for width in (16, 64, 256, None):
-        window = None if width is None else Window(width, config.patience)
-        phase = search_phase(config.tolerance, config.max_self_iterations, config.damping, window)
-        start = time.perf_counter()
-        with torch.inference_mode():
-            output = model.eval()(prompt, use_cache=True, logits_to_keep=1, phase=phase)
-        seconds = time.perf_counter() - start
-        rows.append(
-            {
-                "family": family,
-                "part": f"prefill, window {width or 'whole'}",
-                "model": "implicit",
-                "prompt": length,
-                "texts": 1,
-                "tokens": 1,
-                "depth": int(output.search.depth.max()),
-                "self_iterations": output.self_iterations.double().mean().item(),
-                "not_converged": output.search.metrics()["share_not_converged"],
-                "seconds": seconds,
-                "tokens_per_second": length / seconds,
-            }
-        )
-    return rows
+    window = None if width is None else Window(width, config.patience)
+    phase = search_phase(config.tolerance, config.max_self_iterations, config.damping, window)
+    start = time.perf_counter()
+    with torch.inference_mode():
+        output = model.eval()(prompt, use_cache=True, logits_to_keep=1, phase=phase)
+    seconds = time.perf_counter() - start
+    return {
+        "family": family,
+        "part": f"prefill, window {width or 'whole'}",
+        "model": "implicit",
+        "prompt": length,
+        "texts": 1,
+        "tokens": 1,
+        "depth": int(output.search.depth.max()),
+        "self_iterations": output.self_iterations.double().mean().item(),
+        "not_converged": output.search.metrics()["share_not_converged"],
+        "seconds": seconds,
+        "tokens_per_second": length / seconds,
+    }
 
 
 def _prompt(texts: int, length: int) -> Tensor:
@@ -256,8 +264,13 @@ def _peak_memory(library: str, family: str) -> float:
     """MiB by which generation raises the peak memory of a process: the lesser of two."""
     program = "import sys; from benchmarks.generation import measure_memory as m; m(*sys.argv[1:])"
     command = [sys.executable, "-c", program, library, family]
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**20)}
     return min(
-        json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        json.loads(
+            subprocess.run(
+                command, check=True, capture_output=True, text=True, env=environment
+            ).stdout
+        )
         for _ in range(2)
     )
 

@@ -91,7 +91,7 @@ class AttentionMixer(nn.Module):
 
     def initial_carry(self, batch: int) -> KeyValueCarry:
         """Give the carry of a sequence's start: no key, no value."""
-        size = (batch, 0, self.shape.num_key_value_heads, self.shape.head_dim)
+        size = (batch, self.shape.num_key_value_heads, 0, self.shape.head_dim)
         like = self.qkv_proj.weight
         return KeyValueCarry.of(like.new_empty(size), like.new_empty(size))
 
@@ -118,20 +118,23 @@ class AttentionMixer(nn.Module):
     ) -> tuple[Float[Tensor, "B L D"], KeyValueTrail | None]:
         """Mix tokens; see `Mamba2Mixer.forward`."""
         shape = self.shape
-        projected = project(hidden, weights.input, injection)
+        widths = (shape.d_inner, shape.d_keys, shape.d_keys)
+        injections = (None,) * 3 if injection is None else injection.split(widths, dim=-1)
+        # Three products: keys and values are kept, and should not keep the queries.
         queries, keys, values = (
-            part.unflatten(-1, (-1, shape.head_dim))
-            for part in projected.split((shape.d_inner, shape.d_keys, shape.d_keys), dim=-1)
+            project(hidden, weight, part).unflatten(-1, (-1, shape.head_dim))
+            for weight, part in zip(weights.input.split(widths), injections, strict=True)
         )
         cosine, sine = positions.cosine.to(keys.dtype), positions.sine.to(keys.dtype)
         queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)
-        trail = None
-        if carry is not None:
+        if carry is None:
+            keys, values, trail = keys.transpose(1, 2), values.transpose(1, 2), None
+        else:
             keys, values, trail = carry.with_tokens(keys, values)
         mixed = F.scaled_dot_product_attention(
             queries.transpose(1, 2),
-            keys.transpose(1, 2),
-            values.transpose(1, 2),
+            keys,
+            values,
             positions.mask,
             is_causal=positions.is_causal,
             enable_gqa=shape.num_key_value_heads != shape.num_heads,

@@ -1,9 +1,9 @@
 """Keys and values of past tokens, of sequences of unequal length.
 
-A `KeyValueCarry` is a value: whatever is done with it, it goes on meaning the same keys. Still
-nothing is copied token by token: carries that follow one another share a buffer, in which each
-token has its slot. Only the newest of them may write behind its last token; any other copies
-first.
+A `KeyValueCarry` is a value: whatever is done with it, it goes on meaning the same keys; and so is
+a `KeyValueTrail`. Still nothing is copied token by token: carries that follow one another share
+a buffer, in which each token has its slot. Only the newest of them may write behind its last token,
+and only once no trail is left whose tokens stand there; any other copies first.
 """
 
 import weakref
@@ -15,13 +15,17 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+# Slots beyond those needed in a buffer that grows: it is copied once in so many tokens, which costs
+# each of them that fraction of what its attention reads.
+SPARE_SLOTS = 64
+
 
 def _nobody() -> None:
     return None
 
 
 class _Buffer:
-    """Slots for keys and values, (B, S, G, P), and who may write into them.
+    """Slots for keys and values, (B, G, S, P), and who may write into them.
 
     Slots that nobody has written hold zeros: a masked key may be anything but not a number.
 
@@ -30,7 +34,7 @@ class _Buffer:
     newest
         The carry that holds the most tokens, as long as somebody has it.
     written
-        The trail whose tokens stand behind it.
+        The trail whose tokens stand behind it, as long as somebody has it.
     """
 
     def __init__(self, keys: Tensor, values: Tensor) -> None:
@@ -41,11 +45,26 @@ class _Buffer:
     def __reduce__(self) -> tuple[type, tuple[Tensor, Tensor]]:
         return _Buffer, (self.keys, self.values)  # to a copy nobody may write
 
-    def make_room(self, num_slots: int) -> None:
-        if num_slots > self.keys.shape[1]:
-            more = max(num_slots, self.keys.shape[1] * 3 // 2, 32) - self.keys.shape[1]
-            self.keys = F.pad(self.keys, (0, 0, 0, 0, 0, more))
-            self.values = F.pad(self.values, (0, 0, 0, 0, 0, more))
+    def may_write(self, carry: "KeyValueCarry") -> bool:
+        """Tell whether the slots behind the carry's last token are free."""
+        if self.newest() is not carry or self.written() is not None:
+            return False
+        if self.keys.is_inference() and not torch.is_inference_mode_enabled():
+            return False
+        return not self.keys.requires_grad  # a backward pass may still read it
+
+    def has_room(self, num_slots: int) -> bool:
+        """Tell whether there are so many slots."""
+        return num_slots <= self.keys.shape[2]
+
+    def with_room(self, num_used: int, num_slots: int) -> tuple[Tensor, Tensor]:
+        """Copy the keys and values of the used slots, with room for so many and some more.
+
+        Not for more where none is used yet: a whole prompt may come, and be all.
+        """
+        room = (0, 0, 0, num_slots + (SPARE_SLOTS if num_used else 0) - num_used)
+        keys, values = (slots[:, :, :num_used] for slots in (self.keys, self.values))
+        return F.pad(keys, room), F.pad(values, room)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +76,7 @@ class KeyValueCarry:
     lengths
         Tokens of each sequence: it fills the first so many slots of its row.
     reach
-        The largest of them.
+        The largest of them, or more where sequences were left out since.
     is_uniform
         Whether it is known that all of them are equal.
     """
@@ -68,9 +87,9 @@ class KeyValueCarry:
     is_uniform: bool
 
     @classmethod
-    def of(cls, keys: Float[Tensor, "B S G P"], values: Float[Tensor, "B S G P"]):
+    def of(cls, keys: Float[Tensor, "B G S P"], values: Float[Tensor, "B G S P"]):
         """Hold the keys and values of sequences of equal length."""
-        batch, length = keys.shape[:2]
+        batch, _, length, _ = keys.shape
         lengths = torch.full((batch,), length, device=keys.device)
         return cls._newest(_Buffer(keys, values), lengths, length, True)
 
@@ -81,14 +100,14 @@ class KeyValueCarry:
         return carry
 
     @property
-    def keys(self) -> Float[Tensor, "B reach G P"]:
+    def keys(self) -> Float[Tensor, "B G reach P"]:
         """The keys; those of a sequence shorter than ``reach`` are followed by others' leavings."""
-        return self.buffer.keys[:, : self.reach]
+        return self.buffer.keys[:, :, : self.reach]
 
     @property
-    def values(self) -> Float[Tensor, "B reach G P"]:
+    def values(self) -> Float[Tensor, "B G reach P"]:
         """The values, like the keys."""
-        return self.buffer.values[:, : self.reach]
+        return self.buffer.values[:, :, : self.reach]
 
     def slots(self, length: int) -> Int[Tensor, "#B L"]:
         """Give the slots, which are the positions, of each sequence's next tokens."""
@@ -102,71 +121,74 @@ class KeyValueCarry:
 
     def with_tokens(
         self, keys: Float[Tensor, "B L G P"], values: Float[Tensor, "B L G P"]
-    ) -> tuple[Float[Tensor, "B S G P"], Float[Tensor, "B S G P"], "KeyValueTrail"]:
+    ) -> tuple[Float[Tensor, "B G S P"], Float[Tensor, "B G S P"], "KeyValueTrail"]:
         """Put more tokens behind those of the carry, which itself stays as it is.
 
         Returns all keys and all values, S = reach + L of them, and the trail.
         """
         length = keys.shape[1]
         end = self.reach + length
-        buffer = self.buffer
-        keys, values = keys.to(buffer.keys.dtype), values.to(buffer.keys.dtype)  # of autocast
-        differentiable = torch.is_grad_enabled() and (
-            keys.requires_grad or values.requires_grad or buffer.keys.requires_grad
-        )
-        frozen = buffer.keys.requires_grad  # a backward pass may still read it
-        frozen |= buffer.keys.is_inference() and not torch.is_inference_mode_enabled()
-        if differentiable or frozen or buffer.newest() is not self:
-            buffer = _Buffer(self.keys, self.values)
-        if differentiable:
-            room = (0, 0, 0, 0, 0, length)
-            where = self._where(length)
-            buffer.keys = F.pad(buffer.keys, room).index_put(where, keys)
-            buffer.values = F.pad(buffer.values, room).index_put(where, values)
+        keys, values = (new.to(self.buffer.keys.dtype) for new in (keys, values))  # of autocast
+        if torch.is_grad_enabled() and any(
+            tensor.requires_grad for tensor in (keys, values, self.buffer.keys)
+        ):
+            buffer = _Buffer(self._joined(self.keys, keys), self._joined(self.values, values))
         else:
-            if buffer is not self.buffer:
-                buffer.keys, buffer.values = buffer.keys.clone(), buffer.values.clone()
-            is_first = self.is_uniform and not buffer.keys.shape[1]
-            if not is_first:
-                buffer.make_room(end)
-            if is_first:
-                buffer.keys = keys.to(buffer.keys.dtype, copy=True)
-                buffer.values = values.to(buffer.values.dtype, copy=True)
-            elif self.is_uniform:
-                buffer.keys[:, self.reach : end] = keys
-                buffer.values[:, self.reach : end] = values
-            else:
-                where = self._where(length)
-                buffer.keys[where] = keys
-                buffer.values[where] = values
-        trail = KeyValueTrail(self, buffer, keys, values)
-        buffer.written = weakref.ref(trail)
-        return buffer.keys[:, :end], buffer.values[:, :end], trail
+            buffer = self.buffer
+            if not buffer.may_write(self):
+                buffer = _Buffer(*buffer.with_room(self.reach, end))
+            elif not buffer.has_room(end):
+                buffer.keys, buffer.values = buffer.with_room(self.reach, end)
+            where = self._where(length)
+            buffer.keys.transpose(1, 2)[where] = keys
+            buffer.values.transpose(1, 2)[where] = values
+        trail = KeyValueTrail(self, buffer, length)
+        buffer.newest, buffer.written = weakref.ref(self), weakref.ref(trail)
+        return buffer.keys[:, :, :end], buffer.values[:, :, :end], trail
 
-    def _where(self, length: int) -> tuple[Tensor, Tensor]:
+    def _where(self, length: int) -> tuple[slice | Tensor, slice | Tensor]:
+        if self.is_uniform:
+            return slice(None), slice(self.reach, self.reach + length)
         rows = torch.arange(len(self.lengths), device=self.lengths.device)
-        return rows[:, None], self.slots(length).expand(len(rows), -1)
+        return rows[:, None], self.slots(length)
+
+    def _joined(self, past: Tensor, new: Tensor) -> Tensor:
+        """Put new tokens behind the past ones, differentiably."""
+        if self.is_uniform:
+            return torch.cat((past, new.transpose(1, 2)), dim=2)
+        longer = F.pad(past, (0, 0, 0, new.shape[1])).transpose(1, 2)
+        where = self._where(new.shape[1])
+        return longer.index_put(where, new).transpose(1, 2)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
 class KeyValueTrail:
-    """What an evaluation leaves behind, from which the carry after any of its tokens follows."""
+    """What an evaluation leaves behind, from which the carry after any of its tokens follows.
+
+    Attributes
+    ----------
+    before
+        The carry it went out from.
+    buffer
+        Holds that carry's tokens, and behind them the new ones.
+    length
+        Number of new tokens.
+    """
 
     before: KeyValueCarry
     buffer: _Buffer
-    new_keys: Float[Tensor, "B L G P"]
-    new_values: Float[Tensor, "B L G P"]
+    length: int
 
     def carry(self, counts: Int[Tensor, " B"] | None = None) -> KeyValueCarry:
         """Give the carry after each sequence's first ``counts`` tokens; None means all."""
         before, buffer = self.before, self.buffer
-        if buffer.written() is not self:
-            buffer = before.with_tokens(self.new_keys, self.new_values)[2].buffer
-        buffer.written = _nobody  # from now on they are the new carry's
-        length = self.new_keys.shape[1]
+        end = before.reach + self.length
+        if buffer.newest() is not before:  # another carry was taken, which may write
+            buffer = _Buffer(buffer.keys[:, :, :end].clone(), buffer.values[:, :, :end].clone())
         if counts is None:
-            lengths, reach = before.lengths + length, before.reach + length
-            return KeyValueCarry._newest(buffer, lengths, reach, before.is_uniform)
+            buffer.written = _nobody  # what follows is written behind the tokens
+            lengths = before.lengths + self.length
+            return KeyValueCarry._newest(buffer, lengths, end, before.is_uniform)
         lengths = before.lengths + counts
         reach = int(lengths.max()) if len(lengths) else 0
         return KeyValueCarry._newest(buffer, lengths, reach, False)

@@ -1,6 +1,6 @@
 """Pre-norm residual blocks in a row, and the norm after the last."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +21,7 @@ from implicit_models.backbones.mamba2 import Mamba2Carry, Mamba2Mixer, Mamba2Tra
 Mixer = Mamba2Mixer | AttentionMixer
 MixerCarry = Mamba2Carry | KeyValueCarry
 MixerTrail = Mamba2Trail | KeyValueTrail
+Leave = Callable[[MixerTrail], Any]
 
 
 class StackCarry(NamedTuple):
@@ -142,15 +143,19 @@ class Stack(nn.Module):
         weights: tuple[BlockWeights, ...],
         positions: AttentionPositions | None,
         *,
+        leave: Leave | None = None,
         checkpointing: bool = False,
         hidden_states: list[Tensor] | None = None,
-    ) -> tuple[Float[Tensor, "B L D"], StackTrail | None]:
-        """Apply all blocks and the final norm; a trail comes back where a carry was given.
+    ) -> tuple[Float[Tensor, "B L D"], tuple[Any, ...]]:
+        """Apply all blocks and the final norm.
 
         Parameters
         ----------
         positions
             What `positions` gives for this carry and as many tokens.
+        leave
+            What to keep of each block's trail, decided as soon as the block has been applied: a
+            trail takes more memory than a carry. The second result holds it; None keeps nothing.
         checkpointing
             Keep each block's input alone and evaluate the block again in the backward pass.
         hidden_states
@@ -158,7 +163,7 @@ class Stack(nn.Module):
         """
         carries = carry.blocks if carry is not None else (None,) * len(self.blocks)
         hidden = value.to(accumulation_dtype(value.dtype))
-        trails = []
+        left = []
         for block, block_carry, block_weights in zip(self.blocks, carries, weights, strict=True):
             if hidden_states is not None:
                 hidden_states.append(hidden.to(value.dtype))
@@ -167,11 +172,13 @@ class Stack(nn.Module):
                 hidden, trail = checkpoint(block, *arguments, use_reentrant=False)
             else:
                 hidden, trail = block(*arguments)
-            trails.append(trail)
+            if leave is not None and trail is not None:
+                left.append(leave(trail))
+            del trail
         output = rms_norm(hidden, self.norm, self.norm_epsilon).to(value.dtype)
         if hidden_states is not None:
             hidden_states.append(output)
-        return output, StackTrail(tuple(trails)) if carry is not None else None
+        return output, tuple(left)
 
     def _blocks(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]

@@ -31,11 +31,12 @@ class Window:
     patience
         Evaluations in a row whose residual must be below the tolerance before a token counts as
         converged. Where the cell contracts slowly, the first of them comes too early, and the
-        error would travel to all later tokens.
+        error would travel to all later tokens. At a sequence's end there are none: once the
+        window holds all that is left, it ends, like a whole sequence, when all of it is below.
     """
 
     width: int
-    patience: int = 8
+    patience: int = 12
 
     def __post_init__(self) -> None:
         check_count("width", self.width)
@@ -76,6 +77,8 @@ class SlidingWindow:
         self._result = torch.full_like(self._committed_at, Result.NON_FINITE, dtype=torch.uint8)
         self._depth = torch.zeros_like(whole)
 
+        self._tokens = torch.arange(self._width, device=start.device)
+
         # Of the sequences still searched, a row each.
         self._rows = (self._lengths > 0).nonzero()[:, 0]
         self._offset = torch.zeros_like(self._rows)
@@ -113,8 +116,11 @@ class SlidingWindow:
         state: SolverState,
     ) -> Int[Tensor, " K"] | None:
         """Commit what has converged and slide; give the rows that stay where some have ended."""
-        self._below = (self._below + 1) * self._stopping.converged(residual)
+        below = self._stopping.converged(residual)
+        self._below = (self._below + 1) * below
         settled = (self._below >= self._window.patience).cumprod(1).sum(1)
+        at_the_end = below.all(1) & (self._remaining <= self._width)
+        settled = torch.where(at_the_end, self._remaining, settled)
         self._waited = self._waited + 1
         given_up = (settled == 0) & (self._waited >= self._stopping.max_steps)
         exploded = ~residual.isfinite().all(1)
@@ -125,15 +131,13 @@ class SlidingWindow:
 
         # A sequence that explodes keeps the iterate before.
         self._values[self._flat] = torch.where(exploded[:, None, None], self.value, following)
-        inside = torch.arange(self._width, device=count.device) < count[:, None]
-        committed = self._flat[inside]
-        self._residual[committed] = residual[inside]
+        row, token = (self._tokens < count[:, None]).nonzero(as_tuple=True)
+        committed = self._flat[row, token]
+        self._residual[committed] = residual[row, token]
         self._committed_at[committed] = step
-        outcome = torch.where(given_up, Result.OUT_OF_STEPS, Result.CONVERGED)
-        self._result[committed] = outcome.to(torch.uint8)[:, None].expand_as(inside)[inside]
+        outcome = torch.where(given_up, Result.OUT_OF_STEPS, Result.CONVERGED).to(torch.uint8)
+        self._result[committed] = outcome[row]
 
-        assert self._trail is not None
-        carry = self._trail.carry(count)
         ended = exploded | (count == self._remaining)
         self._offset = self._offset + count
         self._waited = self._waited.masked_fill_(count > 0, 0)
@@ -143,12 +147,13 @@ class SlidingWindow:
             gone = self._rows[ended]
             self._depth[gone] = step
             left = (~ended).nonzero()[:, 0]
-            carry = carry.select(left)
             self._rows, self._offset = self._rows[left], self._offset[left]
             self._waited, self._below = self._waited[left], self._below[left]
             if not len(left):
                 return left
-        self._look(carry)
+        assert self._trail is not None
+        carry, self._trail = self._trail.carry(count), None
+        self._look(carry if left is None else carry.select(left))
         return left
 
     def solution(self) -> Solution:
@@ -169,11 +174,12 @@ class SlidingWindow:
         return Solution(values, steps, residual, result, self._depth, steps.sum(1))
 
     def _evaluate_piece(self, value: Tensor) -> Tensor:
+        self._trail = None  # before the next one is made: they would both need memory
         evaluated, self._trail = self._piece.evaluate(value)
         return evaluated
 
     def _positions(self) -> Int[Tensor, "R W"]:
-        return self._offset[:, None] + torch.arange(self._width, device=self._offset.device)
+        return self._offset[:, None] + self._tokens
 
     def _look(self, carry: Carry | None) -> None:
         """Take up the windows at the present offsets, after what the carry holds."""
@@ -184,10 +190,10 @@ class SlidingWindow:
         beyond = positions >= self._lengths[self._rows, None]
         self._beyond = beyond if beyond.any() else None
         self._flat = self._rows[:, None] * self._stride + positions
-        self.value = self._values[self._flat]
+        value = self._values.index_select(0, self._flat.flatten())
+        self.value = value.view(*self._flat.shape, -1)
 
     def _slid(self, counts: Int[Tensor, "R W"], by: Int[Tensor, " R"]) -> Int[Tensor, "R W"]:
         """Move each row to the left and fill up with zeros."""
         padded = torch.cat((counts, torch.zeros_like(counts)), dim=1)
-        tokens = torch.arange(self._width, device=by.device) + by[:, None]
-        return padded.gather(1, tokens)
+        return padded.gather(1, self._tokens + by[:, None])

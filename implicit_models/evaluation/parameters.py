@@ -25,7 +25,7 @@ class EvaluationParameters:
         Tokens that are searched together.
     patience
         Evaluations in a row whose residual must be below the tolerance before a token counts as
-        converged; in the sequential mode too.
+        converged, but at a sequence's end; in the sequential mode too.
     tolerance
         Relative residual at which a token has converged; in the simultaneous mode that of a
         sequence's worst token.
@@ -42,8 +42,8 @@ class EvaluationParameters:
     num_sequences: int = setting(minimum=1)
     num_mode_sequences: int = setting(minimum=0)
     batch_size: int = setting(default=64, minimum=1)
-    window: int = setting(default=16, minimum=1)
-    patience: int = setting(default=8, minimum=1)
+    window: int = setting(default=20, minimum=1)
+    patience: int = setting(default=12, minimum=1)
     tolerance: float = setting(above=0.0, below=1.0)
     max_steps: int = setting(minimum=1)
     damping: float = setting(above=0.0, below=2.0)
@@ -82,8 +82,8 @@ class SweepParameters:
     batch_size: int = setting(default=64, minimum=1)
     self_iterations: tuple[int, ...] = setting(minimum=1, distinct=True)
     tolerances: tuple[float, ...] = setting(above=0.0, below=1.0, distinct=True)
-    window: int = setting(default=16, minimum=1)
-    patience: int = setting(default=8, minimum=1)
+    window: int = setting(default=20, minimum=1)
+    patience: int = setting(default=12, minimum=1)
     max_steps: int = setting(default=64, minimum=1)
     damping: float = setting(above=0.0, below=2.0)
 

@@ -31,7 +31,7 @@ def causal_convolution(
         padded = torch.cat((carry, inputs), dim=1)
     outputs = torch.addcmul(bias, padded[:, :length], weight[:, 0])
     for k in range(1, width):
-        outputs = torch.addcmul(outputs, padded[:, k : k + length], weight[:, k])
+        outputs.addcmul_(padded[:, k : k + length], weight[:, k])
     return outputs, padded[:, length:]
 
 

@@ -1,6 +1,8 @@
 """The cell of an implicit model: what the engine searches the fixed point of."""
 
 from dataclasses import dataclass
+from operator import methodcaller
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +11,7 @@ from torch import Tensor, nn
 
 from implicit_models.backbones.attention import AttentionPositions
 from implicit_models.backbones.linear import NormalisedWeight, rms_norm
-from implicit_models.backbones.stack import BlockWeights, Stack, StackCarry, StackTrail
+from implicit_models.backbones.stack import BlockWeights, Leave, Stack, StackCarry, StackTrail
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,22 @@ class StackCell:
         self, value: Float[Tensor, "B L D"], hidden_states: list[Tensor] | None = None
     ) -> Float[Tensor, "B L D"]:
         """Evaluate the cell; ``hidden_states`` takes the input of each block, and the output."""
-        return self._evaluate(value, hidden_states)[0]
+        return self._evaluate(value, None, hidden_states)[0]
 
-    def evaluate(
-        self, value: Float[Tensor, "B L D"], hidden_states: list[Tensor] | None = None
-    ) -> tuple[Tensor, StackTrail]:
+    def evaluate(self, value: Float[Tensor, "B L D"]) -> tuple[Tensor, StackTrail]:
         """Evaluate the cell, leaving a trail to the carry after it; a carry must be there."""
-        hidden, trail = self._evaluate(value, hidden_states)
-        assert trail is not None
-        return hidden, trail
+        hidden, trails = self._evaluate(value, lambda trail: trail)
+        return hidden, StackTrail(trails)
+
+    def advance(
+        self,
+        value: Float[Tensor, "B L D"],
+        counts: Int[Tensor, " B"] | None = None,
+        hidden_states: list[Tensor] | None = None,
+    ) -> tuple[Tensor, StackCarry]:
+        """Evaluate the cell and give the carry after each sequence's first ``counts`` tokens."""
+        hidden, carries = self._evaluate(value, methodcaller("carry", counts), hidden_states)
+        return hidden, StackCarry(carries)
 
     def select(self, rows: Int[Tensor, " R"]) -> "StackCell":
         """Give the cell of some of the batch's sequences."""
@@ -62,15 +71,21 @@ class StackCell:
         if carry is None:
             carry = self.carry or self.stack.initial_carry(len(self.injection))
             carry = carry.select(rows)
-        return self._with(self.injection[rows[:, None], tokens], carry)
+        length, width = self.injection.shape[1:]
+        flat = (rows[:, None] * length + tokens).flatten()
+        injection = self.injection.reshape(-1, width).index_select(0, flat)
+        return self._with(injection.view(*tokens.shape, width), carry)
 
-    def _evaluate(self, value: Tensor, hidden_states: list[Tensor] | None):
+    def _evaluate(
+        self, value: Tensor, leave: Leave | None, hidden_states: list[Tensor] | None = None
+    ) -> tuple[Tensor, tuple[Any, ...]]:
         return self.stack(
             value,
             self.injection,
             self.carry,
             self.weights,
             self.positions,
+            leave=leave,
             checkpointing=self.checkpointing,
             hidden_states=hidden_states,
         )

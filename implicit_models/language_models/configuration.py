@@ -132,7 +132,7 @@ class ImplicitConfig(StrictConfig):
     tolerance: float = 0.01
     max_self_iterations: int = 64
     window: int = 64
-    patience: int = 8
+    patience: int = 12
     damping: float = 0.8
     training_phase: Literal["free", "bounded"] = "free"
     bounded_self_iterations: int = 4

@@ -6,6 +6,7 @@ head on it. The families differ in their configuration and in what their blocks 
 
 import functools
 from collections.abc import Mapping
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 
@@ -275,15 +276,17 @@ class ImplicitModel(ImplicitPreTrainedModel):
         states: list[Tensor] | None = [] if wants_states else None
         search, penalty, iterations = None, None, None
         if phase is None:
-            hidden, trail = self.stack(
+            hidden, carries = self.stack(
                 embedded,
                 None,
                 carry,
                 self.stack.weights(),
                 self.stack.positions(carry, length),
+                leave=methodcaller("carry", lengths),
                 checkpointing=self.gradient_checkpointing,
                 hidden_states=states,
             )
+            after = StackCarry(carries)
         else:
             cell, start = self.cell(None, carry, embedded)
             search = find_fixed_point(
@@ -294,22 +297,20 @@ class ImplicitModel(ImplicitPreTrainedModel):
                 value = phase.gradient(cell, value)
             if phase.penalty is not None and torch.is_grad_enabled():
                 penalty = phase.penalty(cell, value, lengths)
-            evaluated, trail = value, None
+            evaluated, after = value, None
             if carry is not None:
-                evaluated, trail = cell.evaluate(value, states)
+                evaluated, after = cell.advance(value, lengths, states)
             elif phase.gradient is None or states is not None:
                 evaluated = cell(value, states)
             hidden = evaluated if phase.gradient is None else value
             if states is not None:
                 states[-1] = hidden
-            after = 1 if phase.gradient is None else phase.gradient.num_steps
-            iterations = _self_iterations(search.steps, after, (batch, length), lengths)
+            more = 1 if phase.gradient is None else phase.gradient.num_steps
+            iterations = _self_iterations(search.steps, more, (batch, length), lengths)
 
-        if trail is not None:
-            after_all = trail.carry(lengths)
-            if use_cache or cache is not None:
-                cache = CarryCache() if cache is None else cache
-                cache.advance(after_all, length)
+        if carry is not None and after is not None:
+            cache = CarryCache() if cache is None else cache
+            cache.advance(after, length)
         if alignment is not None:
             hidden = alignment.back(hidden)
             search = None if search is None else alignment.search_back(search)

@@ -106,8 +106,8 @@ def implicit_function_jacobian(
     def evaluate(value: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
         before = states.index_copy(0, entries, chosen)
         cell, _ = model.cell(tokens, _with_states(carry, before[None]))
-        hidden, trail = cell.evaluate(value.view_as(start))
-        return hidden.flatten(), _flat_states(trail.carry())[0, entries]
+        hidden, after = cell.advance(value.view_as(start))
+        return hidden.flatten(), _flat_states(after)[0, entries]
 
     point = found.value.flatten(), states[entries]
     (value_by_value, value_by_state), (state_by_value, state_by_state) = torch.func.jacrev(

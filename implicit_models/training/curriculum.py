@@ -96,9 +96,10 @@ def free_segment(parameters: FreeParameters, first_step: int) -> Segment:
 def _window(parameters: FreeParameters) -> Window | None:
     if parameters.window is None:
         return None
-    if parameters.patience is None:
-        return Window(parameters.window)
-    return Window(parameters.window, parameters.patience)
+    patience = parameters.patience
+    if patience is None:
+        patience = min(Window.patience, parameters.max_steps)
+    return Window(parameters.window, patience)
 
 
 def explicit_segment(parameters: ExplicitParameters) -> Segment:

@@ -100,9 +100,10 @@ class FreeParameters:
         How far each self-iteration goes towards the cell's value, in the search and in the
         phantom steps; 1 is all the way. Undamped searches of a trained model can end in cycles.
     window, patience
-        Search this many tokens of a sequence at a time, each until it was ``patience`` times (8
-        by default) in a row below the tolerance; ``max_steps`` is then each token's own, counted
-        from when all before it have ended. Without a window sequences are searched as a whole.
+        Search this many tokens of a sequence at a time, each until it was ``patience`` times in
+        a row (12, or ``max_steps`` if that is less, where null) below the tolerance; ``max_steps``
+        is then each token's own, counted from when all before it have ended. Without a window
+        sequences are searched as a whole.
     jacobian_weight
         Weight, in the loss, of the mean squared entry-wise sensitivity of the cell to its own
         value (Hutchinson's estimate, one sample).

@@ -124,6 +124,8 @@ def follow_the_rule(
         if not torch.tensor([residuals[t] for t in window]).isfinite().all():
             break
         settled = 0
+        if window[-1] == length - 1 and all(residuals[t] < stopping.tolerance for t in window):
+            results[first:], first = [int(Result.CONVERGED)] * (length - first), length
         while first + settled < length and below[first + settled] >= patience:
             results[first + settled] = int(Result.CONVERGED)
             settled += 1
@@ -193,8 +195,24 @@ def scripted(*tokens: list[float]) -> tuple[ScriptedCell, Callable[..., Solution
 
 @pytest.mark.parametrize(("patience", "steps"), [(1, 2), (2, 5), (3, 9)])
 def test_a_dip_below_the_tolerance_does_not_commit(patience: int, steps: int) -> None:
-    _, solve = scripted([1, 0.01, 1, 0.01, 0.01, 1, 0.01, 0.01, 0.01, 1, 1, 1])
-    assert solve(50, width=1, patience=patience).steps.tolist() == [[steps]]
+    dipping = [1, 0.01, 1, 0.01, 0.01, 1, 0.01, 0.01, 0.01, 1, 1, 1]
+    _, solve = scripted(dipping, [1.0] * 11 + [0.01])
+    assert solve(50, width=1, patience=patience).steps[0, 0] == steps
+
+
+@pytest.mark.parametrize("tolerance", [1e-1, 1e-3, 1e-12])
+@pytest.mark.parametrize("lengths", [None, [7, 3, 1, 4]])
+def test_a_window_over_all_that_is_left_ends_as_the_whole_does(
+    lengths: list[int] | None, tolerance: float
+) -> None:
+    cell, num_tokens = causal_cell(4), None if lengths is None else torch.tensor(lengths)
+    stopping, start = ResidualBelow(tolerance, 2000), torch.zeros_like(cell.offset)
+    whole = find_fixed_point(cell, start, Picard(0.8), stopping, lengths=num_tokens)
+    window = Window(7, patience=2000)  # no token ends alone
+    slid = find_fixed_point(cell, start, Picard(0.8), stopping, window=window, lengths=num_tokens)
+    assert torch.equal(slid.depth, whole.depth)
+    for row, length in enumerate(lengths or [7] * 4):
+        assert torch.equal(slid.value[row, :length], whole.value[row, :length])
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
@@ -205,7 +223,7 @@ def test_a_token_that_never_settles_is_given_up_and_the_next_still_converge(widt
     converged, given_up = int(Result.CONVERGED), int(Result.OUT_OF_STEPS)
     assert solution.result.tolist() == [[converged, given_up, converged]]
     # Waiting is counted from the step at which the token before was committed, the third.
-    assert solution.depth.tolist() == [{1: 3 + 6 + 3, 2: 3 + 6 + 1, 3: 3 + 6 + 1}[width]]
+    assert solution.depth.tolist() == [{1: 3 + 6 + 2, 2: 3 + 6 + 1, 3: 3 + 6 + 1}[width]]
     assert torch.equal(solution.steps, cell.evaluations)
 
 
@@ -236,9 +254,8 @@ def test_padding_that_explodes_reaches_nothing(width: int | None) -> None:
     assert solution.value.isfinite().all()
     expected = causal_cell(2).fixed_point()
     for row, length in enumerate((5, 4)):
-        alone = search(causal_cell(2).select(torch.tensor([row])), width)
-        if width is not None:
-            assert torch.equal(solution.value[row, :length], alone.value[0, :length])
+        alone = search(causal_cell(2).select(torch.tensor([row])), width, [length])
+        assert torch.equal(solution.value[row, :length], alone.value[0, :length])
         torch.testing.assert_close(
             solution.value[row, :length], expected[row, :length], rtol=1e-10, atol=1e-10
         )

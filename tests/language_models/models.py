@@ -88,7 +88,7 @@ def remembered(past: CarryCache | StackCarry | None) -> list[list[torch.Tensor]]
         if isinstance(block, KeyValueCarry):
             lengths = block.lengths.tolist()
             found = [
-                [block.keys[row, :length].clone(), block.values[row, :length].clone()]
+                [block.keys[row, :, :length].clone(), block.values[row, :, :length].clone()]
                 for row, length in enumerate(lengths)
             ]
         else:
