@@ -41,7 +41,9 @@ class AttentionShape:
 class AttentionWeights(NamedTuple):
     """A mixer's effective weights, computed once a solve."""
 
-    input: Float[Tensor, "projection D"]
+    queries: Float[Tensor, "inner D"]
+    keys: Float[Tensor, "kv D"]
+    values: Float[Tensor, "kv D"]
     output: Float[Tensor, "D inner"]
 
 
@@ -80,6 +82,11 @@ class AttentionMixer(nn.Module):
         self.qkv_proj = NormalisedWeight(shape.d_projection, shape.d_model, normalised=normalised)
         self.out_proj = NormalisedWeight(shape.d_model, shape.d_inner, normalised=normalised)
 
+    @property
+    def _widths(self) -> tuple[int, int, int]:
+        """Rows of the projection that give queries, keys and values."""
+        return self.shape.d_inner, self.shape.d_keys, self.shape.d_keys
+
     def reset_parameters(self) -> None:
         """Draw the initial weights, as tabulated in `ImplicitForCausalLM`."""
         self.qkv_proj.reset(self.shape.d_model**-0.5)
@@ -87,7 +94,8 @@ class AttentionMixer(nn.Module):
 
     def weights(self) -> AttentionWeights:
         """Give the effective weights, for every iteration of a solve."""
-        return AttentionWeights(self.qkv_proj.effective(), self.out_proj.effective())
+        queries, keys, values = self.qkv_proj.effective().split(self._widths)
+        return AttentionWeights(queries, keys, values, self.out_proj.effective())
 
     def initial_carry(self, batch: int) -> KeyValueCarry:
         """Give the carry of a sequence's start: no key, no value."""
@@ -118,13 +126,12 @@ class AttentionMixer(nn.Module):
     ) -> tuple[Float[Tensor, "B L D"], KeyValueTrail | None]:
         """Mix tokens; see `Mamba2Mixer.forward`."""
         shape = self.shape
-        widths = (shape.d_inner, shape.d_keys, shape.d_keys)
-        injections = (None,) * 3 if injection is None else injection.split(widths, dim=-1)
+        parts = (None,) * 3 if injection is None else injection.split(self._widths, dim=-1)
         # Three products: keys and values are kept, and should not keep the queries.
-        queries, keys, values = (
-            project(hidden, weight, part).unflatten(-1, (-1, shape.head_dim))
-            for weight, part in zip(weights.input.split(widths), injections, strict=True)
-        )
+        heads = (*hidden.shape[:2], -1, shape.head_dim)
+        queries = project(hidden, weights.queries, parts[0]).view(heads)
+        keys = project(hidden, weights.keys, parts[1]).view(heads)
+        values = project(hidden, weights.values, parts[2]).view(heads)
         cosine, sine = positions.cosine.to(keys.dtype), positions.sine.to(keys.dtype)
         queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)
         if carry is None:

@@ -151,9 +151,11 @@ def advance_convolution(
     All of them where ``counts`` is None.
     """
     width = carry.shape[1]
-    padded = torch.cat((carry, inputs), dim=1)
     if counts is None:
-        return padded[:, inputs.shape[1] :]
+        # A carry is kept: it must not be a view of all inputs.
+        recent = inputs[:, max(0, inputs.shape[1] - width) :]
+        return torch.cat((carry, recent), dim=1)[:, recent.shape[1] :]
+    padded = torch.cat((carry, inputs), dim=1)
     tokens = counts[:, None] + torch.arange(width, device=counts.device)
     return padded.gather(1, tokens[..., None].expand(-1, -1, padded.shape[2]))
 
