@@ -198,7 +198,7 @@ def test_notebook_draws_everything_from_results_and_mlflow(quick_repro, monkeypa
     assert len(pictures) == 6
     assert ["residual_front" in cell.source for cell in pictures[-3:]] == [False, True, True]
     assert re.search(rf"{RUN}: a search of \d+ self-iterations for 24 tokens", printed)
-    assert re.search(r"through a window of 16 tokens, .* takes \d+ self-iterations\.", printed)
+    assert re.search(r"through a window of 20 tokens, .* takes \d+ self-iterations\.", printed)
 
 
 def is_picture(output: dict) -> bool:

@@ -58,11 +58,8 @@ class _Buffer:
         return num_slots <= self.keys.shape[2]
 
     def with_room(self, num_used: int, num_slots: int) -> tuple[Tensor, Tensor]:
-        """Copy the keys and values of the used slots, with room for so many and some more.
-
-        Not for more where none is used yet: a whole prompt may come, and be all.
-        """
-        room = (0, 0, 0, num_slots + (SPARE_SLOTS if num_used else 0) - num_used)
+        """Copy the keys and values of the used slots, with room for so many and some more."""
+        room = (0, 0, 0, num_slots + SPARE_SLOTS - num_used)
         keys, values = (slots[:, :, :num_used] for slots in (self.keys, self.values))
         return F.pad(keys, room), F.pad(values, room)
 
@@ -133,6 +130,9 @@ class KeyValueCarry:
             tensor.requires_grad for tensor in (keys, values, self.buffer.keys)
         ):
             buffer = _Buffer(self._joined(self.keys, keys), self._joined(self.values, values))
+        elif self.is_uniform and not self.reach:  # a whole prompt may come, and be all
+            whole = (new.transpose(1, 2) for new in (keys, values))
+            buffer = _Buffer(*(new.clone(memory_format=torch.contiguous_format) for new in whole))
         else:
             buffer = self.buffer
             if not buffer.may_write(self):

@@ -156,6 +156,7 @@ class Stack(nn.Module):
         leave
             What to keep of each block's trail, decided as soon as the block has been applied: a
             trail takes more memory than a carry. The second result holds it; None keeps nothing.
+            Without a carry there are no trails.
         checkpointing
             Keep each block's input alone and evaluate the block again in the backward pass.
         hidden_states

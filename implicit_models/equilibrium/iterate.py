@@ -25,6 +25,7 @@ def find_fixed_point(
     *,
     window: Window | None = None,
     lengths: Int[Tensor, " B"] | None = None,
+    goes_on: bool = False,
     observe: Observer | None = None,
 ) -> Solution:
     """Iterate the cell from ``start``, without gradient, until every sequence has ended.
@@ -45,6 +46,9 @@ def find_fixed_point(
     lengths
         Each sequence's number of tokens, where the rest is padding on the right. Padding is not
         judged. None where there is none.
+    goes_on
+        Whether more tokens may follow in another piece, which then reads the carry after these.
+        A window waits until the last of them have settled as well as the first.
     observe
         Called after each evaluation with the number of evaluations so far and the residual of
         every token; one that has ended shows its last one, padding and what is not reached yet
@@ -64,7 +68,8 @@ def find_fixed_point(
     if window is None:
         search = WholeSequences(cell, start, solver, stopping, lengths)
     else:
-        search = SlidingWindow(*_windowed(cell, solver, stopping, window), start, window, lengths)
+        cell, stopping = _windowed(cell, solver, stopping, window)
+        search = SlidingWindow(cell, stopping, start, window, lengths, goes_on)
 
     state = solver.begin(search.value)
     observed = torch.full_like(start[..., 0], torch.nan) if observe else None

@@ -31,8 +31,8 @@ class Window:
     patience
         Evaluations in a row whose residual must be below the tolerance before a token counts as
         converged. Where the cell contracts slowly, the first of them comes too early, and the
-        error would travel to all later tokens. At a sequence's end there are none: once the
-        window holds all that is left, it ends, like a whole sequence, when all of it is below.
+        error would travel to all later tokens. At a text's end there are none: once the window
+        holds all that is left, it ends, like a whole sequence, when all of it is below.
     """
 
     width: int
@@ -62,9 +62,11 @@ class SlidingWindow:
         start: Float[Tensor, "B L D"],
         window: Window,
         lengths: Int[Tensor, " B"] | None,
+        goes_on: bool,
     ) -> None:
         batch, length, width = start.shape
         self._cell, self._window, self._stopping = cell, window, stopping
+        self._goes_on = goes_on
         self._length, self._width = length, min(window.width, length)
         self._stride = length + self._width
         whole = torch.full((batch,), length, dtype=torch.int64, device=start.device)
@@ -119,8 +121,9 @@ class SlidingWindow:
         below = self._stopping.converged(residual)
         self._below = (self._below + 1) * below
         settled = (self._below >= self._window.patience).cumprod(1).sum(1)
-        at_the_end = below.all(1) & (self._remaining <= self._width)
-        settled = torch.where(at_the_end, self._remaining, settled)
+        if not self._goes_on:
+            at_the_end = below.all(1) & (self._remaining <= self._width)
+            settled = torch.where(at_the_end, self._remaining, settled)
         self._waited = self._waited + 1
         given_up = (settled == 0) & (self._waited >= self._stopping.max_steps)
         exploded = ~residual.isfinite().all(1)

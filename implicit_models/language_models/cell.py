@@ -46,6 +46,7 @@ class StackCell:
 
     def evaluate(self, value: Float[Tensor, "B L D"]) -> tuple[Tensor, StackTrail]:
         """Evaluate the cell, leaving a trail to the carry after it; a carry must be there."""
+        assert self.carry is not None
         hidden, trails = self._evaluate(value, lambda trail: trail)
         return hidden, StackTrail(trails)
 
@@ -55,7 +56,11 @@ class StackCell:
         counts: Int[Tensor, " B"] | None = None,
         hidden_states: list[Tensor] | None = None,
     ) -> tuple[Tensor, StackCarry]:
-        """Evaluate the cell and give the carry after each sequence's first ``counts`` tokens."""
+        """Evaluate the cell and give the carry after each sequence's first ``counts`` tokens.
+
+        A carry must be there.
+        """
+        assert self.carry is not None
         hidden, carries = self._evaluate(value, methodcaller("carry", counts), hidden_states)
         return hidden, StackCarry(carries)
 

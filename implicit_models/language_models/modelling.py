@@ -290,7 +290,13 @@ class ImplicitModel(ImplicitPreTrainedModel):
         else:
             cell, start = self.cell(None, carry, embedded)
             search = find_fixed_point(
-                cell, start, phase.solver, phase.stopping, window=phase.window, lengths=lengths
+                cell,
+                start,
+                phase.solver,
+                phase.stopping,
+                window=phase.window,
+                lengths=lengths,
+                goes_on=carry is not None,
             )
             value = search.value
             if phase.gradient is not None:

@@ -108,7 +108,7 @@ def test_every_gradient_after_every_width_is_the_finite_difference(
 
 
 def follow_the_rule(
-    script: torch.Tensor, width: int, patience: int, stopping: ResidualBelow
+    script: torch.Tensor, width: int, patience: int, stopping: ResidualBelow, goes_on: bool
 ) -> tuple[list[int], list[int], list[float], int]:
     """Give steps, results and last residuals of a sequence's tokens, and the depth, in words."""
     length = len(script)
@@ -124,7 +124,8 @@ def follow_the_rule(
         if not torch.tensor([residuals[t] for t in window]).isfinite().all():
             break
         settled = 0
-        if window[-1] == length - 1 and all(residuals[t] < stopping.tolerance for t in window):
+        all_below = all(residuals[t] < stopping.tolerance for t in window)
+        if all_below and window[-1] == length - 1 and not goes_on:
             results[first:], first = [int(Result.CONVERGED)] * (length - first), length
         while first + settled < length and below[first + settled] >= patience:
             results[first + settled] = int(Result.CONVERGED)
@@ -149,8 +150,11 @@ def random_script(batch: int, length: int, seed: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("patience", [1, 2, 3])
 @pytest.mark.parametrize("width", [1, 3, 8, 9, 30])
+@pytest.mark.parametrize("goes_on", [False, True])
 @pytest.mark.parametrize("lengths", [[9, 9, 9, 9], [9, 7, 1, 4], [0, 9, 2, 0]])
-def test_tokens_end_as_the_rule_says(lengths: list[int], width: int, patience: int) -> None:
+def test_tokens_end_as_the_rule_says(
+    lengths: list[int], goes_on: bool, width: int, patience: int
+) -> None:
     script = random_script(4, 9, seed=width + 10 * patience)
     cell, stopping = ScriptedCell.of(script), ResidualBelow(0.1, 7, absolute_residual)
     solution = find_fixed_point(
@@ -160,11 +164,12 @@ def test_tokens_end_as_the_rule_says(lengths: list[int], width: int, patience: i
         stopping,
         window=Window(width, patience),
         lengths=torch.tensor(lengths),
+        goes_on=goes_on,
     )
     assert solution.value.isfinite().all()
     for row, length in enumerate(lengths):
         steps, results, residuals, depth = follow_the_rule(
-            script[row, :length], width, patience, stopping
+            script[row, :length], width, patience, stopping, goes_on
         )
         assert solution.steps[row, :length].tolist() == steps
         assert solution.result[row, :length].tolist() == results

@@ -263,8 +263,8 @@ def test_without_a_phase_the_configurations_are_taken(parameters: ModelParameter
     model.config.max_self_iterations, model.config.training_max_self_iterations = 50, 7
     with torch.no_grad():
         found = model(text)
-    searched = search_phase(0.01, 50, 0.8, Window(16, 8))
-    assert torch.equal(found.logits, model(text, phase=searched).logits)
+        searched = search_phase(0.01, 50, 0.8, Window(20, 12))
+        assert torch.equal(found.logits, model(text, phase=searched).logits)
     trained = model(text)
     assert torch.equal(trained.logits, model(text, phase=free_phase(0.05, 7, 4, 0.8)).logits)
     assert trained.logits.requires_grad
