@@ -8,7 +8,7 @@ import functools
 from collections.abc import Mapping
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -139,8 +139,8 @@ class ImplicitPreTrainedModel(StrictPreTrainedModel):
 
     @property
     def trunk(self) -> "ImplicitModel":
-        """The model without its head."""
-        raise NotImplementedError
+        """The model without its head: itself where it has none."""
+        return cast("ImplicitModel", self.base_model)
 
     @property
     def is_implicit(self) -> bool:
@@ -184,11 +184,6 @@ class ImplicitModel(ImplicitPreTrainedModel):
             )
         self.gradient_checkpointing = False  # transformers sets it
         self.post_init()
-
-    @property
-    def trunk(self) -> "ImplicitModel":
-        """The model itself."""
-        return self
 
     def cell(
         self,
@@ -399,24 +394,16 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
     accepts_loss_kwargs = True
+    trunk_class: type[ImplicitModel]
 
     def __init__(self, config: ImplicitConfig) -> None:
         super().__init__(config)
-        self.model = self._make_trunk(config)
+        self.model = self.trunk_class(config)
         self.lm_head = nn.Linear(config.hidden_size, config.num_embeddings, bias=False)
         if config.label_alignment == "aligned":
             # Or transformers' Trainer leaves each text's first label uncounted.
             self.loss_type = None
         self.post_init()
-
-    @staticmethod
-    def _make_trunk(config: ImplicitConfig) -> ImplicitModel:
-        raise NotImplementedError
-
-    @property
-    def trunk(self) -> ImplicitModel:
-        """The model without its head."""
-        return self.model
 
     def get_output_embeddings(self) -> nn.Linear:
         """Give the head."""
@@ -519,7 +506,7 @@ class ImplicitMamba2ForCausalLM(ImplicitForCausalLM, GenerationMixin):
     """Mamba2 as a language model."""
 
     config_class = ImplicitMamba2Config
-    _make_trunk = ImplicitMamba2Model  # type: ignore[assignment]
+    trunk_class = ImplicitMamba2Model
 
 
 class ImplicitLlamaModel(ImplicitModel):
@@ -532,7 +519,7 @@ class ImplicitLlamaForCausalLM(ImplicitForCausalLM, GenerationMixin):
     """Llama as a language model."""
 
     config_class = ImplicitLlamaConfig
-    _make_trunk = ImplicitLlamaModel  # type: ignore[assignment]
+    trunk_class = ImplicitLlamaModel
 
 
 @torch.no_grad()
