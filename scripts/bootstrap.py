@@ -170,8 +170,9 @@ def compile_lock(switches: list) -> None:
         re.sub(r"(?m)^(#|torch==).*\n", "", LOCK.read_text())
     )  # the CPU's torch, afresh
     command = [ENVIRONMENT / "bin" / "uv", "pip", "compile", "--python", PYTHON]
-    command += ["--quiet", "--no-header", "--no-annotate", "--group", "dev"]
-    command += ["--python-version", "%d.%d" % OLDEST_PYTHON, "--output-file", draft]
+    command += ["--quiet", "--no-header", "--no-annotate", "--no-strip-markers"]
+    command += ["--group", "dev", "--python-version", "%d.%d" % OLDEST_PYTHON]
+    command += ["--output-file", draft]
     if default_backend(settings.get("UV_FIND_LINKS", "")):
         command += ["--torch-backend", "cpu"]
     run(command + switches + [ROOT / "pyproject.toml"], settings)

@@ -57,19 +57,6 @@ def project(
     return rows.view(injection.shape)
 
 
-def rms_norm(
-    hidden: Float[Tensor, "B L D"], weight: Float[Tensor, " D"], epsilon: float
-) -> Float[Tensor, "B L D"]:
-    """Norm in the precision of ``hidden``, then go to that of ``weight``."""
-    normed = F.rms_norm(hidden, weight.shape, weight.to(hidden.dtype), epsilon)
-    return normed.to(weight.dtype)
-
-
-def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Give the precision in which numbers of ``dtype`` are added up: float32 at least."""
-    return torch.promote_types(dtype, torch.float32)
-
-
 def _row_length(weight: Tensor) -> Tensor:
     dimensions = tuple(range(1, weight.dim()))
     return torch.linalg.vector_norm(weight, dim=dimensions, keepdim=True)

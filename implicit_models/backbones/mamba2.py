@@ -9,13 +9,10 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from implicit_models.backbones.linear import (
-    NormalisedWeight,
-    accumulation_dtype,
-    project,
-    set_initial,
-)
+from implicit_models.backbones.linear import NormalisedWeight, project, set_initial
 from implicit_models.kernels import reference
+from implicit_models.kernels.dispatch import kernels_for
+from implicit_models.kernels.reference import accumulation_dtype
 
 
 @dataclass(frozen=True)
@@ -68,6 +65,7 @@ class Mamba2Trail(NamedTuple):
     channels: Float[Tensor, "B L C"]
     inputs: Float[Tensor, "B L H P"]
     time_step: Float[Tensor, "B L H"]
+    time_step_bias: Float[Tensor, " H"]
     decay_rate: Float[Tensor, " H"]
     input_map: Float[Tensor, "B L G N"]
 
@@ -78,6 +76,7 @@ class Mamba2Trail(NamedTuple):
             reference.advance_state(
                 self.inputs,
                 self.time_step,
+                self.time_step_bias,
                 self.decay_rate,
                 self.input_map,
                 self.before.state,
@@ -108,7 +107,7 @@ class Mamba2Mixer(nn.Module):
         num_layers: int,
         normalised_weights: bool,
         norm_epsilon: float,
-        chunk_length: int,
+        chunk_length: int | None,
     ) -> None:
         super().__init__()
         self.shape, self.norm_epsilon, self.chunk_length = shape, norm_epsilon, chunk_length
@@ -177,42 +176,40 @@ class Mamba2Mixer(nn.Module):
         ``carry`` None means a sequence from its start, whose carry nobody needs: no trail to
         it comes back. The injection is added to the input projection's output.
         """
-        shape = self.shape
-        batch, length, _ = hidden.shape
+        shape, kernels = self.shape, kernels_for(hidden.device)
         projected = project(hidden, weights.input, injection)
         gate, channels, time_step = projected.split(
             (shape.d_inner, shape.d_convolution, shape.num_heads), dim=-1
         )
-        convolved, _ = reference.causal_convolution(
+        convolved = kernels.causal_convolution(
             channels,
             weights.convolution,
             self.conv1d_bias,
             None if carry is None else carry.convolution,
         )
-        precise = accumulation_dtype(projected.dtype)
         size = shape.num_groups * shape.d_state
-        activated = F.silu(convolved).to(precise)
-        inputs, input_map, output_map = activated.split((shape.d_inner, size, size), dim=-1)
+        inputs, input_map, output_map = convolved.split((shape.d_inner, size, size), dim=-1)
         inputs = inputs.unflatten(-1, (shape.num_heads, shape.head_dim))
         input_map = input_map.unflatten(-1, (shape.num_groups, shape.d_state))
-        time_step = F.softplus((time_step + self.dt_bias).to(precise))
-        mixed, _ = reference.state_space_scan(
+        mixed, _ = kernels.state_space_scan(
             inputs,
             time_step,
+            self.dt_bias,
             weights.decay_rate,
             input_map,
             output_map.unflatten(-1, (shape.num_groups, shape.d_state)),
+            self.D,
             None if carry is None else carry.state,
             chunk_length=self.chunk_length,
             return_final_state=False,
         )
-        skip = self.D[:, None].to(precise)
-        mixed = torch.addcmul(mixed, inputs, skip).reshape(batch, length, shape.d_inner)
-        mixed = reference.gated_rms_norm(
-            mixed, gate.to(precise), self.norm.to(precise), self.norm_epsilon, shape.num_groups
+        mixed = kernels.gated_rms_norm(
+            mixed.flatten(2), gate, self.norm, self.norm_epsilon, shape.num_groups
         )
-        outputs = F.linear(mixed.to(projected.dtype), weights.output)
+        outputs = F.linear(mixed, weights.output)
         if carry is None:
             return outputs, None
-        trail = Mamba2Trail(carry, channels, inputs, time_step, weights.decay_rate, input_map)
+        trail = Mamba2Trail(
+            carry, channels, inputs, time_step, self.dt_bias, weights.decay_rate, input_map
+        )
         return outputs, trail

@@ -15,8 +15,8 @@ from implicit_models.backbones.attention import (
 )
 from implicit_models.backbones.feed_forward import FeedForward, FeedForwardWeights
 from implicit_models.backbones.key_value import KeyValueCarry, KeyValueTrail
-from implicit_models.backbones.linear import accumulation_dtype, rms_norm
 from implicit_models.backbones.mamba2 import Mamba2Carry, Mamba2Mixer, Mamba2Trail, Mamba2Weights
+from implicit_models.kernels.reference import accumulation_dtype, rms_norm
 
 Mixer = Mamba2Mixer | AttentionMixer
 MixerCarry = Mamba2Carry | KeyValueCarry

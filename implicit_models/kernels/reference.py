@@ -9,17 +9,19 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+CHUNK_LENGTH = 32
+
 
 def causal_convolution(
     inputs: Float[Tensor, "B L C"],
     weight: Float[Tensor, "C K"],
     bias: Float[Tensor, " C"],
     carry: Float[Tensor, "B K-1 C"] | None = None,
-) -> tuple[Float[Tensor, "B L C"], Float[Tensor, "B K-1 C"]]:
-    """Convolve each channel with its own filter over the present and the K - 1 past tokens.
+) -> Float[Tensor, "B L C"]:
+    """Convolve each channel with its own filter over the present and the K - 1 past tokens; SiLU.
 
-    ``carry`` holds the last K - 1 inputs before this piece (zeros where None); the second
-    result is the same for the next piece, so that pieces give what the whole gives.
+    ``carry`` holds the last K - 1 inputs before this piece, zeros where None; for the next piece's
+    see `advance_convolution`.
 
     A sum of K shifted products: on a CPU this beats a grouped ``conv1d``, which wants channels
     before length and a copy each way.
@@ -32,29 +34,33 @@ def causal_convolution(
     outputs = torch.addcmul(bias, padded[:, :length], weight[:, 0])
     for k in range(1, width):
         outputs.addcmul_(padded[:, k : k + length], weight[:, k])
-    return outputs, padded[:, length:]
+    return F.silu(outputs)
 
 
 def state_space_scan(
     inputs: Float[Tensor, "B L H P"],
     time_step: Float[Tensor, "B L H"],
+    time_step_bias: Float[Tensor, " H"],
     decay_rate: Float[Tensor, " H"],
     input_map: Float[Tensor, "B L G N"],
     output_map: Float[Tensor, "B L G N"],
+    skip: Float[Tensor, " H"],
     initial_state: Float[Tensor, "B H P N"] | None = None,
     *,
-    chunk_length: int = 32,
+    chunk_length: int | None = None,
     return_final_state: bool = True,
 ) -> tuple[Float[Tensor, "B L H P"], Float[Tensor, "B H P N"] | None]:
     """Run Mamba2's selective state space over a sequence, chunk by chunk.
 
-    Per head, with ``a_t = exp(time_step_t * decay_rate)``::
+    Per head, with ``dt_t = softplus(time_step_t + time_step_bias)`` and
+    ``a_t = exp(dt_t * decay_rate)``::
 
-        state_t  = a_t * state_{t-1} + time_step_t * outer(inputs_t, input_map_t)
-        output_t = state_t @ output_map_t
+        state_t  = a_t * state_{t-1} + dt_t * outer(inputs_t, input_map_t)
+        output_t = state_t @ output_map_t + skip * inputs_t
 
     Inside a chunk this is a masked T x T matrix product; only states pass between chunks
-    (Dao & Gu 2024, section 6). ``decay_rate`` is negative. The D skip is the caller's.
+    (Dao & Gu 2024, section 6). ``decay_rate`` is negative. Everything is computed in float32 at
+    least, and the state stays so; the outputs come back in the dtype of ``inputs``.
 
     Returns
     -------
@@ -66,17 +72,23 @@ def state_space_scan(
         output, state = state_space_step(
             inputs[:, 0],
             time_step[:, 0],
+            time_step_bias,
             decay_rate,
             input_map[:, 0],
             output_map[:, 0],
+            skip,
             initial_state,
         )
         return output[:, None], state if return_final_state else None
+    dtype, precise = inputs.dtype, accumulation_dtype(inputs.dtype)
     if not inputs.numel():
-        state = inputs.new_zeros(batch, heads, width, size)
+        state = inputs.new_zeros(batch, heads, width, size, dtype=precise)
         state = state if initial_state is None else initial_state
         return torch.zeros_like(inputs), state if return_final_state else None
-    chunk_length = min(chunk_length, length)
+    inputs, input_map, output_map = (x.to(precise) for x in (inputs, input_map, output_map))
+    time_step = positive_time_step(time_step, time_step_bias)
+    skipped = inputs
+    chunk_length = min(chunk_length or CHUNK_LENGTH, length)
     num_chunks = -(-length // chunk_length)
     padding = num_chunks * chunk_length - length
     if padding:
@@ -122,23 +134,30 @@ def state_space_scan(
         outputs = torch.addcmul(outputs, from_past, log_decay.exp()[..., None])
 
     outputs = outputs.transpose(2, 3).reshape(batch, num_chunks * chunk_length, heads, width)
-    return outputs[:, :length], final_state
+    outputs = torch.addcmul(outputs[:, :length], skipped, skip[:, None].to(precise))
+    return outputs.to(dtype), final_state
 
 
 def state_space_step(
     inputs: Float[Tensor, "B H P"],
     time_step: Float[Tensor, "B H"],
+    time_step_bias: Float[Tensor, " H"],
     decay_rate: Float[Tensor, " H"],
     input_map: Float[Tensor, "B G N"],
     output_map: Float[Tensor, "B G N"],
+    skip: Float[Tensor, " H"],
     state: Float[Tensor, "B H P N"],
 ) -> tuple[Float[Tensor, "B H P"], Float[Tensor, "B H P N"]]:
     """Advance the state space by one token: the recurrence of `state_space_scan`, literally."""
     heads = inputs.shape[1]
-    kept = (time_step * decay_rate).exp()[..., None, None] * state
-    b, c = _repeat_heads(input_map, heads), _repeat_heads(output_map, heads)
-    state = kept + (time_step[..., None] * inputs)[..., None] * b[:, :, None, :]
-    return (state @ c[..., None])[..., 0], state
+    precise = inputs.to(accumulation_dtype(inputs.dtype))
+    dt = positive_time_step(time_step, time_step_bias)
+    kept = (dt * decay_rate).exp()[..., None, None] * state
+    b, c = (_repeat_heads(x.to(precise.dtype), heads) for x in (input_map, output_map))
+    state = kept + (dt[..., None] * precise)[..., None] * b[:, :, None, :]
+    output = (state @ c[..., None])[..., 0]
+    output = torch.addcmul(output, precise, skip[:, None].to(precise.dtype))
+    return output.to(inputs.dtype), state
 
 
 def advance_convolution(
@@ -163,6 +182,7 @@ def advance_convolution(
 def advance_state(
     inputs: Float[Tensor, "B L H P"],
     time_step: Float[Tensor, "B L H"],
+    time_step_bias: Float[Tensor, " H"],
     decay_rate: Float[Tensor, " H"],
     input_map: Float[Tensor, "B L G N"],
     state: Float[Tensor, "B H P N"],
@@ -174,6 +194,7 @@ def advance_state(
     """
     if not inputs.shape[1]:
         return state
+    time_step = positive_time_step(time_step, time_step_bias)
     if counts is not None:
         # A token beyond has time step 0: it neither decays the state nor writes to it.
         tokens = torch.arange(inputs.shape[1], device=counts.device)
@@ -183,7 +204,7 @@ def advance_state(
     weight = (total - log_decay).exp() * time_step
     written = torch.matmul(
         (inputs * weight[..., None]).permute(0, 2, 3, 1),
-        _repeat_groups(input_map.transpose(1, 2)[:, None], inputs.shape[2])[:, 0],
+        _repeat_groups(input_map.to(weight.dtype).transpose(1, 2)[:, None], inputs.shape[2])[:, 0],
     )
     return torch.addcmul(written, total[:, 0].exp()[..., None, None], state)
 
@@ -197,13 +218,97 @@ def gated_rms_norm(
 ) -> Float[Tensor, "*rows D"]:
     """Root-mean-square norm of ``inputs * silu(gate)``: Mamba2's norm before its output.
 
-    The mean square is each group's own.
+    The mean square is each group's own. Computed in float32 at least.
     """
-    gated = inputs * F.silu(gate)
-    if num_groups == 1:
-        return F.rms_norm(gated, weight.shape, weight, epsilon)
+    precise = accumulation_dtype(inputs.dtype)
+    gated = inputs.to(precise) * F.silu(gate.to(precise))
     grouped = gated.unflatten(-1, (num_groups, -1))
-    return F.rms_norm(grouped, grouped.shape[-1:], None, epsilon).flatten(-2) * weight
+    weights = weight.to(precise).unflatten(0, (num_groups, -1))
+    if num_groups == 1:
+        normed = F.rms_norm(grouped, weights.shape[1:], weights[0], epsilon)
+    else:
+        normed = F.rms_norm(grouped, weights.shape[1:], None, epsilon) * weights
+    return normed.flatten(-2).to(inputs.dtype)
+
+
+def rms_norm(
+    hidden: Float[Tensor, "*rows D"], weight: Float[Tensor, " D"], epsilon: float
+) -> Float[Tensor, "*rows D"]:
+    """Root-mean-square norm in the precision of ``hidden``, then in the dtype of ``weight``."""
+    return F.rms_norm(hidden, weight.shape, weight.to(hidden.dtype), epsilon).to(weight.dtype)
+
+
+def normed_update(
+    hidden: Float[Tensor, "*rows D"],
+    weight: Float[Tensor, " D"],
+    epsilon: float,
+    value: Float[Tensor, "*rows D"],
+    damping: float,
+) -> tuple[Float[Tensor, "*rows D"], Float[Tensor, " *rows"]]:
+    """End an iteration: the last norm ``f = rms_norm(hidden)``, the step and the residual.
+
+    Returns
+    -------
+    ``value + damping * (f - value)``, and each token's ``|f - value| / |f|``, which is a large
+    finite number where f vanishes and infinite where it overflows.
+    """
+    evaluated = rms_norm(hidden, weight, epsilon).to(value.dtype)
+    following = evaluated if damping == 1.0 else value.lerp(evaluated, damping)
+    precise = accumulation_dtype(value.dtype)
+    size = torch.linalg.vector_norm(evaluated, dim=-1, dtype=precise)
+    distance = torch.linalg.vector_norm(evaluated - value, dim=-1, dtype=precise)
+    limits = torch.finfo(precise)
+    ratio = distance / torch.maximum(size, distance * limits.eps).clamp_min(limits.tiny)
+    return following, ratio.masked_fill(size.isinf(), torch.inf)
+
+
+def mixer_step(
+    projected: Float[Tensor, "B projection"],
+    convolution: Float[Tensor, "C K"],
+    convolution_bias: Float[Tensor, " C"],
+    time_step_bias: Float[Tensor, " H"],
+    decay_rate: Float[Tensor, " H"],
+    skip: Float[Tensor, " H"],
+    norm: Float[Tensor, " inner"],
+    epsilon: float,
+    tail: Float[Tensor, "B K-1 C"],
+    state: Float[Tensor, "B H P N"],
+    num_groups: int,
+) -> Float[Tensor, "B inner"]:
+    """Give all that a Mamba2 block does to one token between its two projections.
+
+    ``projected`` is gate, channels (inputs, B and C) and time step, side by side; ``tail`` and
+    ``state`` are the carry before the token, which stays as it is.
+    """
+    heads, width, size = state.shape[1:]
+    inner = heads * width
+    gate, channels, time_step = projected.split((inner, convolution.shape[0], heads), dim=-1)
+    activated = causal_convolution(channels[:, None], convolution, convolution_bias, tail)[:, 0]
+    inputs, input_map, output_map = activated.split((inner, *(num_groups * size,) * 2), dim=-1)
+    outputs, _ = state_space_step(
+        inputs.unflatten(-1, (heads, width)),
+        time_step,
+        time_step_bias,
+        decay_rate,
+        input_map.unflatten(-1, (num_groups, size)),
+        output_map.unflatten(-1, (num_groups, size)),
+        skip,
+        state,
+    )
+    return gated_rms_norm(outputs.flatten(1), gate, norm, epsilon, num_groups)
+
+
+def positive_time_step(
+    time_step: Float[Tensor, "*rows H"], bias: Float[Tensor, " H"]
+) -> Float[Tensor, "*rows H"]:
+    """Give ``softplus(time_step + bias)``, in float32 at least."""
+    precise = accumulation_dtype(time_step.dtype)
+    return F.softplus(time_step.to(precise) + bias.to(precise))
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Give the precision in which numbers of ``dtype`` are added up: float32 at least."""
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _repeat_groups(grouped: Tensor, heads: int) -> Tensor:

@@ -10,8 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from implicit_models.backbones.attention import AttentionPositions
-from implicit_models.backbones.linear import NormalisedWeight, rms_norm
+from implicit_models.backbones.linear import NormalisedWeight
 from implicit_models.backbones.stack import BlockWeights, Leave, Stack, StackCarry, StackTrail
+from implicit_models.kernels.reference import rms_norm
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,12 @@ def scan_inputs(length: int, groups: int = 1, seed: int = 0) -> dict[str, Any]:
 
     return {
         "inputs": normal(BATCH, length, HEADS, WIDTH),
-        "time_step": F.softplus(normal(BATCH, length, HEADS)),
+        "time_step": normal(BATCH, length, HEADS),
+        "time_step_bias": normal(HEADS),
         "decay_rate": -normal(HEADS).exp(),
         "input_map": normal(BATCH, length, groups, SIZE),
         "output_map": normal(BATCH, length, groups, SIZE),
+        "skip": normal(HEADS),
         "initial_state": normal(BATCH, HEADS, WIDTH, SIZE),
     }
 
@@ -33,9 +35,11 @@ def step_by_step(tensors: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.
         output, state = reference.state_space_step(
             tensors["inputs"][:, t],
             tensors["time_step"][:, t],
+            tensors["time_step_bias"],
             tensors["decay_rate"],
             tensors["input_map"][:, t],
             tensors["output_map"][:, t],
+            tensors["skip"],
             state,
         )
         outputs.append(output)
@@ -55,12 +59,14 @@ def test_scan_equals_the_recurrence(length: int, chunk: int, groups: int) -> Non
 def test_step_is_the_written_recurrence() -> None:
     tensors = scan_inputs(1)
     output, state = step_by_step(tensors)
-    dt = tensors["time_step"][0, 0, 1]
+    dt = F.softplus(tensors["time_step"][0, 0, 1] + tensors["time_step_bias"][1])
     decay = torch.exp(dt * tensors["decay_rate"][1])
     outer = torch.outer(tensors["inputs"][0, 0, 1], tensors["input_map"][0, 0, 0])
     expected = decay * tensors["initial_state"][0, 1] + dt * outer
     torch.testing.assert_close(state[0, 1], expected)
-    torch.testing.assert_close(output[0, 0, 1], expected @ tensors["output_map"][0, 0, 0])
+    output_map, skip = tensors["output_map"][0, 0, 0], tensors["skip"][1]
+    expected_output = expected @ output_map + skip * tensors["inputs"][0, 0, 1]
+    torch.testing.assert_close(output[0, 0, 1], expected_output)
 
 
 @pytest.mark.parametrize("chunk", [2, 5, 16])
@@ -103,7 +109,8 @@ def test_scan_without_state_starts_at_zero_and_returns_none_unless_asked() -> No
 
 def test_scan_survives_a_long_decay_without_overflow() -> None:
     tensors = {name: tensor.float() for name, tensor in scan_inputs(64).items()}
-    tensors["time_step"] = tensors["time_step"] * 200
+    tensors["time_step"] = F.softplus(tensors["time_step"]) * 200
+    tensors["time_step_bias"] = torch.zeros_like(tensors["time_step_bias"])
     outputs, final = reference.state_space_scan(**tensors, chunk_length=64)
     expected, expected_final = step_by_step(tensors)
     torch.testing.assert_close(outputs, expected, rtol=1e-4, atol=1e-4)
@@ -119,26 +126,24 @@ def test_convolution_equals_grouped_conv1d_and_its_pieces(width: int) -> None:
     carry = torch.randn(2, width - 1, 6, generator=draw, dtype=torch.float64)
 
     padded = torch.cat((carry, inputs), 1).transpose(1, 2)
-    expected = F.conv1d(padded, weight[:, None], bias, groups=6).transpose(1, 2)
-    outputs, after = reference.causal_convolution(inputs, weight, bias, carry)
+    expected = F.silu(F.conv1d(padded, weight[:, None], bias, groups=6)).transpose(1, 2)
+    outputs = reference.causal_convolution(inputs, weight, bias, carry)
     torch.testing.assert_close(outputs, expected)
-    torch.testing.assert_close(after, torch.cat((carry, inputs), 1)[:, 9:])
 
-    first, carry = reference.causal_convolution(inputs[:, :2], weight, bias, carry)
-    second, last = reference.causal_convolution(inputs[:, 2:], weight, bias, carry)
+    first = reference.causal_convolution(inputs[:, :2], weight, bias, carry)
+    after = reference.advance_convolution(inputs[:, :2], carry)
+    second = reference.causal_convolution(inputs[:, 2:], weight, bias, after)
     torch.testing.assert_close(torch.cat((first, second), 1), expected)
-    torch.testing.assert_close(last, after)
+    last = reference.advance_convolution(inputs[:, 2:], after)
+    torch.testing.assert_close(last, torch.cat((carry, inputs), 1)[:, 9:])
 
 
 def test_convolution_without_carry_starts_at_zero() -> None:
     inputs, weight, bias = torch.randn(2, 5, 3), torch.randn(3, 4), torch.randn(3)
-    zeros = torch.zeros(2, 3, 3)
-    for ours, expected in zip(
+    torch.testing.assert_close(
         reference.causal_convolution(inputs, weight, bias),
-        reference.causal_convolution(inputs, weight, bias, zeros),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, expected)
+        reference.causal_convolution(inputs, weight, bias, torch.zeros(2, 3, 3)),
+    )
 
 
 def test_gated_norm_has_unit_mean_square_before_its_weight() -> None:
