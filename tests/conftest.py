@@ -1,8 +1,14 @@
+import os
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from tests.repositories import Repository, clone
+
+# Triton reads it when first imported, which torch does on the way to its compiler: set it early.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(scope="session")

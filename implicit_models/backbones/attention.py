@@ -9,8 +9,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from implicit_models.backbones.key_value import KeyValueCarry, KeyValueTrail
-from implicit_models.backbones.linear import NormalisedWeight, project
+from implicit_models.backbones.linear import NormalisedWeight
 from implicit_models.backbones.rotary import Rotary, rotate
+from implicit_models.kernels.products import linear
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,9 @@ class AttentionMixer(nn.Module):
         # Three products: what is done with each is faster on a tensor of its own.
         heads = (*hidden.shape[:2], shape.num_heads, shape.head_dim)
         fewer_heads = (*hidden.shape[:2], shape.num_key_value_heads, shape.head_dim)
-        queries = project(hidden, weights.queries, parts[0]).view(heads)
-        keys = project(hidden, weights.keys, parts[1]).view(fewer_heads)
-        values = project(hidden, weights.values, parts[2]).view(fewer_heads)
+        queries = linear(hidden, weights.queries, parts[0]).view(heads)
+        keys = linear(hidden, weights.keys, parts[1]).view(fewer_heads)
+        values = linear(hidden, weights.values, parts[2]).view(fewer_heads)
         cosine, sine = positions.cosine.to(keys.dtype), positions.sine.to(keys.dtype)
         queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)
         if carry is None:
@@ -147,4 +148,4 @@ class AttentionMixer(nn.Module):
             is_causal=positions.is_causal,
             enable_gqa=shape.num_key_value_heads != shape.num_heads,
         )
-        return F.linear(mixed.transpose(1, 2).flatten(2), weights.output), trail
+        return linear(mixed.transpose(1, 2).flatten(2), weights.output), trail

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from implicit_models.backbones.linear import NormalisedWeight
+from implicit_models.kernels.products import linear
 
 
 class FeedForwardWeights(NamedTuple):
@@ -45,7 +46,7 @@ class FeedForward(nn.Module):
     ) -> Float[Tensor, "B L D"]:
         """Apply the network to each token."""
         # Two products: what follows is faster on two contiguous tensors than on halves of one.
-        gate, up = F.linear(hidden, weights.gate), F.linear(hidden, weights.up)
+        gate, up = linear(hidden, weights.gate), linear(hidden, weights.up)
         if torch.is_grad_enabled():
-            return F.linear(F.silu(gate) * up, weights.down)
-        return F.linear(F.silu(gate, inplace=True).mul_(up), weights.down)  # nobody else reads it
+            return linear(F.silu(gate) * up, weights.down)
+        return linear(F.silu(gate, inplace=True).mul_(up), weights.down)  # nobody else reads it

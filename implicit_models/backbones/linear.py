@@ -1,7 +1,6 @@
 """Weights that may be normalised: direction and length learned apart."""
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -43,18 +42,6 @@ def set_initial(parameter: nn.Parameter, value: Tensor) -> None:
     """Set a parameter as torch.nn.init would: transformers marks what it has loaded, to be kept."""
     if not getattr(parameter, "_is_hf_initialized", False):
         parameter.copy_(value)
-
-
-def project(
-    hidden: Float[Tensor, "B L D"],
-    weight: Float[Tensor, "P D"],
-    injection: Float[Tensor, "B L P"] | None,
-) -> Float[Tensor, "B L P"]:
-    """Project and add the injection, in one pass over the result."""
-    if injection is None:
-        return F.linear(hidden, weight)
-    rows = torch.addmm(injection.flatten(0, 1), hidden.flatten(0, 1), weight.t())
-    return rows.view(injection.shape)
 
 
 def _row_length(weight: Tensor) -> Tensor:

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from implicit_models.backbones.linear import NormalisedWeight, project, set_initial
-from implicit_models.kernels import reference
+from implicit_models.backbones.linear import NormalisedWeight, set_initial
 from implicit_models.kernels.dispatch import kernels_for
+from implicit_models.kernels.mixer import MixerSettings, MixerWeights
+from implicit_models.kernels.products import linear
 from implicit_models.kernels.reference import accumulation_dtype
 
 
@@ -50,7 +50,7 @@ class Mamba2Shape:
 class Mamba2Carry(NamedTuple):
     """What a mixer hands from one piece of a sequence to the next."""
 
-    convolution: Float[Tensor, "B K-1 C"]
+    convolution: Float[Tensor, "B tail C"]
     state: Float[Tensor, "B H P N"]
 
     def select(self, rows: Tensor) -> "Mamba2Carry":
@@ -58,46 +58,34 @@ class Mamba2Carry(NamedTuple):
         return Mamba2Carry(self.convolution[rows], self.state[rows])
 
 
-class Mamba2Trail(NamedTuple):
-    """What an evaluation leaves behind, from which the carry after any of its tokens follows."""
-
-    before: Mamba2Carry
-    channels: Float[Tensor, "B L C"]
-    inputs: Float[Tensor, "B L H P"]
-    time_step: Float[Tensor, "B L H"]
-    time_step_bias: Float[Tensor, " H"]
-    decay_rate: Float[Tensor, " H"]
-    input_map: Float[Tensor, "B L G N"]
-
-    def carry(self, counts: Int[Tensor, " B"] | None = None) -> Mamba2Carry:
-        """Give the carry after each sequence's first ``counts`` tokens; None means all."""
-        return Mamba2Carry(
-            reference.advance_convolution(self.channels, self.before.convolution, counts),
-            reference.advance_state(
-                self.inputs,
-                self.time_step,
-                self.time_step_bias,
-                self.decay_rate,
-                self.input_map,
-                self.before.state,
-                counts,
-            ),
-        )
-
-
 class Mamba2Weights(NamedTuple):
     """A mixer's effective weights, computed once a solve."""
 
     input: Float[Tensor, "projection D"]
-    convolution: Float[Tensor, "C K"]
     output: Float[Tensor, "D inner"]
-    decay_rate: Float[Tensor, " H"]
+    between: MixerWeights
+
+
+class Mamba2Trail(NamedTuple):
+    """What an evaluation leaves behind, from which the carry after any of its tokens follows."""
+
+    before: Mamba2Carry
+    projected: Float[Tensor, "B L projection"]
+    weights: MixerWeights
+    settings: MixerSettings
+
+    def carry(self, counts: Int[Tensor, " B"] | None = None) -> Mamba2Carry:
+        """Give the carry after each sequence's first ``counts`` tokens; None means all."""
+        advance = kernels_for(self.projected.device).advance
+        return Mamba2Carry(
+            *advance(self.projected, self.weights, self.settings, *self.before, counts)
+        )
 
 
 class Mamba2Mixer(nn.Module):
     """Mamba2's token mixer (Dao & Gu 2024): a carry in, a trail to the next one out.
 
-    The state space itself is computed in float32 at least.
+    What it does between its projections is a kernel's affair; the state is float32 at least.
     """
 
     def __init__(
@@ -110,8 +98,8 @@ class Mamba2Mixer(nn.Module):
         chunk_length: int | None,
     ) -> None:
         super().__init__()
-        self.shape, self.norm_epsilon, self.chunk_length = shape, norm_epsilon, chunk_length
-        self.num_layers = num_layers
+        self.shape, self.num_layers = shape, num_layers
+        self.settings = MixerSettings(shape.num_groups, norm_epsilon, chunk_length)
         normalised = normalised_weights
         self.in_proj = NormalisedWeight(shape.d_projection, shape.d_model, normalised=normalised)
         self.conv1d = NormalisedWeight(
@@ -141,12 +129,15 @@ class Mamba2Mixer(nn.Module):
 
     def weights(self) -> Mamba2Weights:
         """Give the effective weights, for every iteration of a solve."""
-        return Mamba2Weights(
-            self.in_proj.effective(),
+        between = MixerWeights(
             self.conv1d.effective(),
-            self.out_proj.effective(),
+            self.conv1d_bias,
+            self.dt_bias,
             -self.A_log.to(accumulation_dtype(self.A_log.dtype)).exp(),
+            self.D,
+            self.norm,
         )
+        return Mamba2Weights(self.in_proj.effective(), self.out_proj.effective(), between)
 
     def initial_carry(self, batch: int) -> Mamba2Carry:
         """Give the carry of a sequence's start: zeros."""
@@ -176,40 +167,11 @@ class Mamba2Mixer(nn.Module):
         ``carry`` None means a sequence from its start, whose carry nobody needs: no trail to
         it comes back. The injection is added to the input projection's output.
         """
-        shape, kernels = self.shape, kernels_for(hidden.device)
-        projected = project(hidden, weights.input, injection)
-        gate, channels, time_step = projected.split(
-            (shape.d_inner, shape.d_convolution, shape.num_heads), dim=-1
-        )
-        convolved = kernels.causal_convolution(
-            channels,
-            weights.convolution,
-            self.conv1d_bias,
-            None if carry is None else carry.convolution,
-        )
-        size = shape.num_groups * shape.d_state
-        inputs, input_map, output_map = convolved.split((shape.d_inner, size, size), dim=-1)
-        inputs = inputs.unflatten(-1, (shape.num_heads, shape.head_dim))
-        input_map = input_map.unflatten(-1, (shape.num_groups, shape.d_state))
-        mixed, _ = kernels.state_space_scan(
-            inputs,
-            time_step,
-            self.dt_bias,
-            weights.decay_rate,
-            input_map,
-            output_map.unflatten(-1, (shape.num_groups, shape.d_state)),
-            self.D,
-            None if carry is None else carry.state,
-            chunk_length=self.chunk_length,
-            return_final_state=False,
-        )
-        mixed = kernels.gated_rms_norm(
-            mixed.flatten(2), gate, self.norm, self.norm_epsilon, shape.num_groups
-        )
-        outputs = F.linear(mixed, weights.output)
+        kernels, between = kernels_for(hidden.device), weights.between
+        projected = linear(hidden, weights.input, injection)
+        before = (None, None) if carry is None else carry
+        mixed = kernels.mix(projected, between, self.settings, *before)
+        outputs = linear(mixed, weights.output)
         if carry is None:
             return outputs, None
-        trail = Mamba2Trail(
-            carry, channels, inputs, time_step, self.dt_bias, weights.decay_rate, input_map
-        )
-        return outputs, trail
+        return outputs, Mamba2Trail(carry, projected, between, self.settings)

@@ -16,7 +16,8 @@ from implicit_models.backbones.attention import (
 from implicit_models.backbones.feed_forward import FeedForward, FeedForwardWeights
 from implicit_models.backbones.key_value import KeyValueCarry, KeyValueTrail
 from implicit_models.backbones.mamba2 import Mamba2Carry, Mamba2Mixer, Mamba2Trail, Mamba2Weights
-from implicit_models.kernels.reference import accumulation_dtype, rms_norm
+from implicit_models.kernels.dispatch import kernels_for
+from implicit_models.kernels.reference import accumulation_dtype
 
 Mixer = Mamba2Mixer | AttentionMixer
 MixerCarry = Mamba2Carry | KeyValueCarry
@@ -85,6 +86,7 @@ class Block(nn.Module):
         positions: AttentionPositions | None,
     ) -> tuple[Float[Tensor, "B L D"], MixerTrail | None]:
         """Apply the block."""
+        rms_norm = kernels_for(hidden.device).rms_norm
         normed = rms_norm(hidden, self.norm, self.norm_epsilon)
         mixed, trail = self.mixer(normed, injection, carry, weights.mixer, positions)
         hidden = hidden + mixed
@@ -162,6 +164,50 @@ class Stack(nn.Module):
         hidden_states
             A list that takes the input of each block, and the output.
         """
+        inputs = (value, injection, carry, weights, positions)
+        hidden, left = self._apply_blocks(*inputs, leave, checkpointing, hidden_states)
+        kernels = kernels_for(hidden.device)
+        output = kernels.rms_norm(hidden, self.norm, self.norm_epsilon).to(value.dtype)
+        if hidden_states is not None:
+            hidden_states.append(output)
+        return output, left
+
+    def iterate(
+        self,
+        value: Float[Tensor, "B L D"],
+        injection: Float[Tensor, "B L projection"] | None,
+        carry: StackCarry | None,
+        weights: tuple[BlockWeights, ...],
+        positions: AttentionPositions | None,
+        damping: float,
+        leave: Leave | None = None,
+    ) -> tuple[Float[Tensor, "B L D"], Float[Tensor, "B L"], tuple[Any, ...]]:
+        """Step from ``value`` towards what `forward` gives for it.
+
+        The final norm, the damped step and each token's relative residual are one pass over the
+        last block's output. Parameters as in `forward`, without gradient.
+
+        Returns
+        -------
+        The next iterate, the residual of ``value``, and what ``leave`` kept.
+        """
+        inputs = (value, injection, carry, weights, positions)
+        hidden, left = self._apply_blocks(*inputs, leave, False, None)
+        update = kernels_for(hidden.device).normed_update
+        following, residual = update(hidden, self.norm, self.norm_epsilon, value, damping)
+        return following, residual.to(value.dtype), left
+
+    def _apply_blocks(
+        self,
+        value: Tensor,
+        injection: Tensor | None,
+        carry: StackCarry | None,
+        weights: tuple[BlockWeights, ...],
+        positions: AttentionPositions | None,
+        leave: Leave | None,
+        checkpointing: bool,
+        hidden_states: list[Tensor] | None,
+    ) -> tuple[Tensor, tuple[Any, ...]]:
         carries = carry.blocks if carry is not None else (None,) * len(self.blocks)
         hidden = value.to(accumulation_dtype(value.dtype))
         left = []
@@ -176,10 +222,7 @@ class Stack(nn.Module):
             if leave is not None and trail is not None:
                 left.append(leave(trail))
             del trail
-        output = rms_norm(hidden, self.norm, self.norm_epsilon).to(value.dtype)
-        if hidden_states is not None:
-            hidden_states.append(output)
-        return output, tuple(left)
+        return hidden, tuple(left)
 
     def _blocks(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]

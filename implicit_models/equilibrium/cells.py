@@ -60,6 +60,20 @@ class CausalCell(Cell, Protocol):
         ...
 
 
+@runtime_checkable
+class SteppingCell(Protocol):
+    """A cell, or a piece of one, that can take a damped step by itself, in fewer passes."""
+
+    def iterate(
+        self, value: Float[Tensor, "B L D"], damping: float, leaves_trail: bool
+    ) -> tuple[Float[Tensor, "B L D"], Float[Tensor, "B L"], Trail | None]:
+        """Give ``z + damping * (f(z) - z)``, each token's `relative_residual`, and a trail.
+
+        The trail is None unless it is asked for.
+        """
+        ...
+
+
 def evaluate_checked(cell: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
     """Evaluate a cell; a ValueError where what comes back is no longer of the value's kind."""
     evaluated = cell(value)

@@ -6,10 +6,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from implicit_models.equilibrium.cells import CausalCell, Cell
+from implicit_models.equilibrium.cells import CausalCell, Cell, SteppingCell
 from implicit_models.equilibrium.solution import Solution
-from implicit_models.equilibrium.solvers import Solver
-from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow, Stopping
+from implicit_models.equilibrium.solvers import Picard, Solver
+from implicit_models.equilibrium.stopping import (
+    FixedSteps,
+    ResidualBelow,
+    Stopping,
+    relative_residual,
+)
 from implicit_models.equilibrium.whole import WholeSequences
 from implicit_models.equilibrium.window import SlidingWindow, Window
 
@@ -71,15 +76,19 @@ def find_fixed_point(
         cell, stopping = _windowed(cell, solver, stopping, window)
         search = SlidingWindow(cell, stopping, start, window, lengths, goes_on)
 
+    damping = _damping_of_a_plain_step(cell, solver, stopping)
     state = solver.begin(search.value)
     observed = torch.full_like(start[..., 0], torch.nan) if observe else None
     step = 0
     while not search.has_ended(step):
         step += 1
-        value = search.value
-        evaluated = search.evaluate()
-        residual = stopping.measure(value, evaluated)
-        following, state = solver.step(state, value, evaluated, residual)
+        if damping is not None:
+            following, residual = search.iterate(damping)
+        else:
+            value = search.value
+            evaluated = search.evaluate()
+            residual = stopping.measure(value, evaluated)
+            following, state = solver.step(state, value, evaluated, residual)
         if observe is not None and observed is not None:
             search.show(residual, observed)
             observe(step, observed.clone())
@@ -87,6 +96,13 @@ def find_fixed_point(
         if left is not None:
             state = state.select(left)
     return search.solution()
+
+
+def _damping_of_a_plain_step(cell: Cell, solver: Solver, stopping: Stopping) -> float | None:
+    """Give the damping, where the cell can take the whole step by itself."""
+    if not isinstance(cell, SteppingCell) or not isinstance(solver, Picard):
+        return None
+    return solver.damping if stopping.measure is relative_residual else None
 
 
 def _check_start(start: Tensor) -> None:

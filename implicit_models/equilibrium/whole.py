@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from implicit_models.equilibrium.cells import Cell, evaluate_checked
+from implicit_models.equilibrium.cells import Cell, SteppingCell, evaluate_checked
 from implicit_models.equilibrium.solution import Result, Solution
 from implicit_models.equilibrium.solvers import Solver, SolverState, worst_token
 from implicit_models.equilibrium.stopping import Stopping
@@ -50,6 +50,15 @@ class WholeSequences:
         if self._padding is None:
             return evaluated
         return torch.where(self._padding[..., None], self.value, evaluated)
+
+    def iterate(self, damping: float) -> tuple[Float[Tensor, "R L D"], Float[Tensor, "R L"]]:
+        """Let the cell take a damped step from ``value``; give that, and the residuals."""
+        assert isinstance(self._cell, SteppingCell)
+        following, residual, _ = self._cell.iterate(self.value, damping, False)
+        if self._padding is None:
+            return following, residual
+        following = torch.where(self._padding[..., None], self.value, following)
+        return following, residual.masked_fill(self._padding, 0)
 
     def show(self, residual: Float[Tensor, "R L"], observed: Float[Tensor, "B L"]) -> None:
         """Write residuals where the batch's are observed."""

@@ -13,7 +13,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from implicit_models.equilibrium.cells import Carry, CausalCell, Piece, Trail, evaluate_checked
+from implicit_models.equilibrium.cells import (
+    Carry,
+    CausalCell,
+    Piece,
+    SteppingCell,
+    Trail,
+    evaluate_checked,
+)
 from implicit_models.equilibrium.checks import check_count
 from implicit_models.equilibrium.solution import Result, Solution
 from implicit_models.equilibrium.solvers import SolverState
@@ -102,6 +109,16 @@ class SlidingWindow:
         if self._beyond is None:
             return evaluated
         return torch.where(self._beyond[..., None], self.value, evaluated)
+
+    def iterate(self, damping: float) -> tuple[Float[Tensor, "R W D"], Float[Tensor, "R W"]]:
+        """Let the cell take a damped step from ``value``; give that, and the residuals."""
+        assert isinstance(self._piece, SteppingCell)
+        self._trail = None  # before the next one is made: they would both need memory
+        following, residual, self._trail = self._piece.iterate(self.value, damping, True)
+        if self._beyond is None:
+            return following, residual
+        following = torch.where(self._beyond[..., None], self.value, following)
+        return following, residual.masked_fill(self._beyond, 0)
 
     def show(self, residual: Float[Tensor, "R W"], observed: Float[Tensor, "B L"]) -> None:
         """Write residuals where the batch's are observed."""

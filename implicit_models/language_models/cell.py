@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from implicit_models.backbones.attention import AttentionPositions
 from implicit_models.backbones.linear import NormalisedWeight
 from implicit_models.backbones.stack import BlockWeights, Leave, Stack, StackCarry, StackTrail
-from implicit_models.kernels.reference import rms_norm
+from implicit_models.kernels.dispatch import kernels_for
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,21 @@ class StackCell:
         assert self.carry is not None
         hidden, trails = self._evaluate(value, lambda trail: trail)
         return hidden, StackTrail(trails)
+
+    def iterate(
+        self, value: Float[Tensor, "B L D"], damping: float, leaves_trail: bool
+    ) -> tuple[Tensor, Tensor, StackTrail | None]:
+        """Step towards the cell's value, all in one pass over the last block's output."""
+        following, residual, trails = self.stack.iterate(
+            value,
+            self.injection,
+            self.carry,
+            self.weights,
+            self.positions,
+            damping,
+            (lambda trail: trail) if leaves_trail else None,
+        )
+        return following, residual, StackTrail(trails) if leaves_trail else None
 
     def advance(
         self,
@@ -120,5 +135,6 @@ class Injection(nn.Module):
 
     def forward(self, embedded: Float[Tensor, "B L D"]) -> Float[Tensor, "B L projection"]:
         """Project embeddings."""
+        rms_norm = kernels_for(embedded.device).rms_norm
         normed = rms_norm(embedded, self.norm, self.norm_epsilon)
         return F.linear(normed, self.projection.effective(), self.bias)

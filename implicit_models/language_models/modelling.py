@@ -24,6 +24,7 @@ from implicit_models.backbones.rotary import Rotary, inverse_powers
 from implicit_models.backbones.stack import Block, Stack, StackCarry
 from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.phase import Phase
+from implicit_models.kernels.products import linear
 from implicit_models.language_models.cache import CarryCache, checked_cache
 from implicit_models.language_models.cell import Injection, StackCell
 from implicit_models.language_models.configuration import (
@@ -36,6 +37,14 @@ from implicit_models.language_models.model_card import write_card
 from implicit_models.language_models.outputs import ImplicitCausalLMOutput, ImplicitModelOutput
 from implicit_models.language_models.padding import Alignment
 from implicit_models.language_models.phases import default_phase
+
+
+class Head(nn.Linear):
+    """The projection to the vocabulary, fast for a few tokens too."""
+
+    def forward(self, hidden: Float[Tensor, "B L D"]) -> Float[Tensor, "B L V"]:
+        """Project."""
+        return linear(hidden, self.weight)
 
 
 class ModelFileError(ValueError):
@@ -399,7 +408,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
     def __init__(self, config: ImplicitConfig) -> None:
         super().__init__(config)
         self.model = self.trunk_class(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.num_embeddings, bias=False)
+        self.lm_head = Head(config.hidden_size, config.num_embeddings, bias=False)
         if config.label_alignment == "aligned":
             # Or transformers' Trainer leaves each text's first label uncounted.
             self.loss_type = None

@@ -1,0 +1,143 @@
+"""Compiling and loading `kernels.c`.
+
+The C has no dependency, so any C compiler does, in a few seconds, once for each machine and
+version; the library lies in the user's cache. It is linked without an OpenMP library of its own:
+it takes the one that torch has loaded, and shares torch's threads.
+"""
+
+import ctypes
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from ctypes import POINTER, c_float, c_int64, c_void_p
+from pathlib import Path
+
+_SOURCE = Path(__file__).parent / "kernels.c"
+_COMMON = ("-O3", "-std=gnu11", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
+# From the best to the most widely understood; the first that compiles and loads is taken.
+_CHOICES = (("-march=native", "-fopenmp"), ("-march=native",), ("-mcpu=native",), ())
+
+
+class Convolution(ctypes.Structure):
+    """`convolution_t`."""
+
+    _fields_ = [(name, c_int64) for name in ("B", "L", "C", "K", "bf16", "row", "batch")] + [
+        (name, c_void_p) for name in ("inputs", "tail", "weight", "bias")
+    ]
+
+
+class Scan(ctypes.Structure):
+    """`scan_t`."""
+
+    _fields_ = [
+        (name, c_int64)
+        for name in ("B", "L", "H", "P", "G", "N", "T", "blocks", "bf16")
+        + ("row", "batch", "step_row", "step_batch")
+    ] + [
+        (name, c_void_p)
+        for name in ("activated", "time_step", "bias", "rate", "skip", "state", "counts")
+    ]
+
+
+class Norm(ctypes.Structure):
+    """`norm_t`."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("rows", "D", "groups", "bf16", "gate_row")),
+        *((name, c_void_p) for name in ("inputs", "gate", "weight")),
+        ("epsilon", c_float),
+    ]
+
+
+_SIGNATURES = {
+    "convolution_forward": (POINTER(Convolution), c_void_p),
+    "convolution_backward": (POINTER(Convolution), *[c_void_p] * 2, *[c_int64] * 2, *[c_void_p] * 2),
+    "scan_forward": (POINTER(Scan), *[c_void_p] * 3),
+    "scan_step": (POINTER(Scan), *[c_void_p] * 2),
+    "scan_backward": (POINTER(Scan), *[c_void_p] * 6, *[c_int64] * 2, *[c_void_p] * 2),
+    "norm_forward": (POINTER(Norm), c_void_p),
+    "norm_backward": (POINTER(Norm), *[c_void_p] * 3, c_int64, c_void_p),
+    "update": (POINTER(Norm), c_void_p, c_float, *[c_void_p] * 2),
+}
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Give the compiled kernels.
+
+    Raises
+    ------
+    OSError
+        Where there is no C compiler, or what it makes does not load.
+    """
+    compiler = _compiler()
+    problems = []
+    for switches in _CHOICES:
+        try:
+            loaded = ctypes.CDLL(str(_compiled(compiler, (*_COMMON, *switches))))
+        except OSError as error:
+            problems.append(f"with {' '.join(switches) or 'no more switches'}: {error}")
+            continue
+        for name, arguments in _SIGNATURES.items():
+            getattr(loaded, name).argtypes = arguments
+            getattr(loaded, name).restype = None
+        return loaded
+    raise OSError(f"{shlex.join(compiler)} makes no kernels that run here: {'; '.join(problems)}")
+
+
+def _compiler() -> list[str]:
+    asked = os.environ.get("CC")
+    if asked:
+        return shlex.split(asked)
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return [name]
+    raise OSError("there is no C compiler (cc, gcc, clang, or one that CC names)")
+
+
+def _compiled(compiler: list[str], switches: tuple[str, ...]) -> Path:
+    """Give the path of the library, compiling it where it is not there yet."""
+    key = hashlib.sha256(_SOURCE.read_bytes())
+    key.update(repr((compiler, switches, platform.machine(), _processor())).encode())
+    path = _cache() / f"kernels-{key.hexdigest()[:24]}.so"
+    if path.exists():
+        return path
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        compiled, linked = Path(folder, "kernels.o"), Path(folder, "kernels.so")
+        _call([*compiler, *switches, "-c", str(_SOURCE), "-o", str(compiled)])
+        _call([*compiler, "-shared", str(compiled), "-o", str(linked), "-lm"])
+        linked.replace(path)  # others that compile at the same time make the same file
+    return path
+
+
+def _call(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"{shlex.join(command)} failed: {done.stderr.strip()[-500:]}")
+
+
+def _cache() -> Path:
+    """Give a folder of the user's that can be written to."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    folder = Path(home, "implicit_models")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        pass
+    return folder if os.access(folder, os.W_OK) else Path(tempfile.mkdtemp())
+
+
+def _processor() -> str:
+    """Tell processors apart for which a compiler makes different code."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if not cpuinfo.exists():
+        return platform.processor()
+    lines = cpuinfo.read_text().splitlines()
+    return "".join(
+        dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features")))
+    )
