@@ -175,7 +175,8 @@ class ImplicitMamba2Config(ImplicitConfig):
     state_size, expand, head_dim, n_groups, conv_kernel
         Mamba2's sizes, under transformers' names.
     chunk_size
-        Tokens per chunk of the scan; it changes speed and rounding only.
+        Tokens per chunk of the scan; None lets the kernel choose. It changes speed and rounding
+        only.
     """
 
     model_type = "implicit_mamba2"
@@ -185,14 +186,14 @@ class ImplicitMamba2Config(ImplicitConfig):
     head_dim: int = 64
     n_groups: int = 1
     conv_kernel: int = 4
-    chunk_size: int = 32
+    chunk_size: int | None = None
 
     def validate_architecture(self) -> None:
         """Check that the sizes fit together."""
         self.validate_common()  # first, as these follow from those
-        check_positive(
-            self, "state_size", "expand", "head_dim", "n_groups", "conv_kernel", "chunk_size"
-        )
+        check_positive(self, "state_size", "expand", "head_dim", "n_groups", "conv_kernel")
+        if self.chunk_size is not None:
+            check_positive(self, "chunk_size")
         inner = self.expand * self.hidden_size
         if inner % self.head_dim:
             raise ValueError(

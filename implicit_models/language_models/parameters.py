@@ -75,7 +75,8 @@ class ModelParameters:
     norm_epsilon
         Added to the mean square in every norm.
     chunk_length
-        Tokens per chunk of the scan; it changes speed and rounding only; Mamba2's alone.
+        Tokens per chunk of the scan; null lets the kernel choose. It changes speed and rounding
+        only; Mamba2's alone.
     embedding_std
         Standard deviation of the initial embeddings.
     """
@@ -98,7 +99,7 @@ class ModelParameters:
     rope_theta: float = setting(default=500_000.0, above=0.0)
     weight_normalisation: bool = setting(default=False)
     norm_epsilon: float = setting(default=1e-5, above=0.0, below=1.0)
-    chunk_length: int = setting(default=32, minimum=1)
+    chunk_length: int | None = setting(default=None, minimum=1)
     embedding_std: float = setting(default=0.02, above=0.0)
 
     def __post_init__(self) -> None:

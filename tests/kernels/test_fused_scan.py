@@ -231,7 +231,7 @@ def test_scan_of_the_size_of_a_model(products: str, chunk: int | None) -> None:
 def assert_half(tensors: list[Any], **options: Any) -> None:
     """Compare with the twin in float32: values, gradients, and what dtype they come in."""
     dtype, precise = tensors[0].dtype, [x.float() for x in tensors]
-    values = state_space_scan(*tensors, **options)
+    values: Any = state_space_scan(*tensors, **options)
     assert [x.dtype for x in values] == [dtype, torch.float32]
     tolerance = 4 * torch.finfo(dtype).eps
     assert_all_near(values, reference.state_space_scan(*precise), tolerance)
@@ -253,6 +253,6 @@ def gradients(
     )
 
 
-def assert_all_near(found: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> None:
+def assert_all_near(found: Sequence[Any], expected: Sequence[Any], tolerance: float) -> None:
     for one, other in zip(found, expected, strict=True):
         assert_near(one.to(other.dtype), other, tolerance)

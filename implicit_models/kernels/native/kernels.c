@@ -22,6 +22,7 @@ Letters: B batch, L tokens, H heads, P head width, G groups, N state size, T chu
 #define LANES 4
 #define VECTORS 4
 #endif
+#define SMALL 16384 /* numbers up to which a second thread does not pay */
 #define PAD 16 /* a multiple of LANES everywhere, so that shapes of buffers do not depend on it */
 
 typedef float vector __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
@@ -99,25 +100,28 @@ static inline void zero(float *to, index_t n) { memset(to, 0, (size_t)n * sizeof
 
 /* ---- small matrix products ---- */
 
-/* C (+)= A B for R rows and V vectors of columns; A is read element by element, at any strides. */
-static inline __attribute__((always_inline)) void tile(
-    const int R, const int V, float *restrict c, index_t c_row, const float *restrict a,
-    index_t a_row, index_t a_column, const float *restrict b, index_t b_row, index_t K, int add) {
-    vector sums[R][V];
-    for (int r = 0; r < R; r++)
-        for (int v = 0; v < V; v++)
-            sums[r][v] = add ? *(vector *)(c + r * c_row + v * LANES) : (vector){0};
-    for (index_t k = 0; k < K; k++) {
-        vector row[V];
-        for (int v = 0; v < V; v++) row[v] = *(const vector *)(b + k * b_row + v * LANES);
-        for (int r = 0; r < R; r++) {
-            float factor = a[r * a_row + k * a_column];
-            for (int v = 0; v < V; v++) sums[r][v] += factor * row[v];
-        }
+/* C (+)= A B for 4 rows and V vectors of columns; A is read element by element, at any strides. A
+   macro, so that the sums are arrays of constant size, which stay in registers. */
+#define DEFINE_TILE(name, V)                                                                       \
+    static inline void name(float *restrict c, index_t c_row, const float *restrict a,             \
+                            index_t a_row, index_t a_column, const float *restrict b,              \
+                            index_t b_row, index_t K, int add) {                                   \
+        vector sums[4][V];                                                                         \
+        for (int r = 0; r < 4; r++)                                                                \
+            for (int v = 0; v < V; v++)                                                            \
+                sums[r][v] = add ? *(vector *)(c + r * c_row + v * LANES) : (vector){0};           \
+        for (index_t k = 0; k < K; k++, a += a_column, b += b_row)                                 \
+            for (int v = 0; v < V; v++) {                                                          \
+                vector row = *(const vector *)(b + v * LANES);                                     \
+                for (int r = 0; r < 4; r++) sums[r][v] += a[r * a_row] * row;                      \
+            }                                                                                      \
+        for (int r = 0; r < 4; r++)                                                                \
+            for (int v = 0; v < V; v++) *(vector *)(c + r * c_row + v * LANES) = sums[r][v];       \
     }
-    for (int r = 0; r < R; r++)
-        for (int v = 0; v < V; v++) *(vector *)(c + r * c_row + v * LANES) = sums[r][v];
-}
+
+DEFINE_TILE(tile_wide, VECTORS)
+DEFINE_TILE(tile_twice, 2)
+DEFINE_TILE(tile_once, 1)
 
 /* C (+)= A B, of M x K and K x N; M a multiple of 4, N one of LANES. Where `shape` is LOWER, A is
    lower triangular, where it is UPPER, upper: what is zero is left out. */
@@ -134,11 +138,11 @@ static void product(
             float *out = c + i * c_row + j;
             index_t count = to > from ? to - from : 0;
             if (wide)
-                tile(4, VECTORS, out, c_row, left, a_row, a_column, right, b_row, count, add);
+                tile_wide(out, c_row, left, a_row, a_column, right, b_row, count, add);
             else if (twice)
-                tile(4, 2, out, c_row, left, a_row, a_column, right, b_row, count, add);
+                tile_twice(out, c_row, left, a_row, a_column, right, b_row, count, add);
             else
-                tile(4, 1, out, c_row, left, a_row, a_column, right, b_row, count, add);
+                tile_once(out, c_row, left, a_row, a_column, right, b_row, count, add);
         }
         j += wide ? VECTORS * LANES : twice ? 2 * LANES : LANES;
     }
@@ -159,6 +163,7 @@ typedef struct {
 } convolution_t;
 
 #define CONVOLUTION_ROWS 32
+#define CHANNELS 128
 
 /* Load `count` rows of channels [c0, c0 + n) from token `first` on; those before 0 are the tail's. */
 static void load_channels(const convolution_t *s, float *rows, index_t b, index_t first,
@@ -175,30 +180,71 @@ static void load_channels(const convolution_t *s, float *rows, index_t b, index_
     }
 }
 
-static void convolve(const convolution_t *s, float *restrict sums, const float *restrict rows,
-                     index_t c0, index_t n) {
-    memcpy(sums, s->bias + c0, (size_t)n * sizeof(float));
-    for (index_t k = 0; k < s->K; k++) {
-        const float *restrict weight = s->weight + k * s->C + c0, *restrict row = rows + k * n;
-        for (index_t i = 0; i < n; i++) sums[i] += weight[i] * row[i];
+/* Call a function whose last argument is the width with a constant, where that is usual: its loops
+   over the width are then unrolled and those over channels vectorised. */
+#define WITH_WIDTH(function, width, ...)                                                           \
+    do {                                                                                           \
+        if ((width) == 4)                                                                          \
+            function(__VA_ARGS__, 4);                                                              \
+        else if ((width) == 3)                                                                     \
+            function(__VA_ARGS__, 3);                                                              \
+        else if ((width) == 2)                                                                     \
+            function(__VA_ARGS__, 2);                                                              \
+        else                                                                                       \
+            function(__VA_ARGS__, width);                                                          \
+    } while (0)
+#define INLINE static inline __attribute__((always_inline))
+
+/* The convolution of one token; `C` and `n` are the strides of weights and rows. */
+INLINE void convolve(float *restrict sums, const float *restrict bias, const float *restrict weight,
+                     index_t C, const float *restrict rows, index_t n, index_t K) {
+    for (index_t i = 0; i < n; i++) {
+        float sum = bias[i];
+        for (index_t k = 0; k < K; k++) sum += weight[k * C + i] * rows[k * n + i];
+        sums[i] = sum;
     }
 }
 
 void convolution_forward(const convolution_t *s, void *outputs) {
     index_t blocks = (s->L + CONVOLUTION_ROWS - 1) / CONVOLUTION_ROWS;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (s->B * s->L * s->C > SMALL)
     for (index_t task = 0; task < s->B * blocks; task++) {
         index_t b = task / blocks, first = task % blocks * CONVOLUTION_ROWS;
         index_t count = least(CONVOLUTION_ROWS, s->L - first);
-        float *rows = scratch((CONVOLUTION_ROWS + s->K) * s->C), *sums = scratch(s->C);
-        load_channels(s, rows, b, first - s->K + 1, count + s->K - 1, 0, s->C);
-        for (index_t i = 0; i < count; i++) {
-            convolve(s, sums, rows + i * s->C, 0, s->C);
-            for (index_t c = 0; c < s->C; c++) sums[c] *= sigmoid(sums[c]);
-            store(outputs, (b * s->L + first + i) * s->C, sums, s->C, (int)s->bf16);
+        float *rows = scratch((CONVOLUTION_ROWS + s->K) * CHANNELS), *sums = scratch(CHANNELS);
+        for (index_t c0 = 0; c0 < s->C; c0 += CHANNELS) {
+            index_t n = least(CHANNELS, s->C - c0);
+            load_channels(s, rows, b, first - s->K + 1, count + s->K - 1, c0, n);
+            for (index_t i = 0; i < count; i++) {
+                WITH_WIDTH(convolve, s->K, sums, s->bias + c0, s->weight + c0, s->C, rows + i * n, n);
+                for (index_t c = 0; c < n; c++) sums[c] *= sigmoid(sums[c]);
+                store(outputs, (b * s->L + first + i) * s->C + c0, sums, n, (int)s->bf16);
+            }
         }
         free(rows);
         free(sums);
+    }
+}
+
+/* Go back through SiLU and collect the gradients of weights (K rows) and bias (one more). */
+INLINE void collect(float *restrict gradient, float *restrict part, const float *restrict sums,
+                    const float *restrict rows, index_t n, index_t K) {
+    for (index_t i = 0; i < n; i++) {
+        float gate = sigmoid(sums[i]);
+        float inner = gradient[i] * gate * (1.0f + sums[i] * (1.0f - gate));
+        gradient[i] = inner;
+        for (index_t k = 0; k < K; k++) part[k * n + i] += inner * rows[k * n + i];
+        part[K * n + i] += inner;
+    }
+}
+
+/* Gather at one token the gradients of itself and the K - 1 tokens after it, into which it went. */
+INLINE void gather(float *restrict sums, const float *restrict weight, index_t C,
+                   const float *restrict inner, index_t n, index_t K) {
+    for (index_t i = 0; i < n; i++) {
+        float sum = 0;
+        for (index_t k = 0; k < K; k++) sum += weight[k * C + i] * inner[(K - 1 - k) * n + i];
+        sums[i] = sum;
     }
 }
 
@@ -206,41 +252,41 @@ void convolution_forward(const convolution_t *s, void *outputs) {
    and parts (B, K + 1, C) of those of the weight and the bias. `outgoing` is (B, L, C). */
 void convolution_backward(const convolution_t *s, const void *outgoing, void *inputs_gradient,
                           index_t row, index_t batch, void *tail_gradient, float *parts) {
-    const index_t width = 64, pieces = (s->C + width - 1) / width, K = s->K;
-#pragma omp parallel for schedule(static)
+    const index_t pieces = (s->C + CHANNELS - 1) / CHANNELS, K = s->K;
+#pragma omp parallel for schedule(static) if (s->B * s->L * s->C > SMALL)
     for (index_t task = 0; task < s->B * pieces; task++) {
-        index_t b = task / pieces, c0 = task % pieces * width, n = least(width, s->C - c0);
-        float *rows = scratch((s->L + K) * n), *inner = scratch((s->L + K) * n);
+        index_t b = task / pieces, c0 = task % pieces * CHANNELS, n = least(CHANNELS, s->C - c0);
+        float *rows = scratch((CONVOLUTION_ROWS + K) * n);
+        float *inner = scratch((CONVOLUTION_ROWS + 2 * K) * n);
         float *sums = scratch(n), *part = scratch((K + 1) * n);
+        const float *weight = s->weight + c0;
         zero(part, (K + 1) * n);
-        zero(inner + s->L * n, (K - 1) * n);
-        load_channels(s, rows, b, 1 - K, s->L + K - 1, c0, n);
-        for (index_t t = 0; t < s->L; t++) {
-            float *restrict gradient = inner + t * n;
-            load(gradient, outgoing, (b * s->L + t) * s->C + c0, n, (int)s->bf16);
-            convolve(s, sums, rows + t * n, c0, n);
-            for (index_t i = 0; i < n; i++) {
-                float gate = sigmoid(sums[i]);
-                gradient[i] *= gate * (1.0f + sums[i] * (1.0f - gate));
+        /* Blocks of tokens from the last to the first; `inner`, the gradient before SiLU, of the
+           K - 1 tokens behind a block is kept from the block before. */
+        zero(inner, (K - 1) * n);
+        for (index_t end = s->L; end > 0; end -= CONVOLUTION_ROWS) {
+            index_t first = end > CONVOLUTION_ROWS ? end - CONVOLUTION_ROWS : 0;
+            index_t count = end - first;
+            memmove(inner + count * n, inner, (size_t)((K - 1) * n) * sizeof(float));
+            load_channels(s, rows, b, first - K + 1, count + K - 1, c0, n);
+            for (index_t t = 0; t < count; t++) {
+                float *restrict gradient = inner + t * n;
+                load(gradient, outgoing, (b * s->L + first + t) * s->C + c0, n, (int)s->bf16);
+                WITH_WIDTH(convolve, K, sums, s->bias + c0, weight, s->C, rows + t * n, n);
+                WITH_WIDTH(collect, K, gradient, part, sums, rows + t * n, n);
             }
-            for (index_t k = 0; k < K; k++)
-                for (index_t i = 0; i < n; i++)
-                    part[k * n + i] += gradient[i] * rows[(t + k) * n + i];
-            for (index_t i = 0; i < n; i++) part[K * n + i] += gradient[i];
+            for (index_t t = 0; t < count; t++) {
+                WITH_WIDTH(gather, K, sums, weight, s->C, inner + t * n, n);
+                store(inputs_gradient, b * batch + (first + t) * row + c0, sums, n, (int)s->bf16);
+            }
         }
-        for (index_t t = tail_gradient ? 1 - K : 0; t < s->L; t++) {
-            zero(sums, n);
-            for (index_t k = 0; k < K; k++) {
-                index_t from = t + K - 1 - k;
-                if (from < 0) continue;
-                const float *restrict weight = s->weight + k * s->C + c0;
-                const float *restrict gradient = inner + from * n;
-                for (index_t i = 0; i < n; i++) sums[i] += weight[i] * gradient[i];
-            }
-            if (t >= 0)
-                store(inputs_gradient, b * batch + t * row + c0, sums, n, (int)s->bf16);
-            else
-                store(tail_gradient, (b * (K - 1) + K - 1 + t) * s->C + c0, sums, n, (int)s->bf16);
+        if (tail_gradient) { /* of tokens whose own gradients are nobody's */
+            memmove(inner + (K - 1) * n, inner, (size_t)((K - 1) * n) * sizeof(float));
+            zero(inner, (K - 1) * n);
+        }
+        for (index_t t = 1 - K; tail_gradient && t < 0; t++) {
+            gather(sums, weight, s->C, inner + (K - 1 + t) * n, n, K);
+            store(tail_gradient, (b * (K - 1) + K - 1 + t) * s->C + c0, sums, n, (int)s->bf16);
         }
         for (index_t k = 0; k <= K; k++)
             memcpy(parts + (b * (K + 1) + k) * s->C + c0, part + k * n, (size_t)n * sizeof(float));
@@ -263,7 +309,7 @@ typedef struct {
 } scan_t;
 
 typedef struct { /* a chunk, packed */
-    index_t n, T, P, N; /* tokens; sizes padded */
+    index_t n, rows, T, P, N; /* tokens, and as many rounded up to four; sizes padded */
     float *inputs, *input_map, *output_map, *input_map_t, *scores;
     float *step, *decay, *slope, *weights, *mixed, *written;
 } chunk_t;
@@ -274,7 +320,7 @@ static index_t chunk_size(index_t T, index_t P, index_t N) {
 
 static chunk_t new_chunk(const scan_t *s, float *memory) {
     chunk_t c;
-    c.n = 0, c.T = padded(s->T), c.P = padded(s->P), c.N = padded(s->N);
+    c.n = c.rows = 0, c.T = padded(s->T), c.P = padded(s->P), c.N = padded(s->N);
     c.inputs = memory, memory += c.T * c.P;
     c.mixed = memory, memory += c.T * c.P;
     c.written = memory, memory += c.T * c.P;
@@ -307,11 +353,12 @@ static void pack(float *restrict to, index_t rows, index_t columns, const scan_t
 static void take_maps(const scan_t *s, chunk_t *c, index_t b, index_t g, index_t first,
                       int outputs) {
     index_t inner = s->H * s->P;
+    c->rows = (c->n + 3) / 4 * 4;
     pack(c->input_map, c->T, c->N, s, b, first, c->n, inner + g * s->N, s->N);
     if (!outputs) return;
     pack(c->output_map, c->T, c->N, s, b, first, c->n, inner + (s->G + g) * s->N, s->N);
     transpose(c->input_map_t, c->input_map, c->T, c->N);
-    product(c->scores, c->T, c->output_map, c->N, 1, c->input_map_t, c->T, c->T, c->T, c->N, 0,
+    product(c->scores, c->T, c->output_map, c->N, 1, c->input_map_t, c->T, c->rows, c->T, c->N, 0,
             FULL);
 }
 
@@ -334,19 +381,15 @@ static void take_head(const scan_t *s, chunk_t *c, index_t b, index_t h, index_t
     }
 }
 
-/* Weights of the earlier tokens' inputs in each output, without (`steps` 0) or with their steps. */
-static void weigh(chunk_t *c, int steps) {
-    for (index_t i = 0; i < c->T; i++) {
+/* How much of each token's input is left at each later one, zero at earlier ones. */
+static void decays(chunk_t *c) {
+    for (index_t i = 0; i < c->rows; i++) {
         float *restrict row = c->weights + i * c->T;
-        const float *restrict scores = c->scores + i * c->T;
-        const float *restrict decay = c->decay, *restrict step = c->step;
+        const float *restrict decay = c->decay;
         float at = decay[i];
         index_t end = padded(i + 1);
-        for (index_t j = 0; j < end; j++) {
-            float weight = scores[j] * exponential(at - decay[j]);
-            row[j] = steps ? weight * step[j] : weight;
-        }
-        for (index_t j = i + 1; j < c->T; j++) row[j] = 0;
+        for (index_t j = 0; j < end; j++) row[j] = exponential(at - decay[j]);
+        zero(row + i + 1, c->T - i - 1);
     }
 }
 
@@ -361,7 +404,7 @@ static void scale_rows(float *to, const float *from, const float *restrict by, i
 void scan_forward(const scan_t *s, void *outputs, float *final_state, float *states) {
     index_t tasks = s->B * s->G * s->blocks, chunks = (s->L + s->T - 1) / s->T;
     index_t heads = s->H / s->G / s->blocks, N = padded(s->N), P = padded(s->P), T = padded(s->T);
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (s->B * s->L * s->H * s->P > SMALL / 4)
     for (index_t task = 0; task < tasks; task++) {
         index_t b = task / (s->G * s->blocks), block = task % (s->G * s->blocks);
         index_t g = block / s->blocks, length = s->counts ? s->counts[b] : s->L;
@@ -388,12 +431,15 @@ void scan_forward(const scan_t *s, void *outputs, float *final_state, float *sta
                 if (outputs) {
                     int past = chunk || s->state;
                     if (past) {
-                        product(c.mixed, P, c.output_map, N, 1, here, P, T, P, N, 0, FULL);
+                        product(c.mixed, P, c.output_map, N, 1, here, P, c.rows, P, N, 0, FULL);
                         for (index_t i = 0; i < T; i++) factor[i] = exponential(c.decay[i]);
-                        scale_rows(c.mixed, c.mixed, factor, T, P);
+                        scale_rows(c.mixed, c.mixed, factor, c.rows, P);
                     }
-                    weigh(&c, 1);
-                    product(c.mixed, P, c.weights, T, 1, c.inputs, P, T, P, T, past, LOWER);
+                    decays(&c);
+                    for (index_t i = 0; i < c.rows; i++)
+                        for (index_t j = 0; j < T; j++)
+                            c.weights[i * T + j] *= c.scores[i * T + j] * c.step[j];
+                    product(c.mixed, P, c.weights, T, 1, c.inputs, P, c.rows, P, c.n, past, LOWER);
                     for (index_t i = 0; i < c.n; i++) {
                         float *restrict row = c.mixed + i * P;
                         const float *restrict input = c.inputs + i * P;
@@ -406,7 +452,7 @@ void scan_forward(const scan_t *s, void *outputs, float *final_state, float *sta
                     float total = c.decay[c.n - 1], kept = exponential(total);
                     for (index_t i = 0; i < T; i++)
                         factor[i] = exponential(total - c.decay[i]) * c.step[i];
-                    scale_rows(c.written, c.inputs, factor, T, P);
+                    scale_rows(c.written, c.inputs, factor, c.n, P);
                     for (index_t i = 0; i < N * P; i++) here[i] *= kept;
                     product(here, P, c.input_map, 1, N, c.written, P, N, P, c.n, 1, FULL);
                 }
@@ -426,7 +472,7 @@ void scan_forward(const scan_t *s, void *outputs, float *final_state, float *sta
 /* One token after a state, whose new value is written where it is wanted. */
 void scan_step(const scan_t *s, void *outputs, float *final_state) {
     index_t inner = s->H * s->P;
-#pragma omp parallel for schedule(static) if (s->B * inner * s->N > 16384)
+#pragma omp parallel for schedule(static) if (s->B * inner * s->N > SMALL)
     for (index_t task = 0; task < s->B * s->H; task++) {
         index_t b = task / s->H, h = task % s->H, g = h / (s->H / s->G);
         float *input = scratch(s->P + 2 * s->N), *map = input + s->P, *output_map = map + s->N;
@@ -466,21 +512,21 @@ void scan_backward(const scan_t *s, const float *states, const void *outgoing,
     index_t tasks = s->B * s->G * s->blocks, chunks = (s->L + s->T - 1) / s->T;
     index_t heads = s->H / s->G / s->blocks, N = padded(s->N), P = padded(s->P), T = padded(s->T);
     index_t channels = s->H * s->P + 2 * s->G * s->N;
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) if (s->B * s->L * s->H * s->P > SMALL / 4)
     for (index_t task = 0; task < tasks; task++) {
         index_t b = task / (s->G * s->blocks), block = task % (s->G * s->blocks);
         index_t g = block / s->blocks;
         float *memory = scratch(chunk_size(T, P, N)), *after = scratch(heads * N * P);
-        float *more = scratch(5 * T * P + 4 * T * N + 3 * T * T + 2 * N * P + 8 * T);
+        float *more = scratch(5 * T * P + 4 * T * N + 2 * T * T + 2 * N * P + 8 * T);
         chunk_t c = new_chunk(s, memory);
         float *out = more, *out_scaled = out + T * P, *inputs_t = out_scaled + T * P;
         float *inner = inputs_t + T * P, *through = inner + T * P;
         float *map_c = through + T * P, *map_b = map_c + T * N;
         float *past_c = map_b + T * N, *past_b = past_c + T * N;
-        float *weights = past_b + T * N, *scores = weights + T * T, *sum_scores = scores + T * T;
+        float *weights = past_b + T * N, *sum_scores = weights + T * T;
         float *state_t = sum_scores + T * T, *after_t = state_t + N * P;
         float *e_past = after_t + N * P, *e_end = e_past + T, *d_decay = e_end + T;
-        float *d_step = d_decay + T;
+        float *d_step = d_decay + T, *below = d_step + T;
         zero(after, heads * N * P);
         for (index_t k = 0; final_gradient && k < heads; k++)
             for (index_t p = 0; p < s->P; p++)
@@ -518,9 +564,9 @@ void scan_backward(const scan_t *s, const float *states, const void *outgoing,
                 }
 
                 /* What the chunk's inputs wrote into the state after it. */
-                product(through, P, c.input_map, N, 1, end, P, T, P, N, 0, FULL);
+                product(through, P, c.input_map, N, 1, end, P, c.rows, P, N, 0, FULL);
                 transpose(after_t, end, N, P);
-                product(past_b, N, c.inputs, P, 1, after_t, N, T, N, P, 0, FULL);
+                product(past_b, N, c.inputs, P, 1, after_t, N, c.rows, N, P, 0, FULL);
                 float d_total = kept * dot(start, end, N * P);
                 for (index_t i = 0; i < c.n; i++) {
                     float weight = e_end[i] * c.step[i];
@@ -538,7 +584,7 @@ void scan_backward(const scan_t *s, const float *states, const void *outgoing,
                 /* What the state before gave to the outputs. */
                 transpose(state_t, start, N, P);
                 scale_rows(out_scaled, out, e_past, T, P);
-                product(past_c, N, out_scaled, P, 1, state_t, N, T, N, P, 0, FULL);
+                product(past_c, N, out_scaled, P, 1, state_t, N, c.rows, N, P, 0, FULL);
                 for (index_t i = 0; i < c.n; i++) {
                     d_decay[i] += dot(c.output_map + i * N, past_c + i * N, N);
                     for (index_t n = 0; n < N; n++) map_c[i * N + n] += past_c[i * N + n];
@@ -548,29 +594,27 @@ void scan_backward(const scan_t *s, const float *states, const void *outgoing,
 
                 /* What the chunk's tokens gave to each other. */
                 transpose(inputs_t, c.inputs, T, P);
-                product(weights, T, out, P, 1, inputs_t, T, T, T, P, 0, FULL);
-                weigh(&c, 0);
-                zero(scores, T); /* sums over the rows below */
-                float *restrict below = scores;
+                product(weights, T, out, P, 1, inputs_t, T, c.rows, T, P, 0, FULL);
+                decays(&c);
+                zero(below, T);
                 for (index_t i = 0; i < c.n; i++) {
                     const float *restrict gradient = weights + i * T, *restrict step = c.step;
-                    float *restrict unit = c.weights + i * T, *restrict sum = sum_scores + i * T;
-                    const float *restrict decay = c.decay;
-                    float at = c.decay[i], own = 0;
-                    for (index_t j = 0; j <= i; j++) {
-                        sum[j] += gradient[j] * exponential(at - decay[j]) * step[j];
-                        below[j] += gradient[j] * unit[j];
-                        unit[j] *= step[j];
+                    const float *restrict score = c.scores + i * T;
+                    float *restrict weight = c.weights + i * T, *restrict sum = sum_scores + i * T;
+                    float *restrict column = below;
+                    for (index_t j = 0; j < T; j++) {
+                        float unit = score[j] * weight[j];
+                        sum[j] += gradient[j] * weight[j] * step[j];
+                        column[j] += gradient[j] * unit;
+                        weight[j] = unit * step[j];
                     }
-                    own = dot(gradient, unit, i + 1);
-                    d_decay[i] += own;
+                    d_decay[i] += dot(gradient, weight, T);
                 }
                 for (index_t j = 0; j < c.n; j++) {
                     d_step[j] += below[j];
                     d_decay[j] -= below[j] * c.step[j];
                 }
-                for (index_t i = c.n; i < T; i++) zero(c.weights + i * T, T);
-                product(inner, P, c.weights, 1, T, out, P, T, P, T, 1, UPPER);
+                product(inner, P, c.weights, 1, T, out, P, c.rows, P, c.n, 1, UPPER);
 
                 /* From the decays to the time steps. */
                 d_decay[c.n - 1] += d_total;
@@ -590,8 +634,8 @@ void scan_backward(const scan_t *s, const float *states, const void *outgoing,
                 parts[(b * 3 + 1) * s->H + h] += rate_sum;
                 parts[(b * 3 + 2) * s->H + h] += skip_sum;
             }
-            product(map_c, N, sum_scores, T, 1, c.input_map, N, T, N, T, 1, LOWER);
-            product(map_b, N, sum_scores, 1, T, c.output_map, N, T, N, T, 1, UPPER);
+            product(map_c, N, sum_scores, T, 1, c.input_map, N, c.rows, N, c.n, 1, LOWER);
+            product(map_b, N, sum_scores, 1, T, c.output_map, N, c.rows, N, c.n, 1, UPPER);
             index_t piece = block % s->blocks, width = s->G * s->N;
             for (index_t i = 0; i < c.n; i++) {
                 index_t row = ((piece * 2 * s->B + b) * s->L + first + i) * width + g * s->N;
@@ -635,7 +679,7 @@ static void load_gated(const norm_t *s, index_t i, float *restrict row, float *r
 
 void norm_forward(const norm_t *s, void *outputs) {
     index_t blocks = (s->rows + NORM_ROWS - 1) / NORM_ROWS, width = s->D / s->groups;
-#pragma omp parallel for schedule(static) if (s->rows * s->D > 16384)
+#pragma omp parallel for schedule(static) if (s->rows * s->D > SMALL)
     for (index_t block = 0; block < blocks; block++) {
         float *row = scratch(2 * s->D), *gate = row + s->D;
         for (index_t i = block * NORM_ROWS; i < least(s->rows, (block + 1) * NORM_ROWS); i++) {
@@ -657,7 +701,7 @@ void norm_forward(const norm_t *s, void *outputs) {
 void norm_backward(const norm_t *s, const void *outgoing, void *inputs_gradient,
                    void *gate_gradient, index_t gate_row, float *parts) {
     index_t blocks = (s->rows + NORM_ROWS - 1) / NORM_ROWS, width = s->D / s->groups;
-#pragma omp parallel for schedule(static) if (s->rows * s->D > 16384)
+#pragma omp parallel for schedule(static) if (s->rows * s->D > SMALL)
     for (index_t block = 0; block < blocks; block++) {
         float *row = scratch(5 * s->D), *gate = row + s->D, *out = gate + s->D;
         float *input = out + s->D, *sums = input + s->D;
@@ -698,7 +742,7 @@ void norm_backward(const norm_t *s, const void *outgoing, void *inputs_gradient,
 void update(const norm_t *s, const float *value, float damping, float *following,
             float *residual) {
     index_t blocks = (s->rows + NORM_ROWS - 1) / NORM_ROWS;
-#pragma omp parallel for schedule(static) if (s->rows * s->D > 16384)
+#pragma omp parallel for schedule(static) if (s->rows * s->D > SMALL)
     for (index_t block = 0; block < blocks; block++) {
         float *row = scratch(2 * s->D), *change = row + s->D;
         for (index_t i = block * NORM_ROWS; i < least(s->rows, (block + 1) * NORM_ROWS); i++) {

@@ -19,8 +19,8 @@ from implicit_models.kernels.mixer import (
 )
 from implicit_models.kernels.native.library import Convolution, Norm, Scan, library
 
-# Tokens per chunk: more make larger products, and more of them.
-CHUNK_LENGTH = 32
+# Tokens per chunk; more make larger products, and more of them. A shorter sequence is one chunk.
+CHUNK_LENGTH = 64
 _NORM_ROWS = 64
 _reference = ComposedMixer(
     reference.causal_convolution, reference.state_space_scan, reference.gated_rms_norm
