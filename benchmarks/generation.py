@@ -23,7 +23,6 @@ from what it takes for prompt and tokens.
 import functools
 import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -161,7 +160,7 @@ def _seconds(
         for name, model in models.items()
         for number in {1, tokens}
     }
-    times = _interleaved(calls, repeats)
+    times = harness.interleaved(calls, repeats)
     if tokens == 1:
         return {name: times[name, 1] for name in models}
     return {name: times[name, tokens] - times[name, 1] for name in models}
@@ -203,7 +202,7 @@ def _prefill_per_self_iteration(
     """Time a self-iteration over a whole prompt against the explicit model's reading of it."""
     phase = Phase(Picard(), FixedSteps(ITERATIONS - 1), None)
     models = {"explicit": (explicit, None), "implicit": (upcycle(explicit).eval(), phase)}
-    seconds = _interleaved(
+    seconds = harness.interleaved(
         {name: functools.partial(_read, *how, length) for name, how in models.items()}, repeats
     )
     row = {
@@ -274,18 +273,6 @@ def generate(model: PreTrainedModel, prompt: Tensor, tokens: int) -> Tensor:
         eos_token_id=None,
         pad_token_id=0,
     )
-
-
-def _interleaved(calls: Mapping[Any, Callable[[], Any]], repeats: int) -> dict[Any, float]:
-    """Give the median seconds of functions that are called in turn, after one call each."""
-    seconds: dict[Any, list[float]] = {key: [] for key in calls}
-    for turn in range(repeats + 1):
-        for key, call in calls.items():
-            start = time.perf_counter()
-            call()
-            if turn:
-                seconds[key].append(time.perf_counter() - start)
-    return {key: statistics.median(times) for key, times in seconds.items()}
 
 
 def _peak_memory(library: str, family: str) -> float:

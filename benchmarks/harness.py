@@ -74,6 +74,18 @@ def measure(function: Callable[[], Any], *, repeats: int = 5, warmup: int = 1) -
     return Timing(min(seconds), statistics.median(seconds))
 
 
+def interleaved(calls: Mapping[Any, Callable[[], Any]], repeats: int) -> dict[Any, float]:
+    """Give the median seconds of functions that are called in turn, after one call each."""
+    seconds: dict[Any, list[float]] = {key: [] for key in calls}
+    for turn in range(repeats + 1):
+        for key, call in calls.items():
+            start = time.perf_counter()
+            call()
+            if turn:
+                seconds[key].append(time.perf_counter() - start)
+    return {key: statistics.median(times) for key, times in seconds.items()}
+
+
 def main(
     name: str,
     run: Callable[[bool], Report],

@@ -7,6 +7,7 @@ code.
 
 import functools
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import numpy as np
 from implicit_models.data.batching import batch_indices
 from implicit_models.data.groups import multiplication_table, parse
 from implicit_models.data.sequences import prefix_products, sample_inputs
-from implicit_models.language_models.building import build
+from implicit_models.equilibrium.phase import Phase
+from implicit_models.language_models.building import LanguageModel, build
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.parameters import digest, read_section
@@ -24,7 +26,7 @@ from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import bounded_segment, free_segment
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import MonitoringParameters
-from implicit_models.training.trainer import Training, train
+from implicit_models.training.trainer import Training, Validate, train
 from stages.entries import RunParameters
 
 RUN = "runs.a5_implicit_mamba2"
@@ -81,7 +83,7 @@ def trained_model(group: str, num_steps: int | None = None) -> ImplicitForCausal
         print(f"training the implicit model on {group}, steps: {num_steps or 'all'}")
         MODELS.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=MODELS) as partial:
-            _train(group, run, num_steps, Path(partial))
+            save_model(train_run(group, run, Path(partial), num_steps), Path(partial) / "model")
             (Path(partial) / "model").rename(folder)
     return _load(folder)
 
@@ -92,7 +94,17 @@ def _load(folder: Path) -> ImplicitForCausalLM:
     return model
 
 
-def _train(group: str, run: RunParameters, num_steps: int | None, folder: Path) -> None:
+def train_run(
+    group: str,
+    run: RunParameters,
+    folder: Path,
+    num_steps: int | None = None,
+    validate: Callable[[Phase | None], Validate] | None = None,
+) -> LanguageModel:
+    """Train a run on a group's word problem, with its checkpoints in a folder.
+
+    ``validate`` gives what is called every hundred steps of a phase.
+    """
     sequences = WordProblems.draw(group, NUM_SEQUENCES, run.free.lengths.end, seed=0)
     model = build(run.model, len(multiplication_table(group)), run.seed)
     optimiser = build_optimiser(model, run.optimisation)
@@ -114,8 +126,8 @@ def _train(group: str, run: RunParameters, num_steps: int | None, folder: Path) 
                 num_sequences=NUM_SEQUENCES,
                 seed=run.seed,
             ),
-            validate=lambda model: {},
+            validate=validate(segment.phase) if validate else lambda model: {},
             seed=run.seed,
         )
         train(training, model, optimiser, CheckpointFolder(folder, segment.name), NullTracker())
-    save_model(model, folder / "model")
+    return model

@@ -176,7 +176,7 @@ def compile_lock(switches: list) -> None:
     if default_backend(settings.get("UV_FIND_LINKS", "")):
         command += ["--torch-backend", "cpu"]
     run(command + switches + [ROOT / "pyproject.toml"], settings)
-    LOCK.write_text(LOCK_HEADER + re.sub(r"(?m)^(torch==[^+\n]+)\+\w+$", r"\1", draft.read_text()))
+    LOCK.write_text(LOCK_HEADER + re.sub(r"(?m)^(torch==[^+\s]+)\+\w+", r"\1", draft.read_text()))
 
 
 def run(command: list, settings=None, advice: str = "") -> None:

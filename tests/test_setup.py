@@ -16,20 +16,30 @@ from scripts import bootstrap, dashboards
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PINS = dict(
-    line.split("==")
+LOCKED = [
+    Requirement(line)
     for line in (ROOT / "requirements.lock").read_text().splitlines()
     if not line.startswith("#")
-)
+]
+PINS = {pin.name: str(pin.specifier).removeprefix("==") for pin in LOCKED}
 
 
 def test_version_is_the_same_in_the_package_and_its_metadata():
     assert implicit_models.__version__ == PROJECT["project"]["version"]
 
 
-def test_lock_names_no_build_of_torch_and_nothing_of_a_gpu():
+def test_lock_names_no_build_of_torch_and_nothing_of_cuda():
     assert all(re.fullmatch(r"[0-9][0-9a-z.]*", version) for version in PINS.values())
-    assert not [name for name in PINS if name.startswith("nvidia") or name == "triton"]
+    assert not [name for name in PINS if name.startswith(("nvidia", "cuda"))]
+
+
+def test_lock_pins_everything_once_and_triton_where_it_exists():
+    assert len(PINS) == len(LOCKED)
+    assert not [pin for pin in LOCKED if [each.operator for each in pin.specifier] != ["=="]]
+    (triton,) = (pin for pin in LOCKED if pin.name == "triton")
+    assert triton.marker is not None
+    assert triton.marker.evaluate({"sys_platform": "linux"})
+    assert not triton.marker.evaluate({"sys_platform": "darwin"})
 
 
 @pytest.mark.parametrize(

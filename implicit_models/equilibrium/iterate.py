@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from implicit_models.equilibrium.cells import CausalCell, Cell, SteppingCell
+from implicit_models.equilibrium.checks import check_count
 from implicit_models.equilibrium.solution import Solution
 from implicit_models.equilibrium.solvers import Picard, Solver
 from implicit_models.equilibrium.stopping import (
@@ -31,6 +32,7 @@ def find_fixed_point(
     window: Window | None = None,
     lengths: Int[Tensor, " B"] | None = None,
     goes_on: bool = False,
+    look_every: int | None = None,
     observe: Observer | None = None,
 ) -> Solution:
     """Iterate the cell from ``start``, without gradient, until every sequence has ended.
@@ -54,6 +56,11 @@ def find_fixed_point(
     goes_on
         Whether more tokens may follow in another piece, which then reads the carry after these.
         A window waits until the last of them have settled as well as the first.
+    look_every
+        Evaluations between two looks at who has ended, for each of which the host waits for the
+        device. In between, sequences that have ended rest in the batch, with the same result;
+        tokens in a window are iterated until the next look. None looks after every evaluation on a
+        CPU, and after every fourth elsewhere.
     observe
         Called after each evaluation with the number of evaluations so far and the residual of
         every token; one that has ended shows its last one, padding and what is not reached yet
@@ -70,11 +77,16 @@ def find_fixed_point(
     batch, length = start.shape[:2]
     if lengths is not None:
         _check_lengths(lengths, batch, length)
+    if look_every is None:
+        look_every = 1 if start.device.type == "cpu" else 4
+    check_count("look_every", look_every)
+    if observe is not None:
+        look_every = 1
     if window is None:
-        search = WholeSequences(cell, start, solver, stopping, lengths)
+        search = WholeSequences(cell, start, solver, stopping, lengths, look_every)
     else:
         cell, stopping = _windowed(cell, solver, stopping, window)
-        search = SlidingWindow(cell, stopping, start, window, lengths, goes_on)
+        search = SlidingWindow(cell, stopping, start, window, lengths, goes_on, look_every)
 
     damping = _damping_of_a_plain_step(cell, solver, stopping)
     state = solver.begin(search.value)

@@ -26,10 +26,11 @@ class WholeSequences:
         solver: Solver,
         stopping: Stopping,
         lengths: Int[Tensor, " B"] | None,
+        look_every: int,
     ) -> None:
         batch, length = start.shape[:2]
         self.value, self._cell = start, cell
-        self._solver, self._stopping = solver, stopping
+        self._solver, self._stopping, self._look_every = solver, stopping, look_every
         self._rows = torch.arange(batch, device=start.device)
         self._padding: Tensor | None = None
         if lengths is not None:
@@ -39,6 +40,8 @@ class WholeSequences:
         self._steps = torch.zeros_like(self._rows)
         self._residual = start.new_full((batch,), torch.nan)
         self._result = torch.full_like(self._rows, Result.OUT_OF_STEPS, dtype=torch.uint8)
+        # Of the rows still evaluated: those that have ended since the last look rest.
+        self._resting: Tensor | None = None
 
     def has_ended(self, step: int) -> bool:
         """Tell whether no sequence is left after so many steps."""
@@ -76,24 +79,36 @@ class WholeSequences:
         """Go on to the next iterate; give the rows that stay where some have ended."""
         worst = worst_token(residual)
         finite, converged = worst.isfinite(), self._stopping.converged(worst)
-        ended = converged | ~finite
-        if step == self._stopping.max_steps:
-            ended = torch.ones_like(ended)
-        elif not ended.any():
+        is_last = step == self._stopping.max_steps
+        ended = torch.ones_like(converged) if is_last else converged | ~finite
+        looks = is_last or step % self._look_every == 0
+        if self._resting is None and looks and not ended.any():
             self.value = following
             return None
 
-        gone = self._rows[ended]
+        ends = ended if self._resting is None else ended & ~self._resting
         answer, reached = self._solver.answer(state, following, worst)
         usable = answer.isfinite().flatten(1).all(1)
         answer = torch.where(usable[:, None, None], answer, self.value)
         outcome = torch.where(converged, Result.CONVERGED, Result.OUT_OF_STEPS)
-        outcome = torch.where(finite, outcome, Result.NON_FINITE)
-        self._final[gone] = answer[ended]
-        self._steps[gone], self._residual[gone] = step, reached[ended]
-        self._result[gone] = outcome[ended].to(self._result.dtype)
+        outcome = torch.where(finite, outcome, Result.NON_FINITE).to(self._result.dtype)
+        for kept, new in ((self._steps, step), (self._residual, reached), (self._result, outcome)):
+            kept[self._rows] = torch.where(ends, new, kept[self._rows])
+        value = torch.where(ends[:, None, None], answer, following)
+        if self._resting is not None:
+            value = torch.where(self._resting[:, None, None], self.value, value)
+            ended = ends | self._resting
+        self.value, self._resting = value, ended
+        return self._leave(ended) if looks else None
+
+    def _leave(self, ended: Tensor) -> Int[Tensor, " K"] | None:
+        """Let the rows that have ended leave the batch; give those that stay, None for all."""
         left = (~ended).nonzero()[:, 0]
-        self._rows, self.value = self._rows[left], following[left]
+        self._resting = None
+        if len(left) == len(ended):
+            return None
+        self._final[self._rows[ended]] = self.value[ended]
+        self._rows, self.value = self._rows[left], self.value[left]
         if self._padding is not None:
             self._padding = self._padding[left]
         if len(left):

@@ -70,10 +70,11 @@ class SlidingWindow:
         window: Window,
         lengths: Int[Tensor, " B"] | None,
         goes_on: bool,
+        look_every: int,
     ) -> None:
         batch, length, width = start.shape
         self._cell, self._window, self._stopping = cell, window, stopping
-        self._goes_on = goes_on
+        self._goes_on, self._look_every = goes_on, look_every
         self._length, self._width = length, min(window.width, length)
         self._stride = length + self._width
         whole = torch.full((batch,), length, dtype=torch.int64, device=start.device)
@@ -92,6 +93,7 @@ class SlidingWindow:
         self._rows = (self._lengths > 0).nonzero()[:, 0]
         self._offset = torch.zeros_like(self._rows)
         self._waited = torch.zeros_like(self._rows)
+        self._longest_wait = 0  # at least as long as any row's, known without asking the device
         self._below = torch.zeros_like(self._rows)[:, None].expand(-1, self._width)
         self._trail: Trail | None = None
         self._piece: Piece
@@ -137,11 +139,15 @@ class SlidingWindow:
         """Commit what has converged and slide; give the rows that stay where some have ended."""
         below = self._stopping.converged(residual)
         self._below = (self._below + 1) * below
+        self._waited = self._waited + 1
+        self._longest_wait += 1
+        if step % self._look_every and self._longest_wait < self._stopping.max_steps:
+            self.value = following
+            return None
         settled = (self._below >= self._window.patience).cumprod(1).sum(1)
         if not self._goes_on:
             at_the_end = below.all(1) & (self._remaining <= self._width)
             settled = torch.where(at_the_end, self._remaining, settled)
-        self._waited = self._waited + 1
         given_up = (settled == 0) & (self._waited >= self._stopping.max_steps)
         exploded = ~residual.isfinite().all(1)
         count = torch.minimum(settled + given_up, self._remaining).masked_fill_(exploded, 0)
@@ -161,6 +167,7 @@ class SlidingWindow:
         ended = exploded | (count == self._remaining)
         self._offset = self._offset + count
         self._waited = self._waited.masked_fill_(count > 0, 0)
+        self._longest_wait = int(self._waited.max())
         self._below = self._slid(self._below, count)
         left = None
         if ended.any():

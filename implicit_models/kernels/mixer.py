@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -133,10 +132,3 @@ class ComposedMixer:
             counts,
         )
         return advance_convolution(channels, tail, counts), after
-
-
-def needs_gradient(*tensors: Tensor | None) -> bool:
-    """Tell whether an operation on these tensors has to be differentiable."""
-    if not torch.is_grad_enabled():
-        return False
-    return any(tensor is not None and tensor.requires_grad for tensor in tensors)

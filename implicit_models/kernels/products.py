@@ -21,7 +21,9 @@ def linear(
         return _of_few_rows(inputs, weight, added)
     if added is None:
         return F.linear(inputs, weight)
-    rows = torch.addmm(added.flatten(0, -2), inputs.flatten(0, -2), weight.t())
+    num_outputs, num_inputs = weight.shape
+    rows = inputs.reshape(-1, num_inputs)
+    rows = torch.addmm(added.reshape(-1, num_outputs), rows, weight.t())
     return rows.view(added.shape)
 
 

@@ -1,6 +1,6 @@
 """The cell of an implicit model: what the engine searches the fixed point of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import methodcaller
 from typing import Any
 
@@ -13,6 +13,7 @@ from implicit_models.backbones.attention import AttentionPositions
 from implicit_models.backbones.linear import NormalisedWeight
 from implicit_models.backbones.stack import BlockWeights, Leave, Stack, StackCarry, StackTrail
 from implicit_models.kernels.dispatch import kernels_for
+from implicit_models.kernels.replay import Replay, replays
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class StackCell:
     carry: StackCarry | None
     positions: AttentionPositions | None
     checkpointing: bool
+    recorded: dict[float, Replay] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -55,16 +57,14 @@ class StackCell:
         self, value: Float[Tensor, "B L D"], damping: float, leaves_trail: bool
     ) -> tuple[Tensor, Tensor, StackTrail | None]:
         """Step towards the cell's value, all in one pass over the last block's output."""
-        following, residual, trails = self.stack.iterate(
-            value,
-            self.injection,
-            self.carry,
-            self.weights,
-            self.positions,
-            damping,
-            (lambda trail: trail) if leaves_trail else None,
-        )
-        return following, residual, StackTrail(trails) if leaves_trail else None
+        if leaves_trail or self.carry is not None or not replays(value.device):
+            leave = (lambda trail: trail) if leaves_trail else None
+            following, residual, trails = self._iterate(value, damping, leave)
+            return following, residual, StackTrail(trails) if leaves_trail else None
+        if damping not in self.recorded:
+            self.recorded[damping] = Replay(lambda value: self._iterate(value, damping, None)[:2])
+        following, residual = self.recorded[damping](value)
+        return following, residual, None
 
     def advance(
         self,
@@ -96,6 +96,12 @@ class StackCell:
         flat = (rows[:, None] * length + tokens).flatten()
         injection = self.injection.reshape(-1, width).index_select(0, flat)
         return self._with(injection.view(*tokens.shape, width), carry)
+
+    def _iterate(
+        self, value: Tensor, damping: float, leave: Leave | None
+    ) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
+        inputs = (self.injection, self.carry, self.weights, self.positions)
+        return self.stack.iterate(value, *inputs, damping, leave)
 
     def _evaluate(
         self, value: Tensor, leave: Leave | None, hidden_states: list[Tensor] | None = None

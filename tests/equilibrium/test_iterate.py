@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from implicit_models.equilibrium.anderson import Anderson
 from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.solution import Result
-from implicit_models.equilibrium.solvers import Picard
+from implicit_models.equilibrium.solvers import BestSoFar, Picard, Solver
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow, relative_residual
 from tests.equilibrium.cells import AffineCell, affine_cell
 
@@ -42,6 +43,22 @@ def test_sequences_that_have_ended_cost_nothing() -> None:
     start = torch.zeros_like(cell.offset)
     solution = find_fixed_point(cell, start, Picard(), ResidualBelow(1e-6, 1000))
     assert sum(cell.evaluated) == solution.steps.sum()
+
+
+@pytest.mark.parametrize("max_steps", [7, 40, 300])
+@pytest.mark.parametrize("solver", [Picard(0.9), BestSoFar(Picard()), Anderson(3)], ids=str)
+def test_looking_seldom_changes_nothing(solver: Solver, max_steps: int) -> None:
+    def cell() -> AffineCell:
+        return affine_cell([0.3, 0.9, 0.5, 0.8, 1.5])
+
+    start = torch.zeros(5, 3, 4, dtype=torch.float64)
+    stopping = ResidualBelow(1e-6, max_steps)
+    often = find_fixed_point(cell(), start, solver, stopping, look_every=1)
+    for look_every in (2, 4, 64):
+        seldom = find_fixed_point(cell(), start, solver, stopping, look_every=look_every)
+        for name in ("value", "steps", "residual", "result", "depth", "token_evaluations"):
+            found, expected = getattr(seldom, name), getattr(often, name)
+            torch.testing.assert_close(found, expected, rtol=1e-12, atol=0, equal_nan=True)
 
 
 def test_out_of_steps_is_said_with_the_last_iterate() -> None:

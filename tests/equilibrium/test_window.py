@@ -191,9 +191,10 @@ def test_tokens_end_as_the_rule_says(
 def scripted(*tokens: list[float]) -> tuple[ScriptedCell, Callable[..., Solution]]:
     cell = ScriptedCell.of(torch.tensor([tokens]))
 
-    def solve(max_steps: int, **window: int) -> Solution:
+    def solve(max_steps: int, look_every: int | None = None, **window: int) -> Solution:
         stopping = ResidualBelow(0.1, max_steps, absolute_residual)
-        return find_fixed_point(cell, cell.start, Picard(), stopping, window=Window(**window))
+        settings = {"window": Window(**window), "look_every": look_every}
+        return find_fixed_point(cell, cell.start, Picard(), stopping, **settings)
 
     return cell, solve
 
@@ -218,6 +219,27 @@ def test_a_window_over_all_that_is_left_ends_as_the_whole_does(
     assert torch.equal(slid.depth, whole.depth)
     for row, length in enumerate(lengths or [7] * 4):
         assert torch.equal(slid.value[row, :length], whole.value[row, :length])
+
+
+@pytest.mark.parametrize("look_every", [2, 4, 100])
+@pytest.mark.parametrize("width", [1, 3, 7])
+def test_looking_seldom_iterates_a_little_more(width: int, look_every: int) -> None:
+    cell, stopping = causal_cell(4), ResidualBelow(1e-6, 200)
+    settings = (torch.zeros_like(cell.offset), Picard(0.8), stopping)
+    often = find_fixed_point(cell, *settings, window=Window(width, 3), look_every=1)
+    found = find_fixed_point(cell, *settings, window=Window(width, 3), look_every=look_every)
+    assert (found.result == Result.CONVERGED).all() and (found.residual < 1e-6).all()
+    torch.testing.assert_close(found.value, often.value, rtol=0, atol=1e-4)
+    assert (found.depth >= often.depth).all()
+    assert (found.depth <= often.depth + cell.offset.shape[1] * look_every).all()
+    assert (found.steps <= 7 * 200).all()
+
+
+@pytest.mark.parametrize("look_every", [1, 4, 100])
+def test_no_token_waits_longer_than_it_may(look_every: int) -> None:
+    _, solve = scripted([1.0] * 40, [1.0] + [0.01] * 39)
+    solution = solve(6, width=1, patience=2, look_every=look_every)
+    assert solution.steps[0, 0] == 6 and solution.result[0, 0] == Result.OUT_OF_STEPS
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])

@@ -17,8 +17,8 @@ from implicit_models.kernels.fused.launch import (
     num_blocks,
     tuned,
 )
-from implicit_models.kernels.fused.twin import backward_needs_twin, transformed, twin_gradients
 from implicit_models.kernels.reference import accumulation_dtype
+from implicit_models.kernels.twin import backward_needs_twin, transformed, twin_gradients
 
 # Tokens whose contributions to the weights' gradients one program adds up.
 STRIP = 128
@@ -77,7 +77,7 @@ class _CausalConvolution(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight, bias, carry = ctx.saved_tensors
-        if backward_needs_twin():
+        if backward_needs_twin(gradient):
             return twin_gradients(
                 reference.causal_convolution,
                 (inputs, weight, bias, carry),

@@ -11,8 +11,8 @@ from torch import Tensor
 from implicit_models.kernels import reference
 from implicit_models.kernels.fused.activations import sigmoid
 from implicit_models.kernels.fused.launch import accumulation_type, block_size, num_blocks
-from implicit_models.kernels.fused.twin import backward_needs_twin, transformed, twin_gradients
 from implicit_models.kernels.reference import accumulation_dtype
+from implicit_models.kernels.twin import backward_needs_twin, transformed, twin_gradients
 
 # Numbers that one program holds at a time, and programs that share out the weight's gradient.
 TILE, MOST_STRIPS = 2048, 512
@@ -85,7 +85,7 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         inputs, gate, weight, scales = ctx.saved_tensors
-        if backward_needs_twin():
+        if backward_needs_twin(gradient):
             return twin_gradients(
                 _twin,
                 (inputs, gate, weight, ctx.epsilon, ctx.num_groups),

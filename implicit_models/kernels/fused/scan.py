@@ -27,7 +27,7 @@ from torch import Tensor
 from implicit_models.kernels import reference
 from implicit_models.kernels.fused.activations import sigmoid, softplus
 from implicit_models.kernels.fused.launch import block_size, configurations, num_blocks, tuned
-from implicit_models.kernels.fused.twin import backward_needs_twin, transformed, twin_gradients
+from implicit_models.kernels.twin import backward_needs_twin, transformed, twin_gradients
 
 CHUNK_LENGTH, LONGEST_CHUNK = 64, 128
 STATE_BLOCK = 64  # of the N columns of a state that one program holds
@@ -114,7 +114,7 @@ class _StateSpaceScan(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         arguments = _Arguments(*ctx.saved_tensors)
         needed = ctx.needs_input_grad[: len(arguments)]
-        if backward_needs_twin():
+        if backward_needs_twin(*gradients):
             found = twin_gradients(
                 reference.state_space_scan,
                 arguments,

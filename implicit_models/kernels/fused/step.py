@@ -12,7 +12,7 @@ from implicit_models.kernels import reference
 from implicit_models.kernels.fused.activations import sigmoid, softplus
 from implicit_models.kernels.fused.launch import accumulation_type, block_size, num_blocks
 from implicit_models.kernels.fused.norm import gated_rms_norm
-from implicit_models.kernels.fused.twin import needs_gradient, transformed
+from implicit_models.kernels.twin import needs_gradient, transformed
 
 # Rows of a head's state that one program holds: few, so that one sequence keeps a GPU busy.
 MOST_ROWS = 16

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from implicit_models.kernels import reference
 from implicit_models.kernels.fused.launch import accumulation_type, block_size
-from implicit_models.kernels.fused.twin import needs_gradient, transformed
 from implicit_models.kernels.reference import accumulation_dtype
+from implicit_models.kernels.twin import needs_gradient, transformed
 
 
 def normed_update(

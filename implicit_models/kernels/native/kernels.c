@@ -572,8 +572,10 @@ void scan_backward(const scan_t *s, const float *states, const void *outgoing,
                     float weight = e_end[i] * c.step[i];
                     float slope = dot(c.inputs + i * P, through + i * P, P);
                     d_step[i] += slope * e_end[i];
-                    d_decay[i] -= slope * weight;
-                    d_total += slope * weight;
+                    if (i < c.n - 1) { /* the last does not decay until the end */
+                        d_decay[i] -= slope * weight;
+                        d_total += slope * weight;
+                    }
                     for (index_t n = 0; n < N; n++)
                         map_b[i * N + n] += weight * past_b[i * N + n];
                     for (index_t p = 0; p < P; p++)
@@ -605,10 +607,15 @@ void scan_backward(const scan_t *s, const float *states, const void *outgoing,
                     for (index_t j = 0; j < T; j++) {
                         float unit = score[j] * weight[j];
                         sum[j] += gradient[j] * weight[j] * step[j];
-                        column[j] += gradient[j] * unit;
+                        column[j] += j == i ? 0.0f : gradient[j] * unit;
                         weight[j] = unit * step[j];
                     }
+                    /* A token does not decay for itself: added and subtracted, it would cancel. */
+                    float own = weight[i];
+                    weight[i] = 0;
                     d_decay[i] += dot(gradient, weight, T);
+                    weight[i] = own;
+                    d_step[i] += gradient[i] * score[i];
                 }
                 for (index_t j = 0; j < c.n; j++) {
                     d_step[j] += below[j];

@@ -11,13 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from implicit_models.kernels import reference
-from implicit_models.kernels.mixer import (
-    ComposedMixer,
-    MixerSettings,
-    MixerWeights,
-    needs_gradient,
-)
+from implicit_models.kernels.mixer import ComposedMixer, MixerSettings, MixerWeights
 from implicit_models.kernels.native.library import Convolution, Norm, Scan, library
+from implicit_models.kernels.twin import (
+    backward_needs_twin,
+    needs_gradient,
+    transformed,
+    twin_gradients,
+)
 
 # Tokens per chunk; more make larger products, and more of them. A shorter sequence is one chunk.
 CHUNK_LENGTH = 64
@@ -205,16 +206,21 @@ class _Mix(torch.autograd.Function):
     def backward(ctx, outgoing):
         projected, tail, state, *weights, states, mixed = ctx.saved_tensors
         weights = MixerWeights(*weights)
-        if torch.is_grad_enabled():
-            tensors = (projected, tail, state, *weights)
-            with torch.enable_grad():
-                again = _reference.mix(projected, weights, ctx.settings, tail, state)
-                wanted = [t for t in tensors if t is not None and t.requires_grad]
-                found = iter(torch.autograd.grad(again, wanted, outgoing, create_graph=True))
-            gradients = (next(found) if t is not None and t.requires_grad else None for t in tensors)
-            return None, *gradients
+        if backward_needs_twin(outgoing):
+            inputs = (ctx.settings, projected, tail, state, *weights)
+            return twin_gradients(_mix_again, inputs, ctx.needs_input_grad, (outgoing,))
         pass_ = _Pass(projected, weights, ctx.settings, tail, state)
         return None, *_mix_backward(pass_, states, mixed, outgoing.contiguous(), weights)
+
+
+def _mix_again(
+    settings: MixerSettings,
+    projected: Tensor,
+    tail: Tensor | None,
+    state: Tensor | None,
+    *weights: Tensor,
+) -> Tensor:
+    return _reference.mix(projected, MixerWeights(*weights), settings, tail, state)
 
 
 def _mix_backward(
@@ -275,12 +281,9 @@ class _RmsNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx, outgoing):
         hidden, weight = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            with torch.enable_grad():
-                again = reference.rms_norm(hidden, weight, ctx.epsilon)
-                wanted = [tensor for tensor in (hidden, weight) if tensor.requires_grad]
-                found = iter(torch.autograd.grad(again, wanted, outgoing, create_graph=True))
-            return *(next(found) if t.requires_grad else None for t in (hidden, weight)), None
+        if backward_needs_twin(outgoing):
+            inputs = (hidden, weight, ctx.epsilon)
+            return twin_gradients(reference.rms_norm, inputs, ctx.needs_input_grad, (outgoing,))
         outgoing, hidden = outgoing.to(hidden.dtype).contiguous(), hidden.contiguous()
         gradient = torch.empty_like(hidden)
         rows = hidden.numel() // len(weight)
@@ -313,7 +316,7 @@ def _takes(tensor: Tensor) -> bool:
     return (
         tensor.device.type == "cpu"
         and tensor.dtype in (torch.float32, torch.bfloat16)
-        and not torch._C._are_functorch_transforms_active()
+        and not transformed()
         and not torch.compiler.is_compiling()
     )
 

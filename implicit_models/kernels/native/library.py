@@ -5,6 +5,7 @@ version; the library lies in the user's cache. It is linked without an OpenMP li
 it takes the one that torch has loaded, and shares torch's threads.
 """
 
+import atexit
 import ctypes
 import functools
 import hashlib
@@ -56,7 +57,10 @@ class Norm(ctypes.Structure):
 
 _SIGNATURES = {
     "convolution_forward": (POINTER(Convolution), c_void_p),
-    "convolution_backward": (POINTER(Convolution), *[c_void_p] * 2, *[c_int64] * 2, *[c_void_p] * 2),
+    "convolution_backward": (
+        *(POINTER(Convolution), c_void_p, c_void_p),
+        *(c_int64, c_int64, c_void_p, c_void_p),
+    ),
     "scan_forward": (POINTER(Scan), *[c_void_p] * 3),
     "scan_step": (POINTER(Scan), *[c_void_p] * 2),
     "scan_backward": (POINTER(Scan), *[c_void_p] * 6, *[c_int64] * 2, *[c_void_p] * 2),
@@ -93,7 +97,10 @@ def library() -> ctypes.CDLL:
 def _compiler() -> list[str]:
     asked = os.environ.get("CC")
     if asked:
-        return shlex.split(asked)
+        try:
+            return shlex.split(asked)
+        except ValueError as error:
+            raise OSError(f"CC is {asked!r}: {error}") from None
     for name in ("cc", "gcc", "clang"):
         if shutil.which(name):
             return [name]
@@ -104,15 +111,33 @@ def _compiled(compiler: list[str], switches: tuple[str, ...]) -> Path:
     """Give the path of the library, compiling it where it is not there yet."""
     key = hashlib.sha256(_SOURCE.read_bytes())
     key.update(repr((compiler, switches, platform.machine(), _processor())).encode())
-    path = _cache() / f"kernels-{key.hexdigest()[:24]}.so"
-    if path.exists():
+    name = f"kernels-{key.hexdigest()[:24]}.so"
+    path = _cache() / name
+    if _is_whole(path):
         return path
+    if not os.access(path.parent, os.W_OK):
+        path = _temporary_folder() / name
+        if _is_whole(path):
+            return path
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         compiled, linked = Path(folder, "kernels.o"), Path(folder, "kernels.so")
         _call([*compiler, *switches, "-c", str(_SOURCE), "-o", str(compiled)])
         _call([*compiler, "-shared", str(compiled), "-o", str(linked), "-lm"])
+        check = Path(folder, "check")
+        check.write_text(_checksum(linked))
         linked.replace(path)  # others that compile at the same time make the same file
+        check.replace(path.with_suffix(".sha256"))
     return path
+
+
+def _is_whole(path: Path) -> bool:
+    """Tell whether a library is there as it was made: loading part of one kills the process."""
+    check = path.with_suffix(".sha256")
+    return path.exists() and check.exists() and check.read_text() == _checksum(path)
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _call(command: list[str]) -> None:
@@ -122,14 +147,22 @@ def _call(command: list[str]) -> None:
 
 
 def _cache() -> Path:
-    """Give a folder of the user's that can be written to."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
-    folder = Path(home, "implicit_models")
+    """Give a folder of the user's."""
     try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+        folder = Path(home, "implicit_models")
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        pass
-    return folder if os.access(folder, os.W_OK) else Path(tempfile.mkdtemp())
+    except (OSError, RuntimeError):  # no such place, or no home at all
+        return _temporary_folder()
+    return folder
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    """Make a folder that goes with the process."""
+    folder = tempfile.TemporaryDirectory(prefix="implicit_models_")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)
 
 
 def _processor() -> str:
@@ -137,7 +170,6 @@ def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         return platform.processor()
+    telling = ("model name", "flags", "Features")
     lines = cpuinfo.read_text().splitlines()
-    return "".join(
-        dict.fromkeys(line for line in lines if line.startswith(("model name", "flags", "Features")))
-    )
+    return "".join(dict.fromkeys(line for line in lines if line.startswith(telling)))

@@ -1,7 +1,7 @@
-"""Where Triton cannot go, the reference twin does: second derivatives and torch.func.
+"""Where Triton and C cannot go, the reference twin does: second derivatives and torch.func.
 
 A kernel's backward is not itself differentiable, and no kernel is visible to a transform of
-torch.func. An autograd function written in Triton therefore asks in two places::
+torch.func. An autograd function of a kernel therefore asks in two places::
 
     def causal_convolution(inputs, ...):
         if transformed():
@@ -9,7 +9,7 @@ torch.func. An autograd function written in Triton therefore asks in two places:
         return _CausalConvolution.apply(inputs, ...)
 
     def backward(ctx, gradient):
-        if backward_needs_twin():
+        if backward_needs_twin(gradient):
             inputs = ctx.saved_tensors
             return twin_gradients(
                 reference.causal_convolution, inputs, ctx.needs_input_grad, (gradient,)
@@ -24,13 +24,21 @@ from torch import Tensor
 
 
 def transformed() -> bool:
-    """Tell whether a transform of torch.func is at work."""
-    return torch._C._are_functorch_transforms_active()
+    """Tell whether a transform of torch.func, or differentiation in forward mode, is at work."""
+    if torch._C._are_functorch_transforms_active():
+        return True
+    return torch.autograd.forward_ad._current_level >= 0
 
 
-def backward_needs_twin() -> bool:
-    """Tell whether a backward has to be differentiable (``create_graph``) or is transformed."""
-    return torch.is_grad_enabled() or transformed()
+def backward_needs_twin(*gradients: Tensor | None) -> bool:
+    """Tell whether a backward has to be differentiable (``create_graph``) or is transformed.
+
+    ``gradients`` are what flows in, several at once under ``is_grads_batched``.
+    """
+    if torch.is_grad_enabled() or transformed():
+        return True
+    is_batched = torch._C._functorch.is_legacy_batchedtensor
+    return any(gradient is not None and is_batched(gradient) for gradient in gradients)
 
 
 def needs_gradient(*inputs: Tensor | None) -> bool:

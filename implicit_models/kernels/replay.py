@@ -1,0 +1,83 @@
+"""An iteration recorded as a CUDA graph and replayed: the host then launches it in one call.
+
+Off unless IMPLICIT_MODELS_CUDA_GRAPHS is 1. It pays where launching an iteration's kernels takes
+the host longer than running them takes the GPU, as with small batches.
+"""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+VARIABLE = "IMPLICIT_MODELS_CUDA_GRAPHS"
+Function = Callable[[Tensor], tuple[Tensor, ...]]
+
+
+def replays(device: torch.device) -> bool:
+    """Tell whether iterations on a device are to be recorded."""
+    return device.type == "cuda" and _is_asked_for()
+
+
+@functools.cache
+def _is_asked_for() -> bool:
+    asked = os.environ.get(VARIABLE, "0")
+    if asked not in ("0", "1"):
+        raise ValueError(f"{VARIABLE} is {asked!r}; allowed are 0 and 1")
+    return asked == "1"
+
+
+class Replay:
+    """A function of one tensor whose shape stays, of which nothing waits for the device.
+
+    The first call runs it, so that kernels are compiled and tuned; the second records it; the
+    recording is replayed from then on. Results are the caller's own.
+    """
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self._has_run = False
+        self._graph: Any = None
+        self._inputs: Tensor
+        self._outputs: tuple[Tensor, ...]
+
+    def __call__(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """Run the function, one way or another."""
+        if not self._has_run:
+            self._has_run = True
+            return self._function(inputs)
+        if self._graph is None:
+            self._record(inputs)
+        self._inputs.copy_(inputs)
+        self._graph.replay()
+        return tuple(output.clone() for output in self._outputs)
+
+    def _record(self, inputs: Tensor) -> None:
+        self._inputs, graph = inputs.clone(), torch.cuda.CUDAGraph()
+        present, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+        aside.wait_stream(present)
+        # Casts that autocast remembers would live in the graph's memory.
+        with torch.cuda.stream(aside), _without_autocast_cache():
+            graph.capture_begin(pool=_pool(), capture_error_mode="thread_local")
+            try:
+                self._outputs = self._function(self._inputs)
+            finally:
+                graph.capture_end()
+        present.wait_stream(aside)
+        self._graph = graph
+
+
+@functools.cache
+def _pool() -> Any:
+    return torch.cuda.graph_pool_handle()
+
+
+def _without_autocast_cache() -> torch.autocast:
+    return torch.autocast(
+        "cuda",
+        dtype=torch.get_autocast_dtype("cuda"),
+        enabled=torch.is_autocast_enabled("cuda"),
+        cache_enabled=False,
+    )

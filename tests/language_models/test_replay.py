@@ -1,0 +1,72 @@
+"""An iteration as a CUDA graph gives what the iteration gives."""
+
+import pytest
+import torch
+
+from implicit_models.equilibrium.iterate import find_fixed_point
+from implicit_models.equilibrium.solvers import Picard
+from implicit_models.equilibrium.stopping import ResidualBelow
+from implicit_models.kernels import replay
+from implicit_models.kernels.replay import Replay
+from tests.language_models.kinds import model_of
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch):
+    def ask(value: str) -> None:
+        monkeypatch.setenv(replay.VARIABLE, value)
+        replay._is_asked_for.cache_clear()
+
+    yield ask
+    replay._is_asked_for.cache_clear()
+
+
+def test_a_recording_is_made_once_and_its_results_are_the_callers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runs: list[int] = []
+
+    def double(inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        runs.append(1)
+        return (2 * inputs,)
+
+    def record(self: Replay, inputs: torch.Tensor) -> None:
+        self._inputs, self._outputs = inputs.clone(), double(inputs)
+
+        class Graph:
+            def replay(graph) -> None:
+                self._outputs[0].copy_(2 * self._inputs)
+
+        self._graph = Graph()
+
+    monkeypatch.setattr(Replay, "_record", record)
+    replayed = Replay(double)
+    found = [replayed(torch.tensor([float(number)]))[0] for number in range(5)]
+    assert torch.cat(found).tolist() == [0, 2, 4, 6, 8]
+    assert len(runs) == 2  # once to warm up, once to record
+
+
+def test_only_cuda_is_recorded_and_only_where_asked(asked) -> None:
+    asked("1")
+    assert replay.replays(torch.device("cuda")) and not replay.replays(torch.device("cpu"))
+    asked("0")
+    assert not replay.replays(torch.device("cuda"))
+    asked("yes")
+    with pytest.raises(ValueError, match="IMPLICIT_MODELS_CUDA_GRAPHS is 'yes'; allowed are 0"):
+        replay.replays(torch.device("cuda"))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need an NVIDIA GPU")
+@pytest.mark.parametrize("kind", ["mamba2-implicit", "llama-implicit"])
+def test_a_recorded_search_is_the_search(kind: str, asked) -> None:
+    model = model_of(kind).cuda()
+    text = torch.randint(0, 8, (4, 33), device="cuda")
+    found = []
+    for value in ("0", "1"):
+        asked(value)
+        with torch.no_grad():
+            cell, start = model.trunk.cell(text)
+            found.append(find_fixed_point(cell, start, Picard(0.8), ResidualBelow(1e-4, 64)))
+    torch.testing.assert_close(found[1].value, found[0].value, rtol=1e-5, atol=1e-5)
+    assert torch.equal(found[1].steps, found[0].steps)
