@@ -7,21 +7,17 @@ batch's relative residual in each iteration and waits for it.
 import importlib
 import importlib.util
 import sys
-import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from benchmarks.gpu_device import named
-from implicit_models.kernels import reference
+from implicit_models.kernels import mamba_ssm, reference
 from implicit_models.kernels.dispatch import Kernels, reference_kernels
 from implicit_models.kernels.mixer import ComposedMixer
 
-CHUNK_LENGTH = 256  # mamba-ssm's own choice
 Loop = Callable[[Callable[[Tensor], Tensor], Tensor, int, float], Tensor]
 
 
@@ -76,37 +72,8 @@ def mamba_ssm_kernels() -> Kernels:
     ImportError
         Where mamba-ssm's Triton kernels cannot be imported.
     """
-    with _without_initialisation("mamba_ssm"):
-        scan = importlib.import_module("mamba_ssm.ops.triton.ssd_combined")
-        norm = importlib.import_module("mamba_ssm.ops.triton.layernorm_gated")
-
-    def state_space_scan(
-        inputs: Tensor,
-        time_step: Tensor,
-        time_step_bias: Tensor,
-        decay_rate: Tensor,
-        input_map: Tensor,
-        output_map: Tensor,
-        skip: Tensor,
-        initial_state: Tensor | None = None,
-        *,
-        chunk_length: int | None = None,
-        return_final_state: bool = True,
-    ) -> Any:
-        found = scan.mamba_chunk_scan_combined(
-            inputs,
-            time_step,
-            decay_rate,
-            input_map,
-            output_map,
-            CHUNK_LENGTH,
-            D=skip,
-            dt_bias=time_step_bias,
-            initial_states=initial_state,
-            dt_softplus=True,
-            return_final_states=return_final_state,
-        )
-        return found if return_final_state else (found, None)
+    mamba_ssm.load()
+    norm = importlib.import_module("mamba_ssm.ops.triton.layernorm_gated")
 
     def gated_rms_norm(
         inputs: Tensor, gate: Tensor, weight: Tensor, epsilon: float, num_groups: int = 1
@@ -122,7 +89,7 @@ def mamba_ssm_kernels() -> Kernels:
         )
 
     convolution, suffix = _convolution()
-    mixer = ComposedMixer(convolution, state_space_scan, gated_rms_norm)
+    mixer = ComposedMixer(convolution, mamba_ssm.state_space_scan, gated_rms_norm)
     return named(reference_kernels(), mixer, f"mamba-ssm, {suffix}")
 
 
@@ -147,25 +114,3 @@ def _convolution() -> tuple[Callable[..., Tensor], str]:
         return F.silu(outputs[..., : inputs.shape[1]]).transpose(1, 2)
 
     return convolution, name
-
-
-@contextmanager
-def _without_initialisation(package: str) -> Iterator[None]:
-    """Let submodules be imported without running the package's own ``__init__``.
-
-    mamba-ssm's fails without its CUDA extension, which its Triton kernels do not need.
-    """
-    if package in sys.modules:
-        yield
-        return
-    found = importlib.util.find_spec(package)
-    if found is None or found.submodule_search_locations is None:
-        raise ImportError(f"{package} is not installed")
-    module = types.ModuleType(package)
-    module.__path__ = list(found.submodule_search_locations)
-    module.__spec__ = found
-    sys.modules[package] = module
-    try:
-        yield
-    finally:
-        del sys.modules[package]

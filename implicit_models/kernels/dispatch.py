@@ -4,6 +4,7 @@ import functools
 import importlib
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,8 +13,8 @@ from typing import Any
 
 import torch
 
-from implicit_models.kernels import reference
-from implicit_models.kernels.mixer import ComposedMixer
+from implicit_models.kernels import mamba_ssm, reference
+from implicit_models.kernels.mixer import ComposedMixer, MixerSettings, MixerWeights
 from implicit_models.kernels.native import kernels as native
 from implicit_models.kernels.native.library import library
 
@@ -82,18 +83,29 @@ def native_kernels() -> Kernels:
 @functools.cache
 def fused_kernels() -> Kernels:
     """Give the kernels in Triton; an ImportError where it is not installed."""
+    return _in_triton("fused", None)
+
+
+@functools.cache
+def mamba_ssm_kernels() -> Kernels:
+    """Give the kernels in Triton with mamba-ssm's scan; an ImportError where either is missing."""
+    mamba_ssm.load()
+    return _in_triton("mamba_ssm", mamba_ssm.state_space_scan)
+
+
+def _in_triton(name: str, scan: Callable[..., Any] | None) -> Kernels:
     fused = {
-        name: importlib.import_module(f"implicit_models.kernels.fused.{name}")
-        for name in ("convolution", "norm", "scan", "step", "update")
+        part: importlib.import_module(f"implicit_models.kernels.fused.{part}")
+        for part in ("convolution", "norm", "scan", "step", "update")
     }
     mixer = ComposedMixer(
         fused["convolution"].causal_convolution,
-        fused["scan"].state_space_scan,
+        scan or fused["scan"].state_space_scan,
         fused["norm"].gated_rms_norm,
         fused["step"].mixer_step,
     )
     return Kernels(
-        "fused", mixer.mix, mixer.advance, fused["norm"].rms_norm, fused["update"].normed_update
+        name, mixer.mix, mixer.advance, fused["norm"].rms_norm, fused["update"].normed_update
     )
 
 
@@ -118,6 +130,7 @@ KERNELS: dict[str, Callable[[], Kernels]] = {
     "reference": reference_kernels,
     "native": native_kernels,
     "fused": fused_kernels,
+    "mamba_ssm": mamba_ssm_kernels,
     "compiled": compiled_kernels,
 }
 _override: ContextVar[Kernels | None] = ContextVar("kernels", default=None)
@@ -129,14 +142,11 @@ def _chosen(device_type: str) -> Kernels:
     if asked is not None:
         kernels, reason = _named(asked), f"{VARIABLE} says so"
     elif device_type in _FASTEST:
-        kernels, reason = _fastest(device_type)
+        kernels, reason = _FASTEST[device_type]()
     else:
         kernels, reason = reference_kernels(), "none faster is known for it"
     _log.info("kernels on %s: %s, because %s", device_type, kernels.name, reason)
     return kernels
-
-
-_FASTEST = {"cpu": "native", "cuda": "fused"}
 
 
 def _named(name: str) -> Kernels:
@@ -148,9 +158,55 @@ def _named(name: str) -> Kernels:
         raise ValueError(f"{VARIABLE} is {name!r}, but {error}") from error
 
 
-def _fastest(device_type: str) -> tuple[Kernels, str]:
-    name = _FASTEST[device_type]
+def _for_cpu() -> tuple[Kernels, str]:
     try:
-        return KERNELS[name](), "they are the fastest for it"
-    except (ImportError, OSError) as error:
-        return reference_kernels(), f"the {name} ones do not run here: {error}"
+        return native_kernels(), "they are the fastest for it"
+    except OSError as error:
+        return reference_kernels(), f"the native ones do not run here: {error}"
+
+
+def _for_cuda() -> tuple[Kernels, str]:
+    try:
+        fused = fused_kernels()
+    except ImportError as error:
+        return reference_kernels(), f"the fused ones do not run here: {error}"
+    try:
+        theirs = mamba_ssm_kernels()
+    except Exception as error:  # a version for another torch or Triton may fail in any way
+        return fused, f"mamba-ssm cannot be used: {error}"
+    seconds = {kernels.name: _seconds(kernels) for kernels in (fused, theirs)}
+    fastest = min((fused, theirs), key=lambda kernels: seconds[kernels.name])
+    times = ", ".join(f"{name} {1e3 * time:.2f} ms" for name, time in seconds.items())
+    return fastest, f"a mixer's forward and backward pass took {times}"
+
+
+_FASTEST = {"cpu": _for_cpu, "cuda": _for_cuda}
+
+
+def _seconds(kernels: Kernels) -> float:
+    """Time a mixer of the paper's smallest size on a GPU, forward and backward."""
+    heads, width, state, tokens = 24, 64, 128, (2, 2048)
+    inner, channels = heads * width, heads * width + 2 * state
+    draw = torch.Generator().manual_seed(0)
+
+    def normal(*size: int) -> torch.Tensor:
+        numbers = torch.randn(*size, generator=draw).to("cuda", torch.bfloat16)
+        return (numbers / 4).requires_grad_()
+
+    projected = normal(*tokens, inner + channels + heads)
+    rate = -torch.ones(heads, device="cuda")
+    weights = MixerWeights(
+        *(normal(channels, 4), normal(channels), normal(heads), rate, normal(heads), normal(inner))
+    )
+
+    def passes(number: int) -> float:
+        start = time.perf_counter()
+        for _ in range(number):
+            mixed = kernels.mix(projected, weights, MixerSettings(1, 1e-5), None, None)
+            torch.autograd.grad(mixed.sum(), projected)
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / number
+
+    with torch.enable_grad():
+        passes(3)  # compiles and tunes
+        return passes(3)

@@ -39,7 +39,7 @@ class Replay:
     def __init__(self, function: Function) -> None:
         self._function = function
         self._has_run = False
-        self._graph: Any = None
+        self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: Tensor
         self._outputs: tuple[Tensor, ...]
 
@@ -49,12 +49,12 @@ class Replay:
             self._has_run = True
             return self._function(inputs)
         if self._graph is None:
-            self._record(inputs)
+            self._graph = self._record(inputs)
         self._inputs.copy_(inputs)
         self._graph.replay()
         return tuple(output.clone() for output in self._outputs)
 
-    def _record(self, inputs: Tensor) -> None:
+    def _record(self, inputs: Tensor) -> torch.cuda.CUDAGraph:
         self._inputs, graph = inputs.clone(), torch.cuda.CUDAGraph()
         present, aside = torch.cuda.current_stream(), torch.cuda.Stream()
         aside.wait_stream(present)
@@ -66,7 +66,7 @@ class Replay:
             finally:
                 graph.capture_end()
         present.wait_stream(aside)
-        self._graph = graph
+        return graph
 
 
 @functools.cache

@@ -37,7 +37,7 @@ def backward_needs_twin(*gradients: Tensor | None) -> bool:
     """
     if torch.is_grad_enabled() or transformed():
         return True
-    is_batched = torch._C._functorch.is_legacy_batchedtensor
+    is_batched = torch._C._functorch.is_legacy_batchedtensor  # type: ignore[attr-defined]
     return any(gradient is not None and is_batched(gradient) for gradient in gradients)
 
 
