@@ -42,10 +42,10 @@ class Progress:
 
 
 def source_digest(packages: Iterable[Path]) -> str:
-    """Digest the Python sources of some packages, so that changed code is noticed."""
+    """Digest the sources of some packages, in Python and C, so that changed code is noticed."""
     digest = hashlib.sha256()
     for package in packages:
-        for file in sorted(package.rglob("*.py")):
+        for file in sorted([*package.rglob("*.py"), *package.rglob("*.c")]):
             digest.update(file.relative_to(package.parent).as_posix().encode())
             digest.update(file.read_bytes())
     return digest.hexdigest()
