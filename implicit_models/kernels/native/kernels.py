@@ -4,6 +4,8 @@ They take float32 and bfloat16 on CPUs. Anything else, torch.func's transforms, 
 derivatives go to the reference.
 """
 
+import math
+import threading
 from typing import Any
 
 import torch
@@ -23,6 +25,9 @@ from implicit_models.kernels.twin import (
 # Tokens per chunk; more make larger products, and more of them. A shorter sequence is one chunk.
 CHUNK_LENGTH = 64
 _NORM_ROWS = 64
+# Bytes up to which memory is kept for the next pass; asking for more anew costs little beside.
+_LARGEST_WORKSPACE = 2**24
+_threads = threading.local()
 _reference = ComposedMixer(
     reference.causal_convolution, reference.state_space_scan, reference.gated_rms_norm
 )
@@ -145,8 +150,8 @@ class _Pass:
         )
 
     def activated(self) -> Tensor:
-        """Convolve."""
-        outputs = self.projected.new_empty(*self.projected.shape[:2], self.num_channels)
+        """Convolve, into memory that the thread's next pass uses again."""
+        outputs = _workspace(self.projected, *self.projected.shape[:2], self.num_channels)
         library().convolution_forward(self.convolution, outputs.data_ptr())
         return outputs
 
@@ -299,6 +304,17 @@ def _plain_norm(hidden: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     outputs, precise = torch.empty_like(hidden), _precise(weight)
     library().norm_forward(_norm(hidden, None, precise, epsilon, 1), outputs.data_ptr())
     return outputs.to(weight.dtype)
+
+
+def _workspace(like: Tensor, *size: int) -> Tensor:
+    """Give memory for numbers that nobody keeps; the next call in this thread gives it again."""
+    num_bytes = math.prod(size) * like.element_size()
+    if num_bytes > _LARGEST_WORKSPACE:
+        return like.new_empty(size)
+    memory = getattr(_threads, "memory", None)
+    if memory is None or len(memory) < num_bytes:
+        memory = _threads.memory = torch.empty(num_bytes, dtype=torch.uint8)
+    return memory[:num_bytes].view(like.dtype).view(size)
 
 
 def _norm(
