@@ -32,15 +32,6 @@ class MatrixProducts(TorchDispatchMode):
             self.calls.append((function, [(x.shape, x.stride(), x.dtype) for x in operands]))
         return function(*args, **(kwargs or {}))
 
-    @property
-    def floating_point_operations(self) -> int:
-        """Two for each multiplication and addition."""
-        total = 0
-        for _, operands in self.calls:
-            (left, *_), (right, *_) = operands[-2:]
-            total += 2 * left.numel() * right[-1]
-        return total
-
     def replay(self) -> Callable[[], None]:
         """Give a function that makes them again, on other numbers in the same places."""
         operands: dict[Any, Tensor] = {}

@@ -43,9 +43,9 @@ def run(quick: bool) -> harness.Report:
     if not quick:
         found = [_training(name, chosen) for name, chosen in kernels.items()]
         rows += found
-        bars["seconds to .99 on the last 10 tokens"] = harness.at_most(
-            found[-1]["seconds_to_solve"], GOAL_SECONDS
-        )
+        solved = found[-1]["seconds_to_solve"]
+        name = "seconds to .99 on the last 10 tokens"
+        bars[name] = harness.at_most(solved or 10 * GOAL_SECONDS, GOAL_SECONDS)
     return harness.Report(rows, bars)
 
 
@@ -158,7 +158,7 @@ def _training(when: str, kernels: Kernels) -> dict[str, Any]:
         "part": "training to the end",
         "when": when,
         "seconds": time.perf_counter() - start - spent,
-        "seconds_to_solve": solved_after[0] if solved_after else float("inf"),
+        "seconds_to_solve": solved_after[0] if solved_after else None,
     }
 
 

@@ -75,6 +75,7 @@ class SlidingWindow:
         batch, length, width = start.shape
         self._cell, self._window, self._stopping = cell, window, stopping
         self._goes_on, self._look_every = goes_on, look_every
+        self._max_steps = stopping.max_steps
         self._length, self._width = length, min(window.width, length)
         self._stride = length + self._width
         whole = torch.full((batch,), length, dtype=torch.int64, device=start.device)
@@ -94,6 +95,7 @@ class SlidingWindow:
         self._offset = torch.zeros_like(self._rows)
         self._waited = torch.zeros_like(self._rows)
         self._longest_wait = 0  # at least as long as any row's, known without asking the device
+        self._exploded = torch.zeros_like(self._rows, dtype=torch.bool)
         self._below = torch.zeros_like(self._rows)[:, None].expand(-1, self._width)
         self._trail: Trail | None = None
         self._piece: Piece
@@ -141,22 +143,26 @@ class SlidingWindow:
         self._below = (self._below + 1) * below
         self._waited = self._waited + 1
         self._longest_wait += 1
-        if step % self._look_every and self._longest_wait < self._stopping.max_steps:
-            self.value = following
+        self._exploded = self._exploded | ~residual.isfinite().all(1)
+        all_look = step % self._look_every == 0
+        if not all_look and self._longest_wait < self._max_steps:
+            self.value = self._unless_exploded(following)
             return None
+        looks = self._exploded.new_ones(()) if all_look else self._waited >= self._max_steps
         settled = (self._below >= self._window.patience).cumprod(1).sum(1)
         if not self._goes_on:
             at_the_end = below.all(1) & (self._remaining <= self._width)
             settled = torch.where(at_the_end, self._remaining, settled)
-        given_up = (settled == 0) & (self._waited >= self._stopping.max_steps)
-        exploded = ~residual.isfinite().all(1)
-        count = torch.minimum(settled + given_up, self._remaining).masked_fill_(exploded, 0)
+        given_up = (settled == 0) & (self._waited >= self._max_steps)
+        exploded = self._exploded & looks
+        count = torch.minimum(settled + given_up, self._remaining)
+        count = count.masked_fill_(self._exploded | ~looks, 0)
         if not (count.any() or exploded.any()):
-            self.value = following
+            self.value = following if all_look else self._unless_exploded(following)
             return None
 
         # A sequence that explodes keeps the iterate before.
-        self._values[self._flat] = torch.where(exploded[:, None, None], self.value, following)
+        self._values[self._flat] = self._unless_exploded(following)
         row, token = (self._tokens < count[:, None]).nonzero(as_tuple=True)
         committed = self._flat[row, token]
         self._residual[committed] = residual[row, token]
@@ -176,6 +182,7 @@ class SlidingWindow:
             left = (~ended).nonzero()[:, 0]
             self._rows, self._offset = self._rows[left], self._offset[left]
             self._waited, self._below = self._waited[left], self._below[left]
+            self._exploded = self._exploded[left]
             if not len(left):
                 return left
         assert self._trail is not None
@@ -204,6 +211,10 @@ class SlidingWindow:
         self._trail = None  # before the next one is made: they would both need memory
         evaluated, self._trail = self._piece.evaluate(value)
         return evaluated
+
+    def _unless_exploded(self, following: Tensor) -> Tensor:
+        """Give the next iterate, or the last finite one of a sequence that has exploded."""
+        return torch.where(self._exploded[:, None, None], self.value, following)
 
     def _positions(self) -> Int[Tensor, "R W"]:
         return self._offset[:, None] + self._tokens

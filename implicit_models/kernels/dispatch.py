@@ -54,7 +54,11 @@ def kernels_for(device: torch.device) -> Kernels:
 
 @contextmanager
 def using(kernels: Kernels) -> Iterator[None]:
-    """Run certain kernels within a block, whatever the device."""
+    """Run certain kernels within a block, whatever the device.
+
+    A backward pass belongs into the block as well, where activations are checkpointed: it
+    computes them again.
+    """
     token = _override.set(kernels)
     try:
         yield
@@ -104,9 +108,19 @@ def _in_triton(name: str, scan: Callable[..., Any] | None) -> Kernels:
         fused["norm"].gated_rms_norm,
         fused["step"].mixer_step,
     )
-    return Kernels(
-        name, mixer.mix, mixer.advance, fused["norm"].rms_norm, fused["update"].normed_update
-    )
+    functions = (mixer.mix, mixer.advance, fused["norm"].rms_norm, fused["update"].normed_update)
+    return Kernels(name, *(_on_its_device(function) for function in functions))
+
+
+def _on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Launch on the first tensor's GPU: Triton would on the process's current one."""
+
+    @functools.wraps(function)
+    def launch(tensor: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        with torch.cuda.device_of(tensor):
+            return function(tensor, *arguments, **options)
+
+    return launch
 
 
 @functools.cache
@@ -166,18 +180,37 @@ def _for_cpu() -> tuple[Kernels, str]:
 
 
 def _for_cuda() -> tuple[Kernels, str]:
-    try:
-        fused = fused_kernels()
-    except ImportError as error:
-        return reference_kernels(), f"the fused ones do not run here: {error}"
-    try:
-        theirs = mamba_ssm_kernels()
-    except Exception as error:  # a version for another torch or Triton may fail in any way
-        return fused, f"mamba-ssm cannot be used: {error}"
-    seconds = {kernels.name: _seconds(kernels) for kernels in (fused, theirs)}
-    fastest = min((fused, theirs), key=lambda kernels: seconds[kernels.name])
+    found: dict[str, Kernels] = {}
+    problems: list[str] = []
+    for name, make in (("fused", fused_kernels), ("mamba_ssm", mamba_ssm_kernels)):
+        try:
+            found[name] = make()
+            _launch(found[name])
+        except Exception as error:  # a version for another torch or Triton may fail in any way
+            found.pop(name, None)
+            problems.append(f"the {name} ones do not run here: {error}")
+    if not found:
+        return reference_kernels(), "; ".join(problems)
+    if len(found) == 1:
+        return next(iter(found.values())), "; ".join(["they are the fastest for it", *problems])
+    seconds: dict[str, float] = {}
+    for name, kernels in found.items():
+        try:
+            seconds[name] = _seconds(kernels)
+        except Exception as error:
+            problems.append(f"the {name} ones do not run here: {error}")
+    if not seconds:
+        return reference_kernels(), "; ".join(problems)
     times = ", ".join(f"{name} {1e3 * time:.2f} ms" for name, time in seconds.items())
-    return fastest, f"a mixer's forward and backward pass took {times}"
+    reason = f"a mixer's forward and backward pass took {times}"
+    return found[min(seconds, key=seconds.__getitem__)], "; ".join([reason, *problems])
+
+
+def _launch(kernels: Kernels) -> None:
+    """Run the smallest of them, to see whether any can be compiled and launched."""
+    row = torch.ones(1, 16, device="cuda")
+    kernels.rms_norm(row, row[0], 1e-5)
+    torch.cuda.synchronize()
 
 
 _FASTEST = {"cpu": _for_cpu, "cuda": _for_cuda}
@@ -185,6 +218,13 @@ _FASTEST = {"cpu": _for_cpu, "cuda": _for_cuda}
 
 def _seconds(kernels: Kernels) -> float:
     """Time a mixer of the paper's smallest size on a GPU, forward and backward."""
+    with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
+        passes = _passes(kernels)
+        passes(3)  # compiles and tunes
+        return passes(3)
+
+
+def _passes(kernels: Kernels) -> Callable[[int], float]:
     heads, width, state, tokens = 24, 64, 128, (2, 2048)
     inner, channels = heads * width, heads * width + 2 * state
     draw = torch.Generator().manual_seed(0)
@@ -207,6 +247,4 @@ def _seconds(kernels: Kernels) -> float:
         torch.cuda.synchronize()
         return (time.perf_counter() - start) / number
 
-    with torch.enable_grad():
-        passes(3)  # compiles and tunes
-        return passes(3)
+    return passes

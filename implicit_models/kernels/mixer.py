@@ -88,7 +88,7 @@ class ComposedMixer:
         state: Float[Tensor, "B H P N"] | None,
     ) -> Float[Tensor, "B L inner"]:
         """Mix tokens; ``tail`` and ``state`` are the carry before them, zeros where None."""
-        if self.step is not None and projected.shape[1] == 1 and state is not None:
+        if self.step and projected.shape[1] == 1 and tail is not None and state is not None:
             arguments = (*weights, settings.norm_epsilon, tail, state, settings.num_groups)
             return self.step(projected[:, 0], *arguments)[:, None]
         gate, channels, time_step = parts_of(projected, weights)

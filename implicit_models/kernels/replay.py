@@ -48,11 +48,12 @@ class Replay:
         if not self._has_run:
             self._has_run = True
             return self._function(inputs)
-        if self._graph is None:
-            self._graph = self._record(inputs)
-        self._inputs.copy_(inputs)
-        self._graph.replay()
-        return tuple(output.clone() for output in self._outputs)
+        with torch.cuda.device_of(inputs):
+            if self._graph is None:
+                self._graph = self._record(inputs)
+            self._inputs.copy_(inputs)
+            self._graph.replay()
+            return tuple(output.clone() for output in self._outputs)
 
     def _record(self, inputs: Tensor) -> torch.cuda.CUDAGraph:
         self._inputs, graph = inputs.clone(), torch.cuda.CUDAGraph()

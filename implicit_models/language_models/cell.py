@@ -1,5 +1,6 @@
 """The cell of an implicit model: what the engine searches the fixed point of."""
 
+import functools
 from dataclasses import dataclass, field
 from operator import methodcaller
 from typing import Any
@@ -62,7 +63,10 @@ class StackCell:
             following, residual, trails = self._iterate(value, damping, leave)
             return following, residual, StackTrail(trails) if leaves_trail else None
         if damping not in self.recorded:
-            self.recorded[damping] = Replay(lambda value: self._iterate(value, damping, None)[:2])
+            # Not a method of this cell: the cell would live as long as its recording.
+            inputs = (self.injection, self.carry, self.weights, self.positions)
+            iterate = functools.partial(_iterate, self.stack, inputs, damping)
+            self.recorded[damping] = Replay(iterate)
         following, residual = self.recorded[damping](value)
         return following, residual, None
 
@@ -100,8 +104,9 @@ class StackCell:
     def _iterate(
         self, value: Tensor, damping: float, leave: Leave | None
     ) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
-        inputs = (self.injection, self.carry, self.weights, self.positions)
-        return self.stack.iterate(value, *inputs, damping, leave)
+        return self.stack.iterate(
+            value, self.injection, self.carry, self.weights, self.positions, damping, leave
+        )
 
     def _evaluate(
         self, value: Tensor, leave: Leave | None, hidden_states: list[Tensor] | None = None
@@ -119,6 +124,13 @@ class StackCell:
 
     def _with(self, injection: Tensor, carry: StackCarry | None) -> "StackCell":
         return StackCell.of(self.stack, self.weights, injection, carry, self.checkpointing)
+
+
+def _iterate(
+    stack: Stack, inputs: tuple[Any, ...], damping: float, value: Tensor
+) -> tuple[Tensor, ...]:
+    injection, carry, weights, positions = inputs
+    return stack.iterate(value, injection, carry, weights, positions, damping)[:2]
 
 
 class Injection(nn.Module):

@@ -19,7 +19,12 @@ TIGHT = ResidualBelow(1e-12, 2000)
 WIDTHS = [None, 1, 3, 7, 20]
 
 
-def search(cell: CausalSineCell, width: int | None, lengths: list[int] | None = None) -> Solution:
+def search(
+    cell: CausalSineCell,
+    width: int | None,
+    lengths: list[int] | None = None,
+    look_every: int | None = None,
+) -> Solution:
     return find_fixed_point(
         cell,
         torch.zeros_like(cell.offset),
@@ -27,6 +32,7 @@ def search(cell: CausalSineCell, width: int | None, lengths: list[int] | None = 
         TIGHT,
         window=None if width is None else Window(width),
         lengths=None if lengths is None else torch.tensor(lengths),
+        look_every=look_every,
     )
 
 
@@ -242,6 +248,19 @@ def test_no_token_waits_longer_than_it_may(look_every: int) -> None:
     assert solution.steps[0, 0] == 6 and solution.result[0, 0] == Result.OUT_OF_STEPS
 
 
+@pytest.mark.parametrize("look_every", [1, 4, 100])
+def test_a_mate_that_is_given_up_changes_no_others_looks(look_every: int) -> None:
+    settles, never = [1.0] * 3 + [0.01] * 40, [1.0] * 43
+    cell = ScriptedCell.of(torch.tensor([[settles], [never]]))
+    settings = {"window": Window(1, 2), "look_every": look_every}
+    stopping = ResidualBelow(0.1, 6, absolute_residual)
+    both = find_fixed_point(cell, cell.start, Picard(), stopping, **settings)
+    single = ScriptedCell.of(torch.tensor([[settles]]))
+    alone = find_fixed_point(single, single.start, Picard(), stopping, **settings)
+    for name, tensor in vars(alone).items():
+        assert torch.equal(tensor[0], getattr(both, name)[0]), name
+
+
 @pytest.mark.parametrize("width", [1, 2, 3])
 def test_a_token_that_never_settles_is_given_up_and_the_next_still_converge(width: int) -> None:
     never, soon = [1.0] * 40, [1.0] + [0.01] * 39
@@ -254,16 +273,20 @@ def test_a_token_that_never_settles_is_given_up_and_the_next_still_converge(widt
     assert torch.equal(solution.steps, cell.evaluations)
 
 
-def test_a_token_that_explodes_ends_its_sequence_alone() -> None:
+@pytest.mark.parametrize("look_every", [1, 4])
+def test_a_token_that_explodes_ends_its_sequence_alone(look_every: int) -> None:
     cell = causal_cell(3)
     cell.offset[1, 4] = torch.nan
     expected = causal_cell(3).fixed_point()
     for width in (1, 3, 7):
-        solution = search(cell, width)
+        solution = search(cell, width, look_every=look_every)
         assert (solution.result[::2] == Result.CONVERGED).all()
         torch.testing.assert_close(solution.value[::2], expected[::2], rtol=1e-10, atol=1e-10)
         kept = solution.result[1] == Result.CONVERGED
-        assert kept.tolist() == [t < max(0, 5 - width) for t in range(7)]
+        if look_every == 1:
+            assert kept.tolist() == [t < max(0, 5 - width) for t in range(7)]
+        else:  # several may be committed at once, and the window move further
+            assert kept[: max(0, 5 - width)].all() and not kept[4:].any()
         assert (solution.result[1, ~kept] == Result.NON_FINITE).all()
         torch.testing.assert_close(
             solution.value[1, kept], expected[1, kept], rtol=1e-10, atol=1e-10
@@ -291,11 +314,14 @@ def test_padding_that_explodes_reaches_nothing(width: int | None) -> None:
 # What else is in the batch.
 
 
+@pytest.mark.parametrize("look_every", [1, 4])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("mates", ["easy", "hard", "exploding", "none"])
-def test_batch_mates_change_nothing_to_the_bit(mates: str, width: int | None) -> None:
+def test_batch_mates_change_nothing_to_the_bit(
+    mates: str, width: int | None, look_every: int
+) -> None:
     cell = causal_cell()
-    together = search(cell, width)
+    together = search(cell, width, look_every=look_every)
     other = causal_cell()
     if mates == "none":
         other = other.select(torch.tensor([2]))
@@ -304,7 +330,7 @@ def test_batch_mates_change_nothing_to_the_bit(mates: str, width: int | None) ->
         other.contraction[rest] = {"easy": 0.0, "hard": 0.9, "exploding": 1.0}[mates]
         if mates == "exploding":
             other.offset[rest] = 1e300
-    changed = search(other, width)
+    changed = search(other, width, look_every=look_every)
     row = 0 if mates == "none" else 2
     for name, tensor in vars(together).items():
         assert torch.equal(tensor[2], getattr(changed, name)[row]), name

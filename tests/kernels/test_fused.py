@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+pytest.importorskip("triton", reason="Triton is there on Linux only")
+
 from implicit_models.kernels import reference
 from implicit_models.kernels.fused import convolution, norm
 from implicit_models.kernels.fused.convolution import causal_convolution

@@ -7,6 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
+pytest.importorskip("triton", reason="Triton is there on Linux only")
+
 from implicit_models.kernels import reference
 from implicit_models.kernels.fused import scan
 from implicit_models.kernels.fused.scan import state_space_scan

@@ -19,7 +19,14 @@ from implicit_models.kernels.native.library import library
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
-CACHED = (native._temporary_folder, library, dispatch.native_kernels, dispatch._chosen)
+CACHED = (
+    native.padding,
+    native.norm_rows,
+    native._temporary_folder,
+    library,
+    dispatch.native_kernels,
+    dispatch._chosen,
+)
 COMPILER = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
 LOAD = """

@@ -52,6 +52,7 @@ def test_without_it_there_is_an_import_error(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("faster", ["fused", "mamba_ssm"])
 def test_the_faster_is_taken_on_a_gpu(faster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = (dataclasses.replace(dispatch.reference_kernels(), name=name) for name in NAMES)
+    monkeypatch.setattr(dispatch, "_launch", lambda kernels: None)
     monkeypatch.setattr(dispatch, "fused_kernels", lambda: ours)
     monkeypatch.setattr(dispatch, "mamba_ssm_kernels", lambda: theirs)
     monkeypatch.setattr(dispatch, "_seconds", lambda kernels: 1.0 + (kernels.name != faster))
@@ -64,6 +65,28 @@ def test_whatever_mamba_ssm_raises_is_the_reason(monkeypatch: pytest.MonkeyPatch
     def fail() -> None:
         raise RuntimeError("built for another torch")
 
+    fused = dataclasses.replace(dispatch.reference_kernels(), name="fused")
+    monkeypatch.setattr(dispatch, "_launch", lambda kernels: None)
+    monkeypatch.setattr(dispatch, "fused_kernels", lambda: fused)
     monkeypatch.setattr(dispatch, "mamba_ssm_kernels", fail)
     kernels, reason = dispatch._for_cuda()
-    assert kernels.name == "fused" and "built for another torch" in reason
+    assert kernels is fused and "built for another torch" in reason
+
+
+@pytest.mark.parametrize("failing", [("mamba_ssm",), ("fused", "mamba_ssm")])
+def test_what_fails_when_it_runs_is_not_taken(
+    failing: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(kernels: dispatch.Kernels) -> float:
+        if kernels.name in failing:
+            raise RuntimeError("no kernel image is available")
+        return 1.0
+
+    ours, theirs = (dataclasses.replace(dispatch.reference_kernels(), name=name) for name in NAMES)
+    monkeypatch.setattr(dispatch, "_launch", lambda kernels: None)
+    monkeypatch.setattr(dispatch, "fused_kernels", lambda: ours)
+    monkeypatch.setattr(dispatch, "mamba_ssm_kernels", lambda: theirs)
+    monkeypatch.setattr(dispatch, "_seconds", measure)
+    kernels, reason = dispatch._for_cuda()
+    assert kernels.name == ("fused" if "fused" not in failing else "reference")
+    assert reason.count("no kernel image is available") == len(failing)

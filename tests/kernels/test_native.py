@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from implicit_models.equilibrium.stopping import relative_residual
 from implicit_models.kernels.dispatch import Kernels, native_kernels, reference_kernels
 from implicit_models.kernels.mixer import MixerSettings, MixerWeights
 from tests.kernels import twins
@@ -726,3 +727,46 @@ def test_update_for_a_gradient_is_the_reference() -> None:
         return update
 
     assert_same(gradients(flat(NATIVE), tensors), gradients(flat(REFERENCE), tensors))
+
+
+@pytest.mark.parametrize("wrong", ["tail", "state", "convolution_bias", "decay_rate", "projected"])
+def test_sizes_that_do_not_fit_are_named(wrong: str) -> None:
+    channels, heads, inner, size = 24, 2, 8, 8
+    sizes = {
+        "projected": (3, 5, inner + channels + heads),
+        "tail": (3, 3, channels),
+        "state": (3, heads, inner // heads, size),
+        "convolution_bias": (channels,),
+        "decay_rate": (heads,),
+    }
+    sizes[wrong] = (*sizes[wrong][:-1], sizes[wrong][-1] + 1)
+    projected, tail, state, bias, rate = (torch.zeros(size) for size in sizes.values())
+    weights = MixerWeights(
+        torch.zeros(channels, 4), bias, torch.zeros(heads), rate, torch.zeros(heads),
+        torch.zeros(inner),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=f"{wrong} has the shape"):
+        NATIVE.mix(projected, weights, MixerSettings(1, 1e-5), tail, state)
+
+
+def test_tensors_without_memory_go_to_the_reference() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        normed = NATIVE.rms_norm(torch.ones(2, 8), torch.ones(8), 1e-5)
+    assert normed.shape == (2, 8)
+    with torch.device("meta"):
+        hidden = torch.ones(2, 8, device="cpu")
+        assert torch.equal(NATIVE.rms_norm(hidden, hidden[0], 0.0), torch.ones(2, 8, device="cpu"))
+
+
+def test_an_update_is_the_norm_a_step_and_the_relative_residual() -> None:
+    draw = torch.Generator().manual_seed(0)
+    hidden, value = (torch.randn(3, 7, 12, generator=draw) for _ in "ab")
+    weight = torch.randn(12, generator=draw)
+    for kernels in (REFERENCE, NATIVE):
+        for damping in (0.3, 0.8, 1.0):
+            evaluated = torch.nn.functional.rms_norm(hidden, (12,), weight, 1e-5)
+            found = kernels.normed_update(hidden, weight, 1e-5, value, damping)
+            expected = value.lerp(evaluated, damping), relative_residual(value, evaluated)
+            torch.testing.assert_close(found, expected)

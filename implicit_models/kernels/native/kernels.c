@@ -1,4 +1,4 @@
-/* The kernels for CPUs; see native.py for what each computes and reference.py for the truth.
+/* The kernels for CPUs; see kernels.py for their callers and reference.py for the truth.
 
 Plain C with the vector types of GCC and Clang, compiled on the machine that runs it. Numbers are
 read as float or bfloat16 and computed as float. Matrices of a chunk are packed with zeros up to a
@@ -9,6 +9,7 @@ Letters: B batch, L tokens, H heads, P head width, G groups, N state size, T chu
 
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,11 @@ static inline index_t least(index_t a, index_t b) { return a < b ? a : b; }
 
 static float *scratch(index_t n) {
     void *memory = NULL;
-    return posix_memalign(&memory, 64, (size_t)(n + PAD) * sizeof(float)) ? NULL : memory;
+    if (posix_memalign(&memory, 64, (size_t)(n + PAD) * sizeof(float))) {
+        fprintf(stderr, "implicit_models: no memory for a kernel\n");
+        abort();
+    }
+    return memory;
 }
 
 /* ---- elementary functions, in a form that compilers vectorise ---- */
@@ -407,7 +412,7 @@ void scan_forward(const scan_t *s, void *outputs, float *final_state, float *sta
 #pragma omp parallel for schedule(static) if (s->B * s->L * s->H * s->P > SMALL / 4)
     for (index_t task = 0; task < tasks; task++) {
         index_t b = task / (s->G * s->blocks), block = task % (s->G * s->blocks);
-        index_t g = block / s->blocks, length = s->counts ? s->counts[b] : s->L;
+        index_t g = block / s->blocks, length = s->counts ? least(s->counts[b], s->L) : s->L;
         float *memory = scratch(chunk_size(T, P, N)), *state = scratch(heads * N * P);
         float *factor = scratch(T);
         chunk_t c = new_chunk(s, memory);
@@ -672,6 +677,9 @@ typedef struct {
 } norm_t;
 
 #define NORM_ROWS 64
+
+/* For the callers, who make room. */
+const int64_t padding = PAD, norm_rows = NORM_ROWS;
 
 static inline float inverse_rms(const float *row, index_t n, float epsilon) {
     return 1.0f / sqrtf(dot(row, row, n) / (float)n + epsilon);

@@ -10,11 +10,19 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from torch.jit._trace import is_tracing
 
 from implicit_models.kernels import reference
 from implicit_models.kernels.mixer import ComposedMixer, MixerSettings, MixerWeights
-from implicit_models.kernels.native.library import Convolution, Norm, Scan, library
+from implicit_models.kernels.native.library import (
+    Convolution,
+    Norm,
+    Scan,
+    library,
+    norm_rows,
+    padding,
+)
 from implicit_models.kernels.twin import (
     backward_needs_twin,
     needs_gradient,
@@ -24,7 +32,6 @@ from implicit_models.kernels.twin import (
 
 # Tokens per chunk; more make larger products, and more of them. A shorter sequence is one chunk.
 CHUNK_LENGTH = 64
-_NORM_ROWS = 64
 # Bytes up to which memory is kept for the next pass; asking for more anew costs little beside.
 _LARGEST_WORKSPACE = 2**24
 _threads = threading.local()
@@ -70,8 +77,9 @@ def rms_norm(
     hidden: Float[Tensor, "*rows D"], weight: Float[Tensor, " D"], epsilon: float
 ) -> Float[Tensor, "*rows D"]:
     """Norm rows, as `reference.rms_norm`."""
-    if not (_takes(hidden) and hidden.dtype == torch.float32 and weight.device.type == "cpu"):
+    if not (_takes(hidden) and hidden.dtype == torch.float32):
         return reference.rms_norm(hidden, weight, epsilon)
+    _check_size("weight", weight, hidden.shape[-1:])
     if needs_gradient(hidden, weight):
         return _RmsNorm.apply(hidden, weight, epsilon)
     return _plain_norm(hidden, weight, epsilon)
@@ -90,9 +98,11 @@ def normed_update(
         return reference.normed_update(hidden, weight, epsilon, value, damping)
     if needs_gradient(*tensors):
         return reference.normed_update(hidden, weight, epsilon, value, damping)
-    hidden, value = hidden.contiguous(), value.contiguous()
+    _check_size("weight", weight, hidden.shape[-1:])
+    _check_size("value", value, hidden.shape)
+    hidden, value, weight = hidden.contiguous(), value.contiguous(), _precise(weight)
     following, residual = torch.empty_like(value), value.new_empty(value.shape[:-1])
-    norm = _norm(hidden, None, weight.detach(), epsilon, 1)
+    norm = _norm(hidden, None, weight, epsilon, 1)
     library().update(norm, value.data_ptr(), damping, *_pointers(following, residual))
     return following, residual
 
@@ -108,6 +118,7 @@ class _Pass:
         tail: Tensor | None,
         state: Tensor | None,
     ) -> None:
+        _check_sizes(projected, weights, settings, tail, state)
         self.projected = projected = projected.contiguous()
         self.dtype, self.settings = projected.dtype, settings
         self.weights = MixerWeights(*(_precise(weight) for weight in weights))
@@ -189,7 +200,7 @@ class _Pass:
     def new_states(self) -> Tensor:
         """Make room for the states before each chunk."""
         batch, length = self.projected.shape[:2]
-        sizes = (-(-number // 16) * 16 for number in (self.size, self.width))
+        sizes = (-(-number // padding()) * padding() for number in (self.size, self.width))
         chunks = -(-length // self.chunk_length)
         return self.taps.new_empty(batch, chunks, self.heads, *sizes)
 
@@ -240,7 +251,7 @@ def _mix_backward(
     gradient = torch.empty_like(projected)
 
     mixed_gradient = torch.empty_like(mixed)
-    norm_parts = pass_.taps.new_empty(-(-batch * length // _NORM_ROWS), inner)
+    norm_parts = pass_.taps.new_empty(-(-batch * length // norm_rows()), inner)
     calls.norm_backward(
         pass_.norm(mixed),
         *_pointers(outgoing, mixed_gradient, gradient),
@@ -292,7 +303,7 @@ class _RmsNorm(torch.autograd.Function):
         outgoing, hidden = outgoing.to(hidden.dtype).contiguous(), hidden.contiguous()
         gradient = torch.empty_like(hidden)
         rows = hidden.numel() // len(weight)
-        parts = hidden.new_empty(-(-rows // _NORM_ROWS), len(weight))
+        parts = hidden.new_empty(-(-rows // norm_rows()), len(weight))
         precise = _precise(weight)
         norm = _norm(hidden, None, precise, ctx.epsilon, 1)
         library().norm_backward(norm, *_pointers(outgoing, gradient, None), 0, parts.data_ptr())
@@ -313,7 +324,7 @@ def _workspace(like: Tensor, *size: int) -> Tensor:
         return like.new_empty(size)
     memory = getattr(_threads, "memory", None)
     if memory is None or len(memory) < num_bytes:
-        memory = _threads.memory = torch.empty(num_bytes, dtype=torch.uint8)
+        memory = _threads.memory = torch.empty(num_bytes, dtype=torch.uint8, device="cpu")
     return memory[:num_bytes].view(like.dtype).view(size)
 
 
@@ -330,11 +341,54 @@ def _norm(
 
 def _takes(tensor: Tensor) -> bool:
     return (
-        tensor.device.type == "cpu"
+        type(tensor) in (Tensor, nn.Parameter)  # others may have no memory to read
+        and tensor.device.type == "cpu"
         and tensor.dtype in (torch.float32, torch.bfloat16)
         and not transformed()
         and not torch.compiler.is_compiling()
+        and not is_tracing()
     )
+
+
+def _check_sizes(
+    projected: Tensor,
+    weights: MixerWeights,
+    settings: MixerSettings,
+    tail: Tensor | None,
+    state: Tensor | None,
+) -> None:
+    """Compare all sizes, which C does not."""
+    (channels, taps), heads, inner = weights.convolution.shape, len(weights.skip), len(weights.norm)
+    size = (channels - inner) // 2 // settings.num_groups
+    batch = len(projected)
+    expected = {
+        "projected": (projected, (*projected.shape[:2], inner + channels + heads)),
+        "convolution_bias": (weights.convolution_bias, (channels,)),
+        "time_step_bias": (weights.time_step_bias, (heads,)),
+        "decay_rate": (weights.decay_rate, (heads,)),
+        "tail": (tail, (batch, taps - 1, channels)),
+        "state": (state, (batch, heads, inner // heads, size)),
+    }
+    for name, (tensor, shape) in expected.items():
+        if tensor is not None:
+            _check_size(name, tensor, shape)
+    if (
+        inner % heads
+        or heads % settings.num_groups
+        or inner + 2 * settings.num_groups * size != (channels)
+    ):
+        raise ValueError(
+            f"a mixer of {inner} numbers in {heads} heads, {channels} channels and "
+            f"{settings.num_groups} groups does not come out even"
+        )
+
+
+def _check_size(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    if tensor.shape != shape or tensor.device.type != "cpu":
+        raise ValueError(
+            f"{name} has the shape {tuple(tensor.shape)} on {tensor.device}; it must be {shape} "
+            "on the CPU"
+        )
 
 
 def _precise(tensor: Tensor) -> Tensor:

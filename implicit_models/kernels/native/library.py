@@ -94,6 +94,18 @@ def library() -> ctypes.CDLL:
     raise OSError(f"{shlex.join(compiler)} makes no kernels that run here: {'; '.join(problems)}")
 
 
+@functools.cache
+def padding() -> int:
+    """Give the multiple to which sizes of states in memory are rounded up."""
+    return c_int64.in_dll(library(), "padding").value
+
+
+@functools.cache
+def norm_rows() -> int:
+    """Give the rows of a norm whose gradients of the weight are one part."""
+    return c_int64.in_dll(library(), "norm_rows").value
+
+
 def _compiler() -> list[str]:
     asked = os.environ.get("CC")
     if asked:
