@@ -153,19 +153,26 @@ _override: ContextVar[Kernels | None] = ContextVar("kernels", default=None)
 @functools.cache
 def _chosen(device_type: str) -> Kernels:
     asked = os.environ.get(VARIABLE)
-    if asked is not None:
-        kernels, reason = _named(asked), f"{VARIABLE} says so"
+    if asked:
+        kernels, reason = _named(asked, device_type), f"{VARIABLE} says so"
     elif device_type in _FASTEST:
         kernels, reason = _FASTEST[device_type]()
     else:
         kernels, reason = reference_kernels(), "none faster is known for it"
-    _log.info("kernels on %s: %s, because %s", device_type, kernels.name, reason)
+    fell_back = not asked and device_type in _FASTEST and kernels.name == "reference"
+    level = logging.WARNING if fell_back else logging.INFO  # they are several times slower
+    _log.log(level, "kernels on %s: %s, because %s", device_type, kernels.name, reason)
     return kernels
 
 
-def _named(name: str) -> Kernels:
+def _named(name: str, device_type: str) -> Kernels:
     if name not in KERNELS:
         raise ValueError(f"{VARIABLE} is {name!r}; allowed are {', '.join(KERNELS)}")
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if name in ("fused", "mamba_ssm") and device_type != "cuda" and not interpreted:
+        raise ValueError(
+            f"{VARIABLE} is {name!r}, but they run on NVIDIA GPUs, not on {device_type}"
+        )
     try:
         return KERNELS[name]()
     except (ImportError, OSError) as error:

@@ -343,6 +343,11 @@ class ImplicitModel(ImplicitPreTrainedModel):
         if inputs_embeds is not None:
             return inputs_embeds
         assert input_ids is not None
+        if input_ids.dim() != 2 or input_ids.is_floating_point() or input_ids.dtype == torch.bool:
+            raise ValueError(
+                f"input_ids has the shape {tuple(input_ids.shape)} and the dtype "
+                f"{input_ids.dtype}; it must be (B, L), of integers"
+            )
         if input_ids.numel() and not torch.compiler.is_compiling():
             least, most = (int(extreme) for extreme in input_ids.aminmax())
             if least < 0 or most >= self.config.vocab_size:

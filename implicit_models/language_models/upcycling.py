@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> None:
         model.config.provenance = {"upcycled from": chosen.source}
         model.save_pretrained(chosen.target)
         _copy_tokenizer(chosen.source, chosen.target)
-    except SourceError as error:
+    except (SourceError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
 

@@ -261,13 +261,13 @@ def test_evaluations_are_those_of_the_cell(window, monkeypatch):
     model, inputs = contractive_model(), SPLITS[12].inputs[:1]
     lengths = []
     stack = model.model.stack
-    forward = stack.forward
+    apply_blocks = stack._apply_blocks  # of an evaluation and of a search's step alike
 
     def count(hidden, *arguments, **settings):
         lengths.append(hidden.shape[1])
-        return forward(hidden, *arguments, **settings)
+        return apply_blocks(hidden, *arguments, **settings)
 
-    monkeypatch.setattr(stack, "forward", count)
+    monkeypatch.setattr(stack, "_apply_blocks", count)
     phase = search_phase(1e-3, 40, damping=1.0, window=window)
     search = predict(model, inputs, phase=phase, batch_size=1).search
     assert search.converged.all()

@@ -91,7 +91,7 @@ def library() -> ctypes.CDLL:
             getattr(loaded, name).argtypes = arguments
             getattr(loaded, name).restype = None
         return loaded
-    raise OSError(f"{shlex.join(compiler)} makes no kernels that run here: {'; '.join(problems)}")
+    raise OSError(f"{shlex.join(compiler)} makes no kernels that run here, {problems[-1]}")
 
 
 @functools.cache
