@@ -34,6 +34,7 @@ bench: install  ## run every benchmark; QUICK=1 for the short form
 	@failed=0; export $(in_environment); \
 	for file in $$(grep -l '__name__ == "__main__"' benchmarks/*.py); do \
 		name=$$(basename $$file .py); echo "== benchmarks.$$name"; \
+		if [ $$name = gpu ] && ! command -v nvidia-smi >/dev/null; then echo "skipped: there is no NVIDIA driver"; continue; fi; \
 		python -m benchmarks.$$name $(if $(QUICK),--quick) || { echo "failed: $$name"; failed=1; }; \
 	done; exit $$failed
 

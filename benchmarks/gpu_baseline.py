@@ -26,7 +26,7 @@ def baseline_kernels(family: str) -> list[Kernels]:
     found = []
     if family == "mamba2":
         try:
-            found.append(mamba_ssm_kernels())
+            found.append(unfused_mamba_ssm_kernels())
         except Exception as error:  # another version may fail in any way
             print(f"mamba-ssm cannot be used: {error}", file=sys.stderr)
     return [*found, reference_kernels()]
@@ -64,7 +64,7 @@ def _plain_loop(
     return value
 
 
-def mamba_ssm_kernels() -> Kernels:
+def unfused_mamba_ssm_kernels() -> Kernels:
     """Give mamba-ssm's scan, norm and (where its package is there) convolution.
 
     Raises

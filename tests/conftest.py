@@ -10,6 +10,8 @@ from tests.repositories import Repository, clone
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+torch.set_num_threads(1)  # for models as small as these a second thread costs more than it saves
+
 
 @pytest.fixture(scope="session")
 def quick_repro(tmp_path_factory) -> Iterator[Repository]:

@@ -14,7 +14,12 @@ from typing import Any
 import torch
 
 from implicit_models.kernels import mamba_ssm, reference
-from implicit_models.kernels.mixer import ComposedMixer, MixerSettings, MixerWeights
+from implicit_models.kernels.mixer import (
+    REFERENCE_MIXER,
+    ComposedMixer,
+    MixerSettings,
+    MixerWeights,
+)
 from implicit_models.kernels.native import kernels as native
 from implicit_models.kernels.native.library import library
 
@@ -69,9 +74,7 @@ def using(kernels: Kernels) -> Iterator[None]:
 @functools.cache
 def reference_kernels() -> Kernels:
     """Give the kernels in plain PyTorch."""
-    mixer = ComposedMixer(
-        reference.causal_convolution, reference.state_space_scan, reference.gated_rms_norm
-    )
+    mixer = REFERENCE_MIXER
     return Kernels(
         "reference", mixer.mix, mixer.advance, reference.rms_norm, reference.normed_update
     )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from implicit_models.kernels import reference
 from implicit_models.kernels.reference import advance_convolution, advance_state
 
 
@@ -132,3 +133,8 @@ class ComposedMixer:
             counts,
         )
         return advance_convolution(channels, tail, counts), after
+
+
+REFERENCE_MIXER = ComposedMixer(
+    reference.causal_convolution, reference.state_space_scan, reference.gated_rms_norm
+)

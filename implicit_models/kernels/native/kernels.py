@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.jit._trace import is_tracing
 
 from implicit_models.kernels import reference
-from implicit_models.kernels.mixer import ComposedMixer, MixerSettings, MixerWeights
+from implicit_models.kernels.mixer import REFERENCE_MIXER, MixerSettings, MixerWeights
 from implicit_models.kernels.native.library import (
     Convolution,
     Norm,
@@ -35,9 +35,6 @@ CHUNK_LENGTH = 64
 # Bytes up to which memory is kept for the next pass; asking for more anew costs little beside.
 _LARGEST_WORKSPACE = 2**24
 _threads = threading.local()
-_reference = ComposedMixer(
-    reference.causal_convolution, reference.state_space_scan, reference.gated_rms_norm
-)
 
 
 def mix(
@@ -49,7 +46,7 @@ def mix(
 ) -> Float[Tensor, "B L inner"]:
     """Mix tokens, as `ComposedMixer.mix`."""
     if not _takes(projected):
-        return _reference.mix(projected, weights, settings, tail, state)
+        return REFERENCE_MIXER.mix(projected, weights, settings, tail, state)
     if needs_gradient(projected, *weights, tail, state):
         return _Mix.apply(settings, projected, tail, state, *weights)
     pass_ = _Pass(projected, weights, settings, tail, state)
@@ -67,7 +64,7 @@ def advance(
 ) -> tuple[Float[Tensor, "B tail C"], Float[Tensor, "B H P N"]]:
     """Give the carry after some tokens, as `ComposedMixer.advance`."""
     if not _takes(projected) or needs_gradient(projected, *weights, tail, state):
-        return _reference.advance(projected, weights, settings, tail, state, counts)
+        return REFERENCE_MIXER.advance(projected, weights, settings, tail, state, counts)
     pass_ = _Pass(projected, weights, settings, tail, state)
     after = pass_.advanced(pass_.activated(), counts)
     return reference.advance_convolution(pass_.channels, tail, counts), after
@@ -236,7 +233,7 @@ def _mix_again(
     state: Tensor | None,
     *weights: Tensor,
 ) -> Tensor:
-    return _reference.mix(projected, MixerWeights(*weights), settings, tail, state)
+    return REFERENCE_MIXER.mix(projected, MixerWeights(*weights), settings, tail, state)
 
 
 def _mix_backward(
