@@ -22,7 +22,7 @@ from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.parameters import digest, read_section
 from implicit_models.tracking.tracker import NullTracker
-from implicit_models.training.checkpoints import CheckpointFolder
+from implicit_models.training.checkpoints import CheckpointFolder, Progress
 from implicit_models.training.curriculum import bounded_segment, free_segment
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import MonitoringParameters
@@ -127,6 +127,8 @@ def train_run(
                 seed=run.seed,
             ),
             validate=validate(segment.phase) if validate else lambda model: {},
+            count_flops=lambda num_sequences, length, search_evaluations: 0.0,  # nobody asks
+            start=Progress(segment.first_step),
             seed=run.seed,
         )
         train(training, model, optimiser, CheckpointFolder(folder, segment.name), NullTracker())

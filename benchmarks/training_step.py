@@ -139,7 +139,7 @@ def _training(when: str, kernels: Kernels) -> dict[str, Any]:
     start = time.perf_counter()
 
     def timed(phase: Phase | None) -> Validate:
-        validate = validator(held_out, len(held_out.inputs), phase)
+        validate = validator(held_out, len(held_out.inputs), phase, len(held_out.inputs))
 
         def measure(model: Any) -> dict[str, float]:
             nonlocal spent

@@ -165,6 +165,16 @@ def digest(*sections: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def source_digest(packages: Iterable[Path]) -> str:
+    """Digest the sources of some packages, in Python and C, so that changed code is noticed."""
+    digest = hashlib.sha256()
+    for package in packages:
+        for file in sorted([*package.rglob("*.py"), *package.rglob("*.c")]):
+            digest.update(file.relative_to(package.parent).as_posix().encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
 def _select(key: str, path: Path) -> Any:
     try:
         node = OmegaConf.to_container(OmegaConf.load(path), resolve=True)

@@ -2,21 +2,25 @@
 
 import argparse
 import csv
+import difflib
 import io
 import json
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
 from typing import Any, NoReturn
 
-from implicit_models.data.parameters import DatasetParameters
-from implicit_models.parameters import MissingKeyError, ParameterError, read_names, read_section
+from implicit_models.data.parameters import CorpusParameters, DatasetParameters
+from implicit_models.parameters import MissingKeyError, ParameterError, read_section
 
 RESULTS = Path("results")
-TABLES = ("runs", "upcycled", "baselines")  # of models; the first two hold the implicit ones
+TABLES = ("runs", "upcycled", "baselines", "matched")  # of models; the first two are implicit
+DATA = {"datasets": DatasetParameters, "corpora": CorpusParameters}  # tables of what they learn
+
+DataParameters = DatasetParameters | CorpusParameters
 
 
 def run_stage(main: FunctionType, *tables: str) -> None:
@@ -53,11 +57,11 @@ def run_stage(main: FunctionType, *tables: str) -> None:
 
 
 def read_entries(table: str) -> dict[str, dict[str, Any]]:
-    """Read a table of models as it is; nobody needs the table ``upcycled`` to be there."""
+    """Read a table as it is; one that is not there is empty, but runs and baselines must be."""
     try:
         return read_section(table, dict[str, Any])
     except MissingKeyError:
-        if table != "upcycled":
+        if table in ("runs", "baselines"):
             raise
         return {}
 
@@ -67,16 +71,49 @@ def run_table(name: str) -> str:
     return "upcycled" if name in read_entries("upcycled") else "runs"
 
 
-def read_dataset(table: str, name: str) -> tuple[str, DatasetParameters]:
-    """Read which data set an entry names, and that data set's parameters."""
+def find_table(name: str, tables: Sequence[str]) -> str:
+    """Say in which table an entry is.
+
+    Raises
+    ------
+    ParameterError
+        Where it is in none or in several, with the closest name there is.
+    """
+    names = {table: list(read_entries(table)) for table in tables}
+    found = [table for table in names if name in names[table]]
+    if len(found) > 1:
+        raise ParameterError(
+            f"{name} is an entry of both {' and '.join(found)}; rename one of them"
+        )
+    if not found:
+        valid = [other for table in names.values() for other in table]
+        closest = difflib.get_close_matches(name, valid, n=1, cutoff=0.0)
+        raise ParameterError(
+            f"params.yaml: {name} is no entry of {', '.join(tables)}; the closest is "
+            f"{', '.join(closest)} (valid: {', '.join(valid)})"
+        )
+    return found[0]
+
+
+def owner(model: str) -> tuple[str, str] | None:
+    """Give table and name of the entry whose final model a folder is; None for others."""
+    parts = Path(model).parts
+    if len(parts) == 3 and (parts[0], parts[2]) == ("models", "final"):
+        for table in TABLES:
+            if parts[1] in read_entries(table):
+                return table, parts[1]
+    return None
+
+
+def read_dataset(table: str, name: str) -> tuple[str, DataParameters]:
+    """Read which data set or corpus an entry names, and its parameters."""
     key = f"{table}.{name}.dataset"
     dataset = read_section(key, str)
     try:
-        return dataset, read_section(f"datasets.{dataset}", DatasetParameters)
+        data_table = find_table(dataset, tuple(DATA))
     except ParameterError as error:
-        if dataset in read_names("datasets"):
-            raise
-        raise ParameterError(f"{key} = {dataset!r} names no entry of datasets: {error}") from None
+        raise ParameterError(f"{key} = {dataset!r} is not allowed: {error}") from None
+    return dataset, read_section(f"{data_table}.{dataset}", DATA[data_table])
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from implicit_models.data.parameters import DatasetParameters
+from implicit_models.data.parameters import CorpusParameters
 from implicit_models.language_models.parameters import (
     ModelParameters,
     is_folder,
@@ -17,7 +17,7 @@ from implicit_models.training.parameters import (
     MonitoringParameters,
     OptimisationParameters,
 )
-from stages.common import read_dataset
+from stages.common import DataParameters, read_dataset, read_entries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +61,42 @@ class BaselineParameters:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class MatchParameters:
+    """What makes a baseline as expensive, or as large, as a run.
+
+    Attributes
+    ----------
+    run
+        The name of the run, an entry of ``runs``.
+    quantity
+        What both are to have alike: ``training_flops``, or the number of ``parameters``.
+    vary
+        What of the baseline follows from it: ``steps``, the training steps; ``depth``, the
+        layers; ``width``, d_model and what goes with it. All else stays as the entry has it.
+    """
+
+    run: str = setting()
+    quantity: str = setting(default="training_flops", choices=("training_flops", "parameters"))
+    vary: str = setting(choices=("steps", "depth", "width"))
+
+    def __post_init__(self) -> None:
+        """Check each key, and that the one has to do with the other."""
+        validate(self)
+        if (self.quantity, self.vary) == ("parameters", "steps"):
+            raise ParameterError(
+                "vary = 'steps' is not allowed with quantity = 'parameters'; allowed is 'depth' or "
+                "'width'"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchedParameters(BaselineParameters):
+    """A baseline whose size or number of steps follows from a run's."""
+
+    match: MatchParameters
+
+
 def read_run(table: str, name: str) -> RunParameters:
     """Read an entry of ``runs`` or ``upcycled`` and check it against its data set."""
     run = read_section(f"{table}.{name}", RunParameters)
@@ -82,13 +118,19 @@ def read_run(table: str, name: str) -> RunParameters:
     return run
 
 
-def read_baseline(name: str) -> BaselineParameters:
-    """Read an entry of ``baselines`` and check it against its data set."""
-    baseline = read_section(f"baselines.{name}", BaselineParameters)
-    _check_source(f"baselines.{name}", baseline.model)
-    dataset = read_dataset("baselines", name)[1]
+def read_baseline(table: str, name: str) -> BaselineParameters:
+    """Read an entry of ``baselines`` or ``matched`` and check it against its data set."""
+    schema = MatchedParameters if table == "matched" else BaselineParameters
+    baseline = read_section(f"{table}.{name}", schema)
+    if isinstance(baseline, MatchedParameters) and baseline.match.run not in read_entries("runs"):
+        raise ParameterError(
+            f"matched.{name}.match.run = {baseline.match.run!r} is not allowed; allowed is an "
+            f"entry of runs: {', '.join(read_entries('runs'))}"
+        )
+    _check_source(f"{table}.{name}", baseline.model)
+    dataset = read_dataset(table, name)[1]
     lengths = baseline.training.lengths
-    _check_lengths(f"baselines.{name}.training", lengths, baseline.dataset, dataset)
+    _check_lengths(f"{table}.{name}.training", lengths, baseline.dataset, dataset)
     return baseline
 
 
@@ -96,6 +138,8 @@ def read_monitoring(table: str, name: str) -> MonitoringParameters:
     """Read the section ``monitoring`` and check it against an entry's data set."""
     monitoring = read_section("monitoring", MonitoringParameters)
     dataset, parameters = read_dataset(table, name)
+    if isinstance(parameters, CorpusParameters):
+        return monitoring  # how many there are is known once they are prepared
     if monitoring.validation_sequences > parameters.validation.num_sequences:
         raise ParameterError(
             f"monitoring.validation_sequences = {monitoring.validation_sequences} is not allowed; "
@@ -115,10 +159,14 @@ def _check_source(key: str, model: ModelParameters) -> None:
 
 
 def _check_lengths(
-    key: str, lengths: LengthParameters, dataset_name: str, dataset: DatasetParameters
+    key: str, lengths: LengthParameters, dataset_name: str, dataset: DataParameters
 ) -> None:
-    if lengths.end > dataset.train.length:
+    if isinstance(dataset, CorpusParameters):
+        longest, where = dataset.sequence_length, f"corpora.{dataset_name}.sequence_length"
+    else:
+        longest, where = dataset.train.length, f"datasets.{dataset_name}.train.length"
+    if lengths.end > longest:
         raise ParameterError(
-            f"{key}.lengths.end = {lengths.end} is not allowed; allowed is at most "
-            f"datasets.{dataset_name}.train.length, {dataset.train.length}"
+            f"{key}.lengths.end = {lengths.end} is not allowed; allowed is at most {where}, "
+            f"{longest}"
         )

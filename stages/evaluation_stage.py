@@ -1,29 +1,32 @@
-"""What the stages that test trained models share: the entry's table, and its test sequences."""
+"""The parameters that the stages which test trained models share."""
 
-import difflib
 from collections.abc import Iterable
+from typing import Any
 
-from implicit_models.data.parameters import DatasetParameters
-from implicit_models.parameters import ParameterError
-from stages.common import TABLES, read_entries
+from implicit_models.data.parameters import CorpusParameters, DatasetParameters
+from implicit_models.evaluation.parameters import EvaluationParameters, SweepParameters
+from implicit_models.parameters import ParameterError, read_section
+from stages.common import DataParameters
+
+_SECTIONS = {"evaluation": EvaluationParameters, "sweep": SweepParameters}
 
 
-def find_table(name: str) -> str:
-    """Say in which table an entry is: ``runs``, ``upcycled`` or ``baselines``."""
-    names = {table: list(read_entries(table)) for table in TABLES}
-    tables = [table for table in names if name in names[table]]
-    if len(tables) > 1:
+def read_part(section: str, data: DataParameters) -> Any:
+    """Read the part of ``evaluation`` or ``sweep`` that is about this kind of data.
+
+    Raises
+    ------
+    ParameterError
+        Where params.yaml has no such part.
+    """
+    part = "text" if isinstance(data, CorpusParameters) else "word_problem"
+    found = getattr(read_section(section, _SECTIONS[section]), part)
+    if found is None:
         raise ParameterError(
-            f"{name} is an entry of both {' and '.join(tables)}; rename one of them"
+            f"params.yaml: {section}.{part} is missing; a model of this kind of data is tested as "
+            "it says"
         )
-    if not tables:
-        valid = [other for table in names.values() for other in table]
-        closest = difflib.get_close_matches(name, valid, n=1, cutoff=0.0)
-        raise ParameterError(
-            f"params.yaml: {name} is no entry of {', '.join(TABLES)}; the closest is "
-            f"{', '.join(closest)} (valid: {', '.join(valid)})"
-        )
-    return tables[0]
+    return found
 
 
 def check_test_splits(

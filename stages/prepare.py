@@ -1,22 +1,48 @@
-"""Draw and write the splits of a data set, an entry of ``datasets``."""
+"""Write the data of an entry of ``datasets``, ``corpora``, ``tasks`` or ``hub_tasks``."""
 
 from pathlib import Path
 
-from implicit_models.data.parameters import DatasetParameters
-from implicit_models.parameters import read_section
-from stages.common import run_stage
+from implicit_models.data.parameters import CorpusParameters, DatasetParameters, TaskFilesParameters
+from implicit_models.parameters import ParameterError, read_section
+from stages.common import find_table, run_stage
+
+TABLES = {
+    "datasets": DatasetParameters,
+    "corpora": CorpusParameters,
+    "tasks": TaskFilesParameters,
+    "hub_tasks": TaskFilesParameters,
+}
 
 
 def main(name: str) -> None:
     """Write ``data/NAME`` and read it back."""
-    parameters = read_section(f"datasets.{name}", DatasetParameters)
-
-    from implicit_models.data.word_problems import open_splits, write_splits
-
+    table = find_table(name, tuple(TABLES))
+    parameters = read_section(f"{table}.{name}", TABLES[table])
+    if isinstance(parameters, TaskFilesParameters):
+        _check_source(f"{table}.{name}.source", parameters.source, table == "hub_tasks")
     directory = Path("data", name)
-    write_splits(parameters, directory)
-    open_splits(directory).verify()
+    if isinstance(parameters, DatasetParameters):
+        from implicit_models.data.word_problems import open_splits, write_splits
+
+        write_splits(parameters, directory)
+        open_splits(directory).verify()
+    elif isinstance(parameters, CorpusParameters):
+        from implicit_models.data.corpora import open_corpus, write_corpus
+
+        write_corpus(parameters, directory)
+        open_corpus(directory).verify()
+    else:
+        from implicit_models.data.task_files import open_tasks, write_tasks
+
+        write_tasks(parameters, directory)
+        open_tasks(directory)
+
+
+def _check_source(key: str, source: str, is_hubs: bool) -> None:
+    if (source == "hub") is not is_hubs:
+        allowed = "'hub', or nothing" if is_hubs else "a folder; the hub's are entries of hub_tasks"
+        raise ParameterError(f"{key} = {source!r} is not allowed; allowed is {allowed}")
 
 
 if __name__ == "__main__":
-    run_stage(main, "datasets")
+    run_stage(main, *TABLES)

@@ -1,11 +1,19 @@
-"""Summarise the results of all entries of ``runs``, ``upcycled`` and ``baselines``."""
+"""Summarise the results of all models and benchmarks of params.yaml."""
 
 import dataclasses
 
-from implicit_models.data.parameters import DatasetParameters
-from implicit_models.parameters import read_names, read_section
+from implicit_models.parameters import read_section
 from implicit_models.reporting.parameters import ReportParameters
-from stages.common import RESULTS, TABLES, read_entries, run_stage, write_json, write_text
+from stages.common import (
+    DATA,
+    RESULTS,
+    TABLES,
+    owner,
+    read_entries,
+    run_stage,
+    write_json,
+    write_text,
+)
 from stages.tracked import open_run, tracked_run_id
 
 
@@ -15,27 +23,30 @@ def main(_: str) -> None:
     The report, and the figures that show it, become artifacts of each entry's run.
     """
     parameters = read_section("report", ReportParameters)
-    tables = {table: read_entries(table) for table in TABLES}
-    datasets = {
-        name: dataclasses.asdict(read_section(f"datasets.{name}", DatasetParameters))
-        for name in read_names("datasets")
+    tables = {table: read_entries(table) for table in (*TABLES, "benchmarks")}
+    data = {
+        name: dataclasses.asdict(read_section(f"{table}.{name}", schema))
+        for table, schema in DATA.items()
+        for name in read_entries(table)
     }
 
+    from implicit_models.reporting.benchmark_results import read_benchmarks
     from implicit_models.reporting.report import make_report
     from implicit_models.reporting.results import read_results
 
     runs = read_results(RESULTS / "runs", tables)
-    run_ids = {
-        name: tracked_run_id(table, name) for table, entries in tables.items() for name in entries
-    }
-    report = make_report(runs, datasets, parameters, run_ids)
+    benchmarks = read_benchmarks(RESULTS / "runs", tables)
+    run_ids = {name: tracked_run_id(table, name) for table in TABLES for name in tables[table]}
+    for name, entry in tables["benchmarks"].items():
+        run_ids[name] = tracked_run_id(*(owner(entry["model"]) or ("benchmarks", name)))
+    report = make_report(runs, data, parameters, run_ids, benchmarks)
     write_json(RESULTS / "summary.json", report.summary)
     write_text(RESULTS / "report.html", report.html)
     write_text(RESULTS / "report.md", report.markdown)
     for file, figure in report.figures.items():
         write_text(RESULTS / "figures" / file, figure.light)
-    for table, entries in tables.items():
-        for name in entries:
+    for table in TABLES:
+        for name in tables[table]:
             with open_run(table, name, "report", {"report": parameters}) as tracker:
                 tracker.log_artifact(RESULTS / "report.html")
                 for file, figure in report.figures.items():

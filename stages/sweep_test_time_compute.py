@@ -4,37 +4,34 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from implicit_models.evaluation.parameters import SweepParameters
-from implicit_models.parameters import read_section
+from implicit_models.data.parameters import CorpusParameters
 from implicit_models.tracking.tracker import Tracker
 from stages.common import read_dataset, run_stage, run_table
-from stages.evaluation_stage import check_test_splits
+from stages.evaluation_stage import check_test_splits, read_part
 from stages.tracked import numbers, open_run, write_results
 
 
 def main(name: str) -> None:
     """Write the entry's ``test_time_compute.json`` and ``test_time_compute.csv``."""
     table = run_table(name)
-    dataset, dataset_parameters = read_dataset(table, name)
-    parameters = read_section("sweep", SweepParameters)
-    check_test_splits(
-        "sweep", [parameters.length], parameters.num_sequences, dataset, dataset_parameters
-    )
+    dataset, data = read_dataset(table, name)
+    parameters = read_part("sweep", data)
+    if not isinstance(data, CorpusParameters):
+        count = parameters.num_sequences
+        check_test_splits("sweep.word_problem", [parameters.length], count, dataset, data)
 
-    from implicit_models.data.word_problems import open_splits
-    from implicit_models.evaluation.test_time_compute import sweep_test_time_compute
-    from implicit_models.language_models.placement import default_device
-    from implicit_models.language_models.serialisation import load_model
+    from stages.own_data import sweep_corpus, sweep_word_problem
 
-    split = open_splits(Path("data", dataset)).split(f"test_L{parameters.length}")
-    model = load_model(Path("models", name, "final"), default_device())
-    tracked = {"sweep": parameters}
-    with open_run(table, name, "sweep_test_time_compute", tracked) as tracker:
-        result = sweep_test_time_compute(model, split, parameters)
+    folders = Path("models", name, "final"), Path("data", dataset)
+    measure = sweep_corpus if isinstance(data, CorpusParameters) else sweep_word_problem
+    with open_run(table, name, "sweep_test_time_compute", {"sweep": parameters}) as tracker:
+        result, store = measure(*folders, parameters)
         metrics = result.metrics()
         files = {"test_time_compute.json": metrics, "test_time_compute.csv": result.rows()}
         write_results(name, files, tracker)
         track(metrics, tracker)
+    if store is not None:
+        store.discard()
 
 
 def track(metrics: Mapping[str, Any], tracker: Tracker) -> None:
@@ -43,8 +40,10 @@ def track(metrics: Mapping[str, Any], tracker: Tracker) -> None:
         values = {name: value for name, value in point.items() if name != "self_iterations"}
         tracker.log_metrics(numbers(values, "sweep.self_iterations."), point["self_iterations"])
     for point in metrics["tolerance"]:
-        values = {name: value for name, value in point.items() if name != "tolerance"}
-        tracker.log_metrics(numbers(values, f"sweep.tolerance_{point['tolerance']}."))
+        mode = f".{point['mode']}" if "mode" in point else ""
+        values = {name: value for name, value in point.items() if name not in ("tolerance", "mode")}
+        prefix = f"sweep.tolerance_{point['tolerance']}{mode}."
+        tracker.log_metrics(numbers(values, prefix))
 
 
 if __name__ == "__main__":

@@ -1,21 +1,26 @@
-"""Train an entry of ``baselines``."""
+"""Train an entry of ``baselines`` or ``matched``."""
 
 from pathlib import Path
 
-from stages.common import run_stage
-from stages.entries import read_baseline, read_monitoring
+from stages.common import find_table, run_stage
+from stages.entries import MatchedParameters, read_baseline, read_monitoring
 
 
 def main(name: str) -> None:
     """Write ``models/NAME/final`` and the metrics of its training."""
-    baseline, monitoring = read_baseline(name), read_monitoring("baselines", name)
+    table = find_table(name, ("baselines", "matched"))
+    baseline, monitoring = read_baseline(table, name), read_monitoring(table, name)
 
     from implicit_models.training.curriculum import explicit_segment
     from stages.training_stage import train_segment
 
+    if isinstance(baseline, MatchedParameters):
+        from stages.matched import like_its_run
+
+        baseline = like_its_run(baseline)
     train_segment(
         stage="train_baseline",
-        table="baselines",
+        table=table,
         name=name,
         entry=baseline,
         sections={"training": baseline.training},
@@ -26,4 +31,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    run_stage(main, "baselines")
+    run_stage(main, "baselines", "matched")

@@ -15,28 +15,31 @@ from safetensors import SafetensorError
 from torch import nn
 
 import implicit_models
+from implicit_models.cost.flops import model_flops
+from implicit_models.cost.meter import Meter
+from implicit_models.cost.passes import step_flops
 from implicit_models.data.batching import batch_indices
-from implicit_models.data.word_problems import WordProblem, open_splits
+from implicit_models.data.tokenisation import load_tokenizer
+from implicit_models.equilibrium.phase import Phase
 from implicit_models.language_models.building import LanguageModel, build, num_parameters
 from implicit_models.language_models.modelling import ModelFileError
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.language_models.sources import digest_source
-from implicit_models.parameters import digest
+from implicit_models.parameters import ParameterError, digest, source_digest
 from implicit_models.tracking.tracker import Level, Tracker
 from implicit_models.training.checkpoints import (
     CheckpointFolder,
     Progress,
     load_state,
     save_state,
-    source_digest,
 )
 from implicit_models.training.curriculum import Segment
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import MonitoringParameters
-from implicit_models.training.trainer import Training, train
+from implicit_models.training.trainer import CountFlops, Training, train
 from implicit_models.training.validation import validator
-from stages.common import RESULTS
+from stages.common import RESULTS, read_dataset, write_json
 from stages.ended_trainings import (
     CHECKPOINTS,
     discard_recorded,
@@ -46,9 +49,10 @@ from stages.ended_trainings import (
 )
 from stages.entries import BaselineParameters, RunParameters
 from stages.tracked import entry_digest, numbers, open_run, write_results
+from stages.training_data import TrainingData, open_training_data
 
 COMPUTING = ("backbones", "data", "equilibrium", "kernels", "language_models", "training")
-SPLITS = ("train", "validation")
+COST = "training_cost.json"  # in a model's folder
 SUMMARISED = ("loss", "accuracy", "self_iterations", "validation_loss", "validation_accuracy")
 
 log = logging.getLogger(__name__)
@@ -86,26 +90,32 @@ def train_segment(
         is left where another segment follows, and the model counts as final otherwise.
     """
     discard_recorded(name)
-    data = open_splits(Path("data", entry.dataset), SPLITS)
+    data = open_training_data(*read_dataset(table, name))
+    _check_validation(data, monitoring, entry.dataset)
     torch.manual_seed(entry.seed)  # for the dropout of models that have some
-    model = _build(entry, data.vocabulary_size, start)
+    model = _build(entry, data, start)
     model.to(default_device())  # type: ignore[arg-type]
     optimiser = build_optimiser(model, entry.optimisation)
+    begin = Progress(segment.first_step)
     if start is not None:
-        _read_state(start, model, optimiser, segment.first_step)
-    sequences, validation = (data.split(split) for split in SPLITS)
+        begin = _read_state(start, model, optimiser, segment.first_step)
+    batch_size = entry.optimisation.batch_size
     training = Training(
         segment=segment,
         optimisation=entry.optimisation,
         monitoring=monitoring,
-        sequences=sequences,
+        sequences=data.train,
         batch_indices=functools.partial(
             batch_indices,
-            batch_size=entry.optimisation.batch_size,
-            num_sequences=len(sequences.inputs),
+            batch_size=batch_size,
+            num_sequences=len(data.train.inputs),
             seed=entry.seed,
         ),
-        validate=validator(validation, monitoring.validation_sequences, segment.phase),
+        validate=validator(
+            data.validation, monitoring.validation_sequences, segment.phase, batch_size
+        ),
+        count_flops=_flops_counter(model, segment.phase),
+        start=begin,
         seed=entry.seed,
     )
     parameters = {
@@ -130,23 +140,33 @@ def train_segment(
     ) as tracker:
         if before is not None:
             _track_history(before.history, tracker, "new entry")
-        progress = train(training, model, optimiser, checkpoints, tracker)
+        with Meter(model.device) as meter:
+            progress = train(training, model, optimiser, checkpoints, tracker)
         checkpoints.save(model, optimiser, progress)
         _remember_phases(model, parameters)
         save_model(model, output, _provenance(table, name, parameters, is_final=state is None))
+        if data.tokenizer is not None:
+            load_tokenizer(data.tokenizer).save(output)
+        # No times: training again must leave the same bytes, or DVC would have all that follows
+        # done again as well.
+        spent = {"tokens": progress.tokens, "flops": progress.flops}
+        write_json(output / COST, {"num_parameters": num_parameters(model), **spent})
+        num_tokens = progress.tokens - begin.tokens
         metrics = {
             "num_parameters": num_parameters(model),
             "num_training_steps": segment.num_steps,
-            "num_tokens": progress.tokens,
+            "num_tokens": num_tokens,
+            "training_flops": progress.flops - begin.flops,
             "train_seconds": progress.seconds,
-            "tokens_per_second": progress.tokens / max(progress.seconds, 1e-9),
+            "tokens_per_second": num_tokens / max(progress.seconds, 1e-9),
+            "peak_memory_bytes": meter.measurement.peak_memory_bytes,
+            "energy_joules": meter.measurement.energy_joules,
         }
         last = progress.history[-1]
         metrics |= {key: last[key] for key in SUMMARISED if key in last}
         if state is not None:
-            # No times and no history: training again must leave the same bytes, or DVC would
-            # have the next segment trained again as well.
-            save_state(state, model, optimiser, Progress(progress.step, 0.0, 0, []))
+            done = Progress(progress.step, progress.tokens, progress.flops)  # no times here either
+            save_state(state, model, optimiser, done)
         files = {f"{stage}.json": metrics, f"{stage}_history.csv": progress.history}
         write_results(name, files, tracker)
         if had_ended:
@@ -183,7 +203,7 @@ class _Earlier:
 
     def added_to(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Add the costs of the phase before; leave them out where they are not known."""
-        costs = ("num_training_steps", "num_tokens", "train_seconds")
+        costs = ("num_training_steps", "num_tokens", "training_flops", "train_seconds")
         whole = {key: metrics[key] for key in metrics if key not in (*costs, "tokens_per_second")}
         if all(key in self.metrics for key in costs):
             whole |= {key: self.metrics[key] + metrics[key] for key in costs}
@@ -192,12 +212,36 @@ class _Earlier:
 
 
 def _build(
-    entry: RunParameters | BaselineParameters, vocabulary_size: int, start: Path | None
+    entry: RunParameters | BaselineParameters, data: TrainingData, start: Path | None
 ) -> LanguageModel:
     """Give the model to train; a source is read but once, for an entry's first segment."""
     if start is not None and entry.model.source is not None:
         return load_model(start.parent)
-    return build(entry.model, vocabulary_size, entry.seed)
+    return build(entry.model, data.vocabulary_size, entry.seed, data.label_alignment)
+
+
+def _flops_counter(model: LanguageModel, phase: Phase | None) -> CountFlops:
+    shapes = model_flops(model)
+
+    def count(num_sequences: int, length: int, search_evaluations: float) -> float:
+        return step_flops(
+            shapes,
+            phase,
+            length=length,
+            num_sequences=num_sequences,
+            search_evaluations=search_evaluations,
+        )
+
+    return count
+
+
+def _check_validation(data: TrainingData, monitoring: MonitoringParameters, dataset: str) -> None:
+    found = len(data.validation.inputs)
+    if monitoring.validation_sequences > found:
+        raise ParameterError(
+            f"monitoring.validation_sequences = {monitoring.validation_sequences} is not allowed; "
+            f"allowed is at most {found}, which are in data/{dataset}"
+        )
 
 
 def _track_history(
@@ -211,9 +255,9 @@ def _track_history(
 
 def _read_state(
     path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, first_step: int
-) -> None:
+) -> Progress:
     try:
-        progress: Progress = load_state(path, model, optimiser)
+        progress = load_state(path, model, optimiser)
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise ModelFileError(
             f"{path} is not a state of training of this model ({error}); run the stage "
@@ -224,6 +268,7 @@ def _read_state(
             f"{path} is the state after {progress.step} steps, needed is {first_step}, the entry's "
             "bounded.num_training_steps; run the stage train_bounded of this entry again"
         )
+    return progress
 
 
 def _remember_phases(model: LanguageModel, parameters: Mapping[str, Any]) -> None:
@@ -265,14 +310,13 @@ def _plain(value: Any) -> Any:
 
 
 def _identity(
-    parameters: Mapping[str, Any], data: WordProblem, start: Path | None, source: str | None
+    parameters: Mapping[str, Any], data: TrainingData, start: Path | None, source: str | None
 ) -> str:
     """Digest everything that the weights depend on."""
     library = Path(implicit_models.__file__).parent
     return digest(
         parameters,
-        data.metadata["table_digest"],
-        [data.metadata["splits"][split] for split in SPLITS],
+        data.identity,
         hashlib.sha256(start.read_bytes()).hexdigest() if start else None,
         digest_source(source) if source else None,
         source_digest(library / package for package in COMPUTING),

@@ -48,15 +48,15 @@ class Repository:
         return Repository(path)
 
 
-def clone(path: Path, preset: str) -> Repository:
-    """Copy the working tree, less what git ignores, and commit it with a preset's parameters."""
+def clone(path: Path, preset: str, *settings: str) -> Repository:
+    """Copy the working tree, less what git ignores, and commit it with a changed preset."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.check_output(listing, cwd=ROOT, text=True).split("\0"):
         if name and (ROOT / name).is_file():
             (path / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, path / name)
     repository = Repository(path)
-    repository.run(sys.executable, "scripts/compose.py", preset)
+    repository.run(sys.executable, "scripts/compose.py", preset, *settings)
     repository.run("git", "init", "--quiet")
     for setting in ("user.name=Test", "user.email=test@example.org", "gc.auto=0"):
         repository.run("git", "config", *setting.split("="))

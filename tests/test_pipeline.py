@@ -273,13 +273,13 @@ def test_another_test_length_trains_nothing(quick_repro, tmp_path):
     output = repository.run("dvc", "repro", f"train_free@{RUN}", "train_baseline@s3_lstm")
     assert "Running stage 'prepare@s3'" in output
     assert "Running stage 'train" not in output
-    assert (repository.path / "data" / "s3" / "test_L96_inputs.npy").exists()
+    assert (repository.path / "data" / "s3" / "test_L96" / "inputs.npy").exists()
 
 
 def test_experiment_after_the_results_are_committed(quick_repro, tmp_path):
     repository = quick_repro.copy(tmp_path / "repository")
     commit(repository, "Results")
-    settings = ("--set-param", "preset=quick", "--set-param", "evaluation.window=1")
+    settings = ("--set-param", "preset=quick", "--set-param", "evaluation.word_problem.window=1")
     output = repository.run("dvc", "exp", "run", "--name", "token-by-token", *settings)
     assert "Running stage 'train" not in output
     assert "Running stage 'sweep" not in output
@@ -291,7 +291,7 @@ def test_experiment_after_the_results_are_committed(quick_repro, tmp_path):
     assert changed["evaluations_per_token.48"]["new"] < changed["evaluations_per_token.48"]["old"]
     shown = repository.run("dvc", "exp", "show", "--csv")
     assert "token-by-token" in shown
-    assert "evaluation.window" in shown
+    assert "evaluation.word_problem.window" in shown
 
 
 def test_an_upcycled_run_waits_for_its_source_and_follows_it(tmp_path):

@@ -71,7 +71,7 @@ def test_parameter_modules_import_nothing_heavy():
     ("path", "is_ignored"),
     [
         (".venv/bin/python", True),
-        ("data/a5/train_inputs.npy", True),
+        ("data/a5/train/inputs.npy", True),
         ("data/.gitignore", True),
         ("models/a5/final/model.safetensors", True),
         ("results/report.html", True),

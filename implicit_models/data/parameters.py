@@ -81,3 +81,149 @@ class DatasetParameters:
                 f"monoid_sampling = {self.monoid_sampling!r} is not allowed; {self.group} has no "
                 "monoid factor, so only 'uniform' is"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutParameters:
+    """Which documents of a corpus make a split that is not trained on.
+
+    Attributes
+    ----------
+    files
+        Patterns (``*`` is anything, folders included) of the files, by their path under the
+        corpus's source, all of whose documents belong to the split.
+    share
+        Of the documents of all other files, the share that belongs to the split as well. A
+        document's text decides, so that a corpus which grows keeps its splits.
+    """
+
+    files: tuple[str, ...] = setting(default=())
+    share: float = setting(default=0.0, minimum=0.0, below=1.0)
+
+    def __post_init__(self) -> None:
+        """Check each key."""
+        validate(self)
+
+    @property
+    def is_asked_for(self) -> bool:
+        """Whether any document can belong to the split."""
+        return bool(self.files) or self.share > 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusParameters:
+    """A text corpus: documents from local files, tokenised, in splits that share no text.
+
+    Attributes
+    ----------
+    source
+        A ``.txt`` file (one document) or a ``.jsonl`` file (one in every line), or a folder with
+        such files, at any depth.
+    text_field, domain_field
+        Fields of a line of a ``.jsonl`` file; dots lead into nested ones. Without a domain field
+        the domain is the first folder under the source, or the file's name.
+    tokenizer
+        ``bytes``, the path of a ``tokenizer.json`` or of a folder with one, or a name on the hub.
+    sequence_length
+        Tokens of a sequence that is trained on.
+    validation, test
+        What is held out; the rest is the training split.
+    seed
+        Decides, with its text, where a document falls.
+    """
+
+    source: str = setting()
+    text_field: str = setting(default="text")
+    domain_field: str | None = setting(default=None)
+    tokenizer: str = setting(default="bytes")
+    sequence_length: int = setting(minimum=1)
+    validation: HeldOutParameters = setting(default=HeldOutParameters())
+    test: HeldOutParameters = setting(default=HeldOutParameters())
+    seed: int = setting(minimum=0)
+
+    def __post_init__(self) -> None:
+        """Check each key, and that the held-out shares leave something to train on."""
+        validate(self)
+        for key in ("source", "text_field", "domain_field", "tokenizer"):
+            if getattr(self, key) == "":
+                raise ParameterError(f"{key} = '' is not allowed; it names nothing")
+        if self.validation.share + self.test.share >= 1:
+            raise ParameterError(
+                f"test.share = {self.test.share} is not allowed; with validation.share = "
+                f"{self.validation.share} the two must stay below 1 together"
+            )
+
+
+TASKS = (
+    "lambada_openai",
+    "hellaswag",
+    "piqa",
+    "arc_easy",
+    "arc_challenge",
+    "winogrande",
+    "openbookqa",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskPathsParameters:
+    """Files of each task, relative to the source; none named means those at the usual places."""
+
+    lambada_openai: tuple[str, ...] = setting(default=())
+    hellaswag: tuple[str, ...] = setting(default=())
+    piqa: tuple[str, ...] = setting(default=())
+    arc_easy: tuple[str, ...] = setting(default=())
+    arc_challenge: tuple[str, ...] = setting(default=())
+    winogrande: tuple[str, ...] = setting(default=())
+    openbookqa: tuple[str, ...] = setting(default=())
+
+    def __post_init__(self) -> None:
+        """Check that as many files are named as a task has."""
+        validate(self)
+        for task in TASKS:
+            most = 2 if task == "piqa" else 1  # labels may stand in a file of their own
+            if len(getattr(self, task)) > most:
+                raise ParameterError(
+                    f"{task} = {getattr(self, task)!r} is not allowed; allowed is at most {most} "
+                    "file" + ("s, items and labels" if most > 1 else "")
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskFilesParameters:
+    """Benchmark tasks: their items, from local files or from the hub.
+
+    Attributes
+    ----------
+    source
+        A folder, or ``hub`` to download: an entry of ``hub_tasks`` needs none, one of ``tasks`` has
+        a folder, which DVC watches.
+    files
+        Of tasks whose files are not at the usual places of the folder: ``TASK.jsonl``, or
+        ``lambada/lambada_test.jsonl``, ``hellaswag/hellaswag_val.jsonl``, ``piqa/valid.jsonl`` with
+        ``piqa/valid-labels.lst``, ``arc/arc_easy_test.jsonl``, ``arc/arc_challenge_test.jsonl``,
+        ``winogrande/winogrande_xl_dev.jsonl`` and ``openbookqa/openbookqa_test.jsonl`` (or as they
+        are called in other forms, which are known too).
+    tasks
+        Which tasks; null is all of them.
+    limit
+        The first so many items of each; null is all.
+    """
+
+    source: str = setting(default="hub")
+    files: TaskPathsParameters = setting(default=TaskPathsParameters())
+    tasks: tuple[str, ...] | None = setting(default=None, choices=TASKS)
+    limit: int | None = setting(default=None, minimum=1)
+
+    def __post_init__(self) -> None:
+        """Check each key, and that tasks are named once."""
+        validate(self)
+        if self.source == "":
+            raise ParameterError("source = '' is not allowed; it names nothing")
+        if self.tasks is not None and not 0 < len(self.tasks) == len(set(self.tasks)):
+            raise ParameterError(
+                f"tasks = {self.tasks!r} is not allowed; allowed is one task or more and each "
+                "only once, or null for all"
+            )
+        if self.source == "hub" and self.files != TaskPathsParameters():
+            raise ParameterError("files = ... is not allowed; the hub's files are known")

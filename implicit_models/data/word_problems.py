@@ -1,7 +1,7 @@
 """Word problems on disk: write the splits of a data set, open them memory-mapped.
 
-A folder holds, for every split (``train``, ``validation``, ``test_L16`` ...), the arrays
-``NAME_inputs.npy`` and ``NAME_labels.npy``, (num_sequences, length), and ``metadata.json``.
+A folder holds ``metadata.json`` and, for every split (``train``, ``validation``, ``test_L16`` ...),
+a folder with the arrays ``inputs.npy`` and ``labels.npy``, (num_sequences, length).
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from implicit_models.data.parameters import DatasetParameters
 from implicit_models.data.sequences import ReservedSequences, prefix_products, sample_inputs
 from implicit_models.parameters import ParameterError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _METADATA = "metadata.json"
 _ARRAYS = ("inputs", "labels")
@@ -233,6 +233,7 @@ def _write_split(
     """Draw one split block by block; returns its entry of the metadata."""
     generator = np.random.default_rng([parameters.seed, plan.stream, plan.length])
     shape = plan.num_sequences, plan.length
+    (folder / plan.name).mkdir()
     files = {
         kind: np.lib.format.open_memmap(
             folder / _file_name(plan.name, kind), mode="w+", dtype=table.dtype, shape=shape
@@ -303,15 +304,15 @@ def _move_into_place(partial: Path, directory: Path) -> None:
     """Replace the content of the folder; without metadata it counts as incomplete."""
     directory.mkdir(exist_ok=True)
     (directory / _METADATA).unlink(missing_ok=True)
-    for stale in directory.glob("*.npy"):
-        stale.unlink()
-    for path in sorted(partial.glob("*.npy")):
-        os.replace(path, directory / path.name)
+    for stale in directory.glob("*/"):
+        shutil.rmtree(stale)
+    for split in sorted(partial.glob("*/")):
+        os.replace(split, directory / split.name)
     os.replace(partial / _METADATA, directory / _METADATA)
 
 
 def _file_name(split: str, kind: str) -> str:
-    return f"{split}_{kind}.npy"
+    return f"{split}/{kind}.npy"
 
 
 def _read_metadata(directory: Path) -> dict[str, Any]:

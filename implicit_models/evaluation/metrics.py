@@ -48,3 +48,24 @@ def spread(values: Shaped[np.ndarray, "..."]) -> dict[str, float | None]:
     """Give mean, median and 95th percentile, as `distribution` does."""
     found = distribution(values)
     return {name: found[name] for name in ("mean", "p50", "p95")}
+
+
+def spread_of_counts(
+    values: Integer[np.ndarray, " U"], counts: Integer[np.ndarray, " U"]
+) -> dict[str, float | None]:
+    """Give what `spread` does of ``values``, each of which occurs ``counts`` times."""
+    ordered, where = np.unique(values, return_inverse=True)
+    occurs = np.bincount(where, weights=counts, minlength=len(ordered)).astype(np.int64)
+    total = int(occurs.sum())
+    if not total:
+        return dict.fromkeys(("mean", "p50", "p95"))
+    last = occurs.cumsum() - 1  # the place of each value's last occurrence in their sorted row
+
+    def quantile(q: float) -> float:
+        place = q * (total - 1)
+        low = int(place)
+        below, above = ordered[np.searchsorted(last, (low, min(low + 1, total - 1)))]
+        return float(below + (above - below) * (place - low))
+
+    mean = float((ordered * occurs).sum() / total)
+    return {"mean": mean, "p50": quantile(0.5), "p95": quantile(0.95)}

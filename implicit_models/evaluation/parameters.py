@@ -1,12 +1,13 @@
-"""The sections ``evaluation`` and ``sweep`` of params.yaml."""
+"""The sections ``evaluation`` and ``sweep`` of params.yaml, each with a part per kind of data."""
 
 from dataclasses import dataclass
 
-from implicit_models.parameters import check_at_most, setting, validate
+from implicit_models.evaluation.downstream import TASKS
+from implicit_models.parameters import ParameterError, check_at_most, setting, validate
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationParameters:
+class WordProblemEvaluationParameters:
     """How trained models are evaluated on word problems.
 
     Attributes
@@ -56,7 +57,7 @@ class EvaluationParameters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepParameters:
+class WordProblemSweepParameters:
     """How accuracy is measured against the computation allowed at test time.
 
     Attributes
@@ -71,7 +72,7 @@ class SweepParameters:
     tolerances
         Relative residuals, each searched for through the sliding window.
     window, patience, max_steps
-        Of the searches to a tolerance, as in `EvaluationParameters`; the sweep over
+        Of the searches to a tolerance, as in `WordProblemEvaluationParameters`; the sweep over
         self-iterations has no use for them.
     damping
         Of the search; use the one the model was trained with.
@@ -91,3 +92,183 @@ class SweepParameters:
         """Check every range, and that a token may be evaluated often enough."""
         validate(self)
         check_at_most(self, "patience", "max_steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextEvaluationParameters:
+    """How trained models are evaluated on the test text of a corpus.
+
+    Attributes
+    ----------
+    context_length
+        The most tokens that a token is predicted from, when perplexity is measured.
+    stride
+        Tokens by which the window of that context moves on. Each window scores the tokens that
+        the one before it has not: with a small stride every token has nearly all of its context,
+        and the text is read ``context_length / stride`` times.
+    batch_size
+        Windows read together; it changes the time and the memory, never a score.
+    piece_length
+        Tokens that are read at once: a longer text comes in pieces, with the model's carry from
+        one to the next, so that the memory is bounded whatever the length.
+    max_tokens
+        About how many tokens of the documents are scored at most, from all over the corpus; null
+        for all.
+    lengths
+        Lengths at which the same text is read for the length extrapolation; empty leaves it out.
+    num_sequences
+        Sequences of the longest of these lengths; the shorter ones read the same text. null for
+        as many as the text holds.
+    bootstrap_samples
+        Resamplings behind each standard error.
+    num_shown_tokens
+        The first so many tokens of the text are written out one by one, with their scores and
+        their self-iterations; 0 leaves them out.
+    window, patience, tolerance, max_steps, damping
+        Of an implicit model's searches, as in `WordProblemEvaluationParameters`.
+    """
+
+    context_length: int = setting(minimum=1)
+    stride: int = setting(minimum=1)
+    batch_size: int = setting(default=16, minimum=1)
+    piece_length: int = setting(default=1024, minimum=1)
+    max_tokens: int | None = setting(default=None, minimum=1)
+    lengths: tuple[int, ...] = setting(default=(), minimum=1)
+    num_sequences: int | None = setting(default=None, minimum=1)
+    bootstrap_samples: int = setting(default=1000, minimum=2)
+    num_shown_tokens: int = setting(default=256, minimum=0)
+    window: int = setting(default=32, minimum=1)
+    patience: int = setting(default=4, minimum=1)
+    tolerance: float = setting(above=0.0, below=1.0)
+    max_steps: int = setting(minimum=1)
+    damping: float = setting(above=0.0, below=2.0)
+
+    def __post_init__(self) -> None:
+        """Check every range, and the keys against each other."""
+        validate(self)
+        check_at_most(self, "stride", "context_length")
+        check_at_most(self, "patience", "max_steps")
+        if len(set(self.lengths)) < len(self.lengths):
+            raise ParameterError(
+                f"lengths = {self.lengths} is not allowed; allowed is each length only once"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSweepParameters:
+    """How perplexity is measured against the computation allowed at test time.
+
+    Attributes
+    ----------
+    length, num_sequences
+        The test text is cut into sequences of this length; how many of them are read.
+    batch_size
+        Sequences searched together.
+    self_iterations
+        As in `WordProblemSweepParameters`.
+    tolerances
+        Relative residuals, each searched for in three modes: through the sliding window, over
+        whole sequences (simultaneous) and token by token (sequential).
+    window, patience
+        Of the searches to a tolerance; the patience is that of the sequential mode too.
+    max_steps
+        Evaluations after which a token is given up, or in the simultaneous mode a sequence.
+    damping
+        Of the search; use the one the model was trained with.
+    bootstrap_samples
+        Resamplings behind each standard error.
+    """
+
+    length: int = setting(minimum=1)
+    num_sequences: int = setting(minimum=1)
+    batch_size: int = setting(default=16, minimum=1)
+    self_iterations: tuple[int, ...] = setting(minimum=1, distinct=True)
+    tolerances: tuple[float, ...] = setting(above=0.0, below=1.0, distinct=True)
+    window: int = setting(default=32, minimum=1)
+    patience: int = setting(default=4, minimum=1)
+    max_steps: int = setting(default=64, minimum=1)
+    damping: float = setting(above=0.0, below=2.0)
+    bootstrap_samples: int = setting(default=1000, minimum=2)
+
+    def __post_init__(self) -> None:
+        """Check every range, and that a token may be evaluated often enough."""
+        validate(self)
+        check_at_most(self, "patience", "max_steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationParameters:
+    """The section ``evaluation``: how the models of each kind of data are evaluated.
+
+    Attributes
+    ----------
+    word_problem, text
+        None where no model of that kind is evaluated.
+    """
+
+    word_problem: WordProblemEvaluationParameters | None = None
+    text: TextEvaluationParameters | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepParameters:
+    """The section ``sweep``: how the models of each kind of data are measured against computation.
+
+    Attributes
+    ----------
+    word_problem, text
+        None where no model of that kind is swept.
+    """
+
+    word_problem: WordProblemSweepParameters | None = None
+    text: TextSweepParameters | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkParameters:
+    """An entry of the table ``benchmarks``: one model on the downstream tasks.
+
+    Attributes
+    ----------
+    model
+        A model's folder, ``models/NAME/final`` or any other that transformers load.
+    tasks
+        An entry of the table ``tasks``.
+    names
+        Which of its tasks; null is all of them.
+    batch_size
+        Texts read together; it changes the time and the memory.
+    max_length
+        Tokens of a text at most; what is longer is cut on the left.
+    limit
+        The first so many items of each task; null is all.
+    window, patience, tolerance, max_steps, damping
+        Of an implicit model's searches, as in `WordProblemEvaluationParameters`; null takes what
+        the model's configuration has. An explicit model has no use for them.
+    bootstrap_samples
+        Resamplings behind the standard error of the perplexity.
+    """
+
+    model: str = setting()
+    tasks: str = setting()
+    names: tuple[str, ...] | None = setting(default=None, choices=TASKS)
+    batch_size: int = setting(default=32, minimum=1)
+    max_length: int = setting(default=2048, minimum=1)
+    limit: int | None = setting(default=None, minimum=1)
+    window: int | None = setting(default=None, minimum=1)
+    patience: int | None = setting(default=None, minimum=1)
+    tolerance: float | None = setting(default=None, above=0.0, below=1.0)
+    max_steps: int | None = setting(default=None, minimum=1)
+    damping: float | None = setting(default=None, above=0.0, below=2.0)
+    bootstrap_samples: int = setting(default=1000, minimum=2)
+
+    def __post_init__(self) -> None:
+        """Check every range, and that tasks are named once."""
+        validate(self)
+        if self.patience is not None and self.max_steps is not None:
+            check_at_most(self, "patience", "max_steps")
+        if self.names is not None and not 0 < len(self.names) == len(set(self.names)):
+            raise ParameterError(
+                f"names = {self.names!r} is not allowed; allowed is one task or more and each "
+                "only once, or null for all"
+            )

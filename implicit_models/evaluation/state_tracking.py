@@ -11,7 +11,7 @@ from implicit_models.equilibrium.phase import Phase, search_phase
 from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.contraction import spectral_radii
-from implicit_models.evaluation.parameters import EvaluationParameters
+from implicit_models.evaluation.parameters import WordProblemEvaluationParameters
 from implicit_models.evaluation.prediction import Predictions, predict
 from implicit_models.language_models.building import LanguageModel, num_parameters
 from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
@@ -134,6 +134,7 @@ class StateTrackingResult:
         implicit = {n: r for n, r in self.lengths.items() if r.self_iterations is not None}
         compared = {n: r.modes for n, r in self.lengths.items() if r.modes is not None}
         return {
+            "data": "word_problem",
             "kind": self.kind,
             "num_parameters": self.num_parameters,
             "chance": self.chance,
@@ -163,7 +164,9 @@ class StateTrackingResult:
 
 
 def evaluate_state_tracking(
-    model: LanguageModel, splits: Mapping[int, Sequences], parameters: EvaluationParameters
+    model: LanguageModel,
+    splits: Mapping[int, Sequences],
+    parameters: WordProblemEvaluationParameters,
 ) -> StateTrackingResult:
     """Evaluate a model on word problems of several lengths.
 
@@ -197,19 +200,20 @@ def evaluate_state_tracking(
 
 
 def _take(
-    splits: Mapping[int, Sequences], length: int, parameters: EvaluationParameters
+    splits: Mapping[int, Sequences], length: int, parameters: WordProblemEvaluationParameters
 ) -> tuple[np.ndarray, np.ndarray]:
     if length not in splits:
         raise ValueError(
             f"there are no test sequences of length {length}; the data has "
-            f"{sorted(splits)}: change evaluation.lengths or the dataset's test.lengths"
+            f"{sorted(splits)}: change evaluation.word_problem.lengths or the dataset's "
+            "test.lengths"
         )
     inputs, labels = splits[length].inputs, splits[length].labels
     if len(inputs) < parameters.num_sequences:
         raise ValueError(
-            f"evaluation.num_sequences = {parameters.num_sequences}, but the data has only "
-            f"{len(inputs)} test sequences of length {length}: lower it, or raise the dataset's "
-            "test.num_sequences"
+            f"evaluation.word_problem.num_sequences = {parameters.num_sequences}, but the data has "
+            f"only {len(inputs)} test sequences of length {length}: lower it, or raise the "
+            "dataset's test.num_sequences"
         )
     return inputs[: parameters.num_sequences], labels[: parameters.num_sequences]
 
@@ -218,7 +222,7 @@ def _evaluate_length(
     model: LanguageModel,
     inputs: Integer[np.ndarray, "N L"],
     labels: Integer[np.ndarray, "N L"],
-    parameters: EvaluationParameters,
+    parameters: WordProblemEvaluationParameters,
 ) -> LengthResult:
     predictions = predict(
         model,
@@ -243,7 +247,7 @@ def _evaluate_length(
     )
 
 
-def _phase(parameters: EvaluationParameters, width: int) -> Phase:
+def _phase(parameters: WordProblemEvaluationParameters, width: int) -> Phase:
     """Give the search through a window of this width."""
     window = Window(width, parameters.patience)
     return search_phase(parameters.tolerance, parameters.max_steps, parameters.damping, window)
@@ -254,7 +258,7 @@ def _compare_modes(
     inputs: Integer[np.ndarray, "N L"],
     labels: Integer[np.ndarray, "N L"],
     windowed: Predictions,
-    parameters: EvaluationParameters,
+    parameters: WordProblemEvaluationParameters,
 ) -> ModeComparison:
     count = parameters.num_mode_sequences
 
@@ -298,7 +302,9 @@ def _compare_modes(
 
 
 def _spectral_radii(
-    model: LanguageModel, inputs: Integer[np.ndarray, "N L"], parameters: EvaluationParameters
+    model: LanguageModel,
+    inputs: Integer[np.ndarray, "N L"],
+    parameters: WordProblemEvaluationParameters,
 ) -> tuple[dict[int, dict[str, float | None]], dict[int, dict[str, float | None]]]:
     """Give those of the plain and of the damped iteration, by length."""
     count = parameters.num_mode_sequences

@@ -1,6 +1,6 @@
 """Test-time compute: what a model gets right against the computation it is allowed."""
 
-import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +14,32 @@ from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation import metrics
-from implicit_models.evaluation.parameters import SweepParameters
+from implicit_models.evaluation.parameters import TextSweepParameters, WordProblemSweepParameters
 from implicit_models.evaluation.prediction import predict
+from implicit_models.evaluation.search import Search
 from implicit_models.language_models.building import LanguageModel
 from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.reading import is_implicit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What one way to search gives on the texts of a sweep.
+
+    Attributes
+    ----------
+    scores
+        How good the model is then, by any measures.
+    search
+        What that took.
+    seconds
+        Wall time.
+    """
+
+    scores: Mapping[str, float | None]
+    search: Search
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +50,17 @@ class SweepPoint:
     ----------
     allowed
         The number of self-iterations, or the tolerance.
+    mode
+        How the tokens are searched, where there are several modes; None where there is one.
+    scores
+        How good the model is then.
     relative_residual, relative_residual_p95
         Mean and 95th percentile of the relative residual at the searches' last evaluations, None
         where they made none: of the tokens in the window, of each sequence's worst token where
-        self-iterations are allowed.
+        whole sequences are searched.
     share_converged
-        Share of the tokens that reached the tolerance; 0 where there was none to reach.
+        Share of the tokens, or sequences, that reached the tolerance; 0 where there was none to
+        reach.
     self_iterations
         Evaluations of the cell that follow one another, for each sequence, the one that gives the
         output included.
@@ -46,8 +71,8 @@ class SweepPoint:
     """
 
     allowed: int | float
-    accuracy: float
-    accuracy_last_10: float
+    mode: str | None
+    scores: Mapping[str, float | None]
     relative_residual: float | None
     relative_residual_p95: float | None
     share_converged: float
@@ -58,7 +83,7 @@ class SweepPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:
-    """Accuracy and cost against the allowed self-iterations and against the tolerance.
+    """Scores and cost against the allowed self-iterations and against the tolerance.
 
     Attributes
     ----------
@@ -68,7 +93,7 @@ class SweepResult:
         One point per number of self-iterations, all of them used on whole sequences: the last one
         gives the output, those before it are the search.
     tolerance
-        One point per tolerance, searched for through the sliding window.
+        One point per tolerance and mode.
     """
 
     length: int
@@ -84,8 +109,7 @@ class SweepResult:
             "self_iterations": [
                 {
                     "self_iterations": point.allowed,
-                    "accuracy": point.accuracy,
-                    "accuracy_last_10": point.accuracy_last_10,
+                    **point.scores,
                     "relative_residual": point.relative_residual,
                     "relative_residual_p95": point.relative_residual_p95,
                     "seconds": point.seconds,
@@ -93,7 +117,18 @@ class SweepResult:
                 for point in self.self_iterations
             ],
             "tolerance": [
-                {"tolerance": point.allowed, **_without_allowed(point)} for point in self.tolerance
+                {
+                    "tolerance": point.allowed,
+                    **_mode(point),
+                    **point.scores,
+                    "relative_residual": point.relative_residual,
+                    "relative_residual_p95": point.relative_residual_p95,
+                    "share_converged": point.share_converged,
+                    "self_iterations": point.self_iterations,
+                    "evaluations_per_token": point.evaluations_per_token,
+                    "seconds": point.seconds,
+                }
+                for point in self.tolerance
             ],
         }
 
@@ -104,8 +139,8 @@ class SweepResult:
             {
                 "sweep": sweep,
                 "allowed": point.allowed,
-                "accuracy": point.accuracy,
-                "accuracy_last_10": point.accuracy_last_10,
+                **_mode(point),
+                **point.scores,
                 "relative_residual": point.relative_residual,
                 "relative_residual_p95": point.relative_residual_p95,
                 "self_iterations": point.self_iterations["mean"],
@@ -117,33 +152,100 @@ class SweepResult:
         ]
 
 
+def check_sweepable(model: LanguageModel) -> None:
+    """Raise a ValueError for a model that has nothing to vary."""
+    if not is_implicit(model):
+        raise ValueError("an explicit model has no self-iterations to vary; sweep implicit runs")
+
+
+def sweep(
+    measure: Callable[[Phase, str], Measured],
+    parameters: WordProblemSweepParameters | TextSweepParameters,
+    *,
+    num_sequences: int,
+    windows: Mapping[str, Window | None] | None = None,
+) -> SweepResult:
+    """Measure against the allowed self-iterations, and against the tolerance in each mode.
+
+    Every point is a reading of its own, so that its wall time is measured and not derived; with
+    the allowed numbers doubling, all of them together cost twice the largest.
+
+    Parameters
+    ----------
+    measure
+        Reads the texts in a phase; it is told in words what that is.
+    windows
+        The modes of the search to a tolerance by name; None means the sliding window alone, which
+        then needs no name.
+    """
+    sliding = Window(parameters.window, parameters.patience)
+    modes = {None: sliding} if windows is None else windows
+    simultaneous = None if windows is None else "simultaneous"
+    solver = Picard(parameters.damping)
+
+    def point(allowed: int | float, mode: str | None, phase: Phase, description: str) -> SweepPoint:
+        measured = measure(phase, description)
+        residual = metrics.distribution(measured.search.residual)
+        return SweepPoint(
+            allowed=allowed,
+            mode=mode,
+            scores=measured.scores,
+            relative_residual=residual["mean"],
+            relative_residual_p95=residual["p95"],
+            share_converged=metrics.share(measured.search.converged),
+            self_iterations=metrics.spread(measured.search.self_iterations),
+            evaluations_per_token=metrics.spread(measured.search.evaluations_per_token),
+            seconds=measured.seconds,
+        )
+
+    return SweepResult(
+        length=parameters.length,
+        num_sequences=num_sequences,
+        self_iterations=tuple(
+            point(
+                number,
+                simultaneous,
+                Phase(solver, FixedSteps(number - 1), None),
+                f"{number} self-iterations",
+            )
+            for number in parameters.self_iterations
+        ),
+        tolerance=tuple(
+            point(
+                tolerance,
+                mode,
+                search_phase(tolerance, parameters.max_steps, parameters.damping, window),
+                " ".join(filter(None, (f"tolerance {tolerance:g}", mode))),
+            )
+            for tolerance in parameters.tolerances
+            for mode, window in modes.items()
+        ),
+    )
+
+
 def sweep_test_time_compute(
     model: LanguageModel,
     test: Sequences,
-    parameters: SweepParameters,
+    parameters: WordProblemSweepParameters,
 ) -> SweepResult:
-    """Measure accuracy, residual and wall time against the allowed self-iterations and tolerance.
-
-    Every point is a forward pass of its own, so that its wall time is measured and not derived;
-    with the allowed numbers doubling, all of them together cost twice the largest.
+    """Measure a model's accuracy on word problems against its computation; see `sweep`.
 
     Raises
     ------
     ValueError
         Where the model is explicit or there are too few test sequences.
     """
-    if not is_implicit(model):
-        raise ValueError("an explicit model has no self-iterations to vary; sweep implicit runs")
+    check_sweepable(model)
     if len(test.inputs) < parameters.num_sequences:
         raise ValueError(
-            f"sweep.num_sequences = {parameters.num_sequences}, but the data has only "
+            f"sweep.word_problem.num_sequences = {parameters.num_sequences}, but the data has only "
             f"{len(test.inputs)} test sequences of length {parameters.length}: lower it, or "
             "raise the dataset's test.num_sequences"
         )
     inputs = test.inputs[: parameters.num_sequences]
     labels = test.labels[: parameters.num_sequences]
 
-    def measure(allowed: int | float, phase: Phase, description: str) -> SweepPoint:
+    def measure(phase: Phase, description: str) -> Measured:
         predictions = predict(
             model,
             inputs,
@@ -151,41 +253,14 @@ def sweep_test_time_compute(
             batch_size=parameters.batch_size,
             description=description,
         )
-        search = predictions.search
-        assert search is not None
-        residual = metrics.distribution(search.residual)
-        return SweepPoint(
-            allowed=allowed,
-            accuracy=metrics.accuracy(predictions.labels, labels),
-            accuracy_last_10=metrics.accuracy(predictions.labels, labels, LAST_TOKENS),
-            relative_residual=residual["mean"],
-            relative_residual_p95=residual["p95"],
-            share_converged=metrics.share(search.converged),
-            self_iterations=metrics.spread(search.self_iterations),
-            evaluations_per_token=metrics.spread(search.evaluations_per_token),
-            seconds=predictions.seconds,
-        )
+        assert predictions.search is not None
+        scores = {
+            "accuracy": metrics.accuracy(predictions.labels, labels),
+            "accuracy_last_10": metrics.accuracy(predictions.labels, labels, LAST_TOKENS),
+        }
+        return Measured(scores=scores, search=predictions.search, seconds=predictions.seconds)
 
-    solver = Picard(parameters.damping)
-    window = Window(parameters.window, parameters.patience)
-    return SweepResult(
-        length=parameters.length,
-        num_sequences=len(inputs),
-        self_iterations=tuple(
-            measure(
-                number, Phase(solver, FixedSteps(number - 1), None), f"{number} self-iterations"
-            )
-            for number in parameters.self_iterations
-        ),
-        tolerance=tuple(
-            measure(
-                tolerance,
-                search_phase(tolerance, parameters.max_steps, parameters.damping, window),
-                f"tolerance {tolerance:g}",
-            )
-            for tolerance in parameters.tolerances
-        ),
-    )
+    return sweep(measure, parameters, num_sequences=len(inputs))
 
 
 @torch.inference_mode()
@@ -211,7 +286,5 @@ def trace_residual(
     return np.stack(residuals)
 
 
-def _without_allowed(point: SweepPoint) -> dict[str, object]:
-    values = dataclasses.asdict(point)
-    del values["allowed"]
-    return values
+def _mode(point: SweepPoint) -> dict[str, str]:
+    return {} if point.mode is None else {"mode": point.mode}

@@ -1,6 +1,6 @@
 """From parameters to a model."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
@@ -27,12 +27,27 @@ from implicit_models.language_models.sources import (
 from implicit_models.language_models.upcycling import upcycle
 
 LanguageModel = PreTrainedModel
+LabelAlignment = Literal["next_token", "aligned"]
+
+# The best of docs/benchmarks.md on state tracking, where every token is hard; on text most tokens
+# converge in a few iterations wherever they stand, and a wider one wins.
+WINDOWS: dict[LabelAlignment, int] = {"aligned": 20, "next_token": 32}
 
 
-def build(parameters: ModelParameters, vocabulary_size: int, seed: int) -> LanguageModel:
-    """Build a model whose labels are aligned with its tokens.
+def build(
+    parameters: ModelParameters,
+    vocabulary_size: int,
+    seed: int,
+    label_alignment: LabelAlignment = "aligned",
+) -> LanguageModel:
+    """Build a model.
 
     Its weights depend on the seed alone, or on the source they are taken from.
+
+    Parameters
+    ----------
+    label_alignment
+        As in `ImplicitConfig`: ``aligned`` for state tracking, ``next_token`` for text.
 
     Raises
     ------
@@ -42,8 +57,8 @@ def build(parameters: ModelParameters, vocabulary_size: int, seed: int) -> Langu
     if parameters.family == "huggingface":
         return _outside(parameters, vocabulary_size, seed)
     if parameters.family == "upcycled":
-        return _upcycled(parameters, vocabulary_size, seed)
-    config = configuration(parameters, vocabulary_size)
+        return _upcycled(parameters, vocabulary_size, seed, label_alignment)
+    config = configuration(parameters, vocabulary_size, label_alignment)
     classes = {
         "mamba2": ImplicitMamba2ForCausalLM,
         "llama": ImplicitLlamaForCausalLM,
@@ -54,13 +69,17 @@ def build(parameters: ModelParameters, vocabulary_size: int, seed: int) -> Langu
     return model
 
 
-def configuration(parameters: ModelParameters, vocabulary_size: int) -> StrictConfig:
-    """Give the configuration of a model of our own."""
+def configuration(
+    parameters: ModelParameters,
+    vocabulary_size: int,
+    label_alignment: LabelAlignment = "aligned",
+) -> StrictConfig:
+    """Give the configuration of a model of our own; as `build`."""
     common: dict[str, Any] = {
         "vocab_size": vocabulary_size,
         "num_hidden_layers": parameters.num_layers,
         "initializer_range": parameters.embedding_std,
-        "label_alignment": "aligned",
+        "label_alignment": label_alignment,
     }
     if parameters.family == "lstm":
         assert parameters.d_model and parameters.hidden_size
@@ -72,7 +91,7 @@ def configuration(parameters: ModelParameters, vocabulary_size: int) -> StrictCo
         "implicit": parameters.implicit,
         "weight_normalisation": parameters.weight_normalisation,
         "rms_norm_eps": parameters.norm_epsilon,
-        "window": 20,  # the best on state tracking: docs/benchmarks.md
+        "window": WINDOWS[label_alignment],
     }
     if parameters.family == "llama":
         assert parameters.num_heads and parameters.d_feed_forward
@@ -149,7 +168,9 @@ def _check_causal(model: LanguageModel, vocabulary_size: int, source: str) -> No
         )
 
 
-def _upcycled(parameters: ModelParameters, vocabulary_size: int, seed: int) -> ImplicitForCausalLM:
+def _upcycled(
+    parameters: ModelParameters, vocabulary_size: int, seed: int, label_alignment: LabelAlignment
+) -> ImplicitForCausalLM:
     assert parameters.source is not None
     source = load_source(parameters.source)
     if source.config.vocab_size != vocabulary_size:
@@ -158,6 +179,6 @@ def _upcycled(parameters: ModelParameters, vocabulary_size: int, seed: int) -> I
             f"{vocabulary_size}; an upcycled model keeps its source's vocabulary"
         )
     try:
-        return upcycle(source, seed=seed, label_alignment="aligned")
+        return upcycle(source, seed=seed, label_alignment=label_alignment)
     except SourceError as error:
         raise SourceError(f"{parameters.source} cannot be upcycled: {error}") from None

@@ -1,10 +1,22 @@
 """Labelled sequences, as training reads them and evaluation judges them."""
 
-from typing import Protocol, runtime_checkable
-
-import numpy as np
+from typing import Any, Protocol, runtime_checkable
 
 LAST_TOKENS = 10  # the positions at the end of a sequence that ``accuracy_last_10`` is about
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """Numbers, (num_sequences, length), read where they are indexed: an array, or files."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of sequences, and their length."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any, /) -> Any: ...
 
 
 @runtime_checkable
@@ -12,11 +24,11 @@ class Sequences(Protocol):
     """Token ids and aligned labels, both (num_sequences, length)."""
 
     @property
-    def inputs(self) -> np.ndarray:
+    def inputs(self) -> Rows:
         """Token ids."""
         ...
 
     @property
-    def labels(self) -> np.ndarray:
+    def labels(self) -> Rows:
         """What belongs to each token and all before it."""
         ...

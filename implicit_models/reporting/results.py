@@ -1,15 +1,23 @@
 """What the stages left on disk, run by run."""
 
-import csv
-import json
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Num
+from jaxtyping import Float
+
+from implicit_models.reporting.files import MissingResultError, read_csv, read_json
+from implicit_models.reporting.history import Series, read_history
+from implicit_models.reporting.text_results import (
+    PositionCurve,
+    ShownToken,
+    read_perplexity_by_position,
+    read_shown_tokens,
+)
+
+__all__ = ["MissingResultError", "RunResults", "Series", "UnknownLengthError", "read_results"]
 
 
 class _Table(NamedTuple):
@@ -40,23 +48,12 @@ _TABLES = {
     "baselines": _Table(
         "explicit", {"train_baseline": "train_baseline"}, "evaluate_baselines", None
     ),
+    "matched": _Table("explicit", {"train_baseline": "train_matched"}, "evaluate_matched", None),
 }
-
-
-class MissingResultError(FileNotFoundError):
-    """A run has left no results, or not all of them."""
 
 
 class UnknownLengthError(ValueError):
     """A run was not evaluated at any length that it was trained on."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Series:
-    """A metric of training against the number of training steps done."""
-
-    steps: Num[np.ndarray, " S"]
-    values: Float[np.ndarray, " S"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +64,8 @@ class RunResults:
     ----------
     kind
         ``"implicit"`` or ``"explicit"``.
+    data
+        What it was evaluated on: ``"word_problem"`` or ``"text"``.
     parameters
         The run's entry of params.yaml.
     dataset
@@ -82,11 +81,16 @@ class RunResults:
     history
         Training curves by metric.
     by_position
-        Accuracy at each position, by length.
+        Accuracy at each position of word problems, by length.
+    perplexity_by_position
+        Perplexity by position in text, by length.
+    shown_tokens
+        The first tokens of the test text, one by one.
     """
 
     name: str
     kind: str
+    data: str
     parameters: Mapping[str, Any]
     dataset: str
     training_length: int
@@ -96,11 +100,14 @@ class RunResults:
     training: Mapping[str, Mapping[str, Any]]
     history: Mapping[str, Series]
     by_position: Mapping[int, Float[np.ndarray, " L"]]
+    perplexity_by_position: Mapping[int, PositionCurve]
+    shown_tokens: Sequence[ShownToken]
 
     @property
     def lengths(self) -> list[int]:
         """The evaluated lengths, in order."""
-        return sorted(int(length) for length in self.evaluation["accuracy"])
+        by_length = "length_extrapolation" if self.data == "text" else "accuracy"
+        return sorted(int(length) for length in self.evaluation[by_length])
 
     @property
     def solved_length(self) -> int:
@@ -116,7 +123,7 @@ class RunResults:
             raise UnknownLengthError(
                 f"{self.name} was trained on {self.training_length} tokens and evaluated on "
                 f"{self.lengths} only; add a length of at most {self.training_length} to "
-                "evaluation.lengths"
+                "evaluation.word_problem.lengths"
             )
         return known[-1]
 
@@ -131,6 +138,32 @@ class RunResults:
         tokens = sum(s["tokens_per_second"] * s["train_seconds"] for s in self.training.values())
         return tokens / self.train_seconds if self.train_seconds else 0.0
 
+    @property
+    def training_flops(self) -> float | None:
+        """Floating-point operations of all phases of training; None where they are not known."""
+        return self._total("training_flops")
+
+    @property
+    def num_training_tokens(self) -> float | None:
+        """Tokens that all phases of training have read; None where it is not known."""
+        return self._total("num_tokens")
+
+    @property
+    def energy_joules(self) -> float | None:
+        """What all phases of training have used; None where the machine does not tell."""
+        return self._total("energy_joules")
+
+    @property
+    def peak_memory_bytes(self) -> float | None:
+        """The most memory that a phase of training held; None where it is not known."""
+        found = [stage.get("peak_memory_bytes") for stage in self.training.values()]
+        return max((peak for peak in found if peak is not None), default=None)
+
+    def _total(self, name: str) -> float | None:
+        found = [stage.get(name) for stage in self.training.values()]
+        known = [value for value in found if value is not None]
+        return sum(known) if len(known) == len(found) else None
+
 
 def read_results(directory: Path, parameters: Mapping[str, Any]) -> list[RunResults]:
     """Read the results of all runs and baselines, in the order of params.yaml.
@@ -140,7 +173,8 @@ def read_results(directory: Path, parameters: Mapping[str, Any]) -> list[RunResu
     directory
         One folder per run, under its name.
     parameters
-        The content of params.yaml: its tables ``runs``, ``upcycled`` and ``baselines``.
+        The content of params.yaml: its tables ``runs``, ``upcycled``, ``baselines`` and
+        ``matched``.
 
     Raises
     ------
@@ -156,43 +190,34 @@ def read_results(directory: Path, parameters: Mapping[str, Any]) -> list[RunResu
 
 def _read_run(folder: Path, table: str, entry: Mapping[str, Any]) -> RunResults:
     kind, training, evaluation, sweep = _TABLES[table]
-    swept = None if sweep is None else _read_json(folder / "test_time_compute.json", sweep)
+    swept = None if sweep is None else read_json(folder / "test_time_compute.json", sweep)
     rows = [
         row
         for file, stage in training.items()
-        for row in _read_csv(folder / f"{file}_history.csv", stage)
+        for row in read_csv(folder / f"{file}_history.csv", stage)
     ]
     sections = [entry[name] for name in ("bounded", "free", "training") if name in entry]
+    evaluated = read_json(folder / "evaluation.json", evaluation)
+    data = evaluated.get("data", "word_problem")
+    positions = read_csv(folder / "evaluation_by_position.csv", evaluation)
     return RunResults(
         name=folder.name,
         kind=kind,
+        data=data,
         parameters=entry,
         dataset=entry["dataset"],
         training_length=max(section["lengths"]["end"] for section in sections),
         phase_change=entry["bounded"]["num_training_steps"] if kind == "implicit" else None,
-        evaluation=_read_json(folder / "evaluation.json", evaluation),
+        evaluation=evaluated,
         test_time_compute=swept,
         training={
-            file: _read_json(folder / f"{file}.json", stage) for file, stage in training.items()
+            file: read_json(folder / f"{file}.json", stage) for file, stage in training.items()
         },
-        history=_history(rows),
-        by_position=_by_position(_read_csv(folder / "evaluation_by_position.csv", evaluation)),
+        history=read_history(rows),
+        by_position=_by_position(positions) if data == "word_problem" else {},
+        perplexity_by_position=read_perplexity_by_position(positions) if data == "text" else {},
+        shown_tokens=_shown_tokens(folder / "tokens.csv", evaluation),
     )
-
-
-def _history(rows: list[dict[str, str]]) -> dict[str, Series]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    history = {}
-    for name in names:
-        points = [
-            (float(row["step"]), float(row[name]))
-            for row in rows
-            if name not in ("step", "phase") and row.get(name)
-        ]
-        if points:
-            steps, values = np.array(points).T
-            history[name] = Series(steps=steps, values=values)
-    return history
 
 
 def _by_position(rows: list[dict[str, str]]) -> dict[int, np.ndarray]:
@@ -203,19 +228,6 @@ def _by_position(rows: list[dict[str, str]]) -> dict[int, np.ndarray]:
     }
 
 
-def _read_json(path: Path, stage: str) -> dict[str, Any]:
-    return json.loads(_read_text(path, stage), parse_constant=lambda _: math.nan)
-
-
-def _read_csv(path: Path, stage: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(_read_text(path, stage).splitlines()))
-
-
-def _read_text(path: Path, stage: str) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise MissingResultError(
-            f"{path} does not exist; the stage {stage}@{path.parent.name} writes it: "
-            f"`dvc repro {stage}@{path.parent.name}`"
-        ) from None
+def _shown_tokens(path: Path, stage: str) -> list[ShownToken]:
+    """Read the shown tokens, which an evaluation may leave out."""
+    return read_shown_tokens(read_csv(path, stage)) if path.exists() else []

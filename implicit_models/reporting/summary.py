@@ -1,9 +1,11 @@
 """The summary of all runs: the numbers, and how many of the runs that differ in seed succeed."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from implicit_models.reporting.benchmark_results import BenchmarkResults
+from implicit_models.reporting.paper import perplexity_column
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import RunResults
 
@@ -12,11 +14,13 @@ def summarise(
     runs: Iterable[RunResults],
     parameters: ReportParameters,
     mlflow_run_ids: Mapping[str, str | None],
+    benchmarks: Sequence[BenchmarkResults] = (),
 ) -> dict[str, Any]:
     """Give the content of ``summary.json``.
 
-    Under ``runs`` is each run by name; under ``success`` each group of runs whose parameters
-    differ in nothing but the seed, under its first run's name. Every run of a group counts.
+    Under ``runs`` is each run by name; under ``success`` each group of runs of word problems whose
+    parameters differ in nothing but the seed, under its first run's name: every run of a group
+    counts. Under ``benchmarks`` are the downstream scores, by the names of the paper's columns.
 
     Parameters
     ----------
@@ -24,13 +28,22 @@ def summarise(
         Identifier of each run's parent run in the tracking store, where there is one.
     """
     runs = list(runs)
-    return {
+    summary: dict[str, Any] = {
         "runs": {run.name: _summarise_run(run, mlflow_run_ids.get(run.name)) for run in runs},
         "success": {
             name: _success(group, parameters.success_threshold)
             for name, group in group_by_seed(runs).items()
+            if group[0].data == "word_problem"
+        },
+        "benchmarks": {
+            benchmark.name: _summarise_benchmark(benchmark, mlflow_run_ids.get(benchmark.name))
+            for benchmark in benchmarks
         },
     }
+    for benchmark in benchmarks:
+        if benchmark.entry in summary["runs"]:
+            summary["runs"][benchmark.entry]["downstream"] = dict(benchmark.content["row"])
+    return summary
 
 
 def group_by_seed(runs: Iterable[RunResults]) -> dict[str, list[RunResults]]:
@@ -43,17 +56,62 @@ def group_by_seed(runs: Iterable[RunResults]) -> dict[str, list[RunResults]]:
 
 
 def _summarise_run(run: RunResults, mlflow_run_id: str | None) -> dict[str, Any]:
-    evaluation = run.evaluation
+    scores = _text_scores(run) if run.data == "text" else _word_problem_scores(run)
     return {
         "kind": run.kind,
-        "num_parameters": evaluation["num_parameters"],
+        "data": run.data,
+        "num_parameters": run.evaluation["num_parameters"],
+        **scores,
+        "training_flops": run.training_flops,
+        "num_training_tokens": run.num_training_tokens,
+        "train_seconds": run.train_seconds,
+        "tokens_per_second": run.tokens_per_second,
+        "peak_memory_bytes": run.peak_memory_bytes,
+        "energy_joules": run.energy_joules,
+        "evaluation_flops_per_token": (run.evaluation.get("cost") or {}).get("flops_per_token"),
+        "mlflow_run_id": mlflow_run_id,
+    }
+
+
+def _word_problem_scores(run: RunResults) -> dict[str, Any]:
+    evaluation = run.evaluation
+    return {
         "accuracy": dict(evaluation["accuracy"]),
         "accuracy_last_10": dict(evaluation["accuracy_last_10"]),
         "self_iterations": dict(evaluation["self_iterations"]),
         "evaluations_per_token": dict(evaluation["evaluations_per_token"]),
         "mode_token_match": evaluation["mode_token_match"],
-        "train_seconds": run.train_seconds,
-        "tokens_per_second": run.tokens_per_second,
+    }
+
+
+def _text_scores(run: RunResults) -> dict[str, Any]:
+    evaluation = run.evaluation
+    overall = evaluation["perplexity"]
+    names = ("perplexity", "standard_error", "nats_per_token", "bits_per_byte")
+    scores = {name: overall[name] for name in names}
+    column = perplexity_column(run.dataset)
+    if column is not None:
+        scores[column] = overall["perplexity"]
+    return {
+        **scores,
+        "length_extrapolation": {
+            length: found["perplexity"]
+            for length, found in evaluation["length_extrapolation"].items()
+        },
+        "self_iterations": evaluation["self_iterations"],
+        "evaluations_per_token": evaluation["evaluations_per_token"],
+    }
+
+
+def _summarise_benchmark(benchmark: BenchmarkResults, mlflow_run_id: str | None) -> dict[str, Any]:
+    content = benchmark.content
+    return {
+        "model": benchmark.model,
+        "entry": benchmark.entry,
+        "kind": content["kind"],
+        "num_parameters": content["num_parameters"],
+        **content["row"],
+        "standard_errors": dict(content["standard_errors"]),
         "mlflow_run_id": mlflow_run_id,
     }
 

@@ -1,11 +1,10 @@
 """Checkpoints of training: atomic, complete, and only ever continued by the same training."""
 
-import hashlib
 import json
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,27 +27,20 @@ class Progress:
     step
         Optimiser steps done. It is the position in the schedule and in the data as well: both
         are pure functions of the step and the seed.
-    seconds, tokens
-        Wall time of this segment's loop so far (validation and checkpoints included), and the
-        tokens it has trained on.
+    tokens, flops
+        Tokens that the entry has been trained on so far, in all segments, and the floating-point
+        operations that took; validation is not among them.
+    seconds
+        Wall time of this segment's loop so far, validation and checkpoints included.
     history
-        One row of metrics for each time something was logged.
+        One row of metrics for each time something was logged in this segment.
     """
 
     step: int
-    seconds: float
-    tokens: int
-    history: list[dict[str, Any]]
-
-
-def source_digest(packages: Iterable[Path]) -> str:
-    """Digest the sources of some packages, in Python and C, so that changed code is noticed."""
-    digest = hashlib.sha256()
-    for package in packages:
-        for file in sorted([*package.rglob("*.py"), *package.rglob("*.c")]):
-            digest.update(file.relative_to(package.parent).as_posix().encode())
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
+    tokens: int = 0
+    flops: float = 0.0
+    seconds: float = 0.0
+    history: list[dict[str, Any]] = field(default_factory=list)
 
 
 def save_state(

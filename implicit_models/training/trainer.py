@@ -37,6 +37,14 @@ Validate = Callable[[LanguageModel], Mapping[str, float]]
 BatchIndices = Callable[[int], np.ndarray]
 
 
+class CountFlops(Protocol):
+    """Counts what a training step computes."""
+
+    def __call__(self, num_sequences: int, length: int, search_evaluations: float) -> float:
+        """Count; ``search_evaluations`` are of single tokens, without gradient."""
+        ...
+
+
 @dataclass(frozen=True)
 class Training:
     """Everything a segment's training reads; the same value always gives the same weights.
@@ -47,6 +55,10 @@ class Training:
         Which sequences a step trains on: a pure function of the step.
     validate
         Metrics of the model on held-out data, logged under ``validation_``.
+    count_flops
+        Floating-point operations of a training step.
+    start
+        What was done before this segment: its steps, tokens and operations.
     """
 
     segment: Segment
@@ -55,6 +67,8 @@ class Training:
     sequences: Sequences
     batch_indices: BatchIndices
     validate: Validate
+    count_flops: CountFlops
+    start: Progress
     seed: int
 
 
@@ -76,10 +90,8 @@ def train(
         Where the loss is no longer a number.
     """
     segment, monitoring = training.segment, training.monitoring
-    progress = checkpoints.resume(model, optimiser)
-    if progress is None:
-        progress = Progress(segment.first_step, 0.0, 0, [])
-    tokens, history = progress.tokens, list(progress.history)
+    progress = checkpoints.resume(model, optimiser) or training.start
+    tokens, flops, history = progress.tokens, progress.flops, list(progress.history)
 
     model.train()
     bar = tqdm(
@@ -96,6 +108,8 @@ def train(
         batch = _Batch.of(training, step, next(model.parameters()).device)
         outcome = _training_step(training, step, batch, model, optimiser)
         tokens += batch.inputs.numel()
+        num_sequences, length = batch.inputs.shape
+        flops += training.count_flops(num_sequences, length, outcome.search_evaluations())
 
         done = step + 1
         is_last = done == segment.last_step
@@ -103,6 +117,7 @@ def train(
             seconds = before + time.perf_counter() - began
             metrics = outcome.metrics()
             metrics["tokens_per_second"] = (tokens - logged[1]) / (seconds - logged[0])
+            metrics |= {"tokens": tokens, "training_flops": flops, "seconds": seconds}
             logged = (seconds, tokens)
             if done % monitoring.validate_every == 0 or is_last:
                 values = training.validate(model)
@@ -112,12 +127,13 @@ def train(
             bar.set_postfix(_postfix(metrics), refresh=False)
         if done % monitoring.checkpoint_every == 0 and not is_last:
             seconds = before + time.perf_counter() - began
-            checkpoints.save(model, optimiser, Progress(done, seconds, tokens, history))
+            so_far = Progress(done, tokens, flops, seconds, history)
+            checkpoints.save(model, optimiser, so_far)
         bar.update()
     bar.close()
     model.eval()
     seconds = before + time.perf_counter() - began
-    return Progress(segment.last_step, seconds, tokens, history)
+    return Progress(segment.last_step, tokens, flops, seconds, history)
 
 
 @dataclass(frozen=True)
@@ -150,6 +166,10 @@ class _Outcome:
     search: Solution | None
     penalty: Tensor | None
     gradient_steps: int
+
+    def search_evaluations(self) -> float:
+        """Count the tokens that the search evaluated, each as often as it was."""
+        return float(self.search.token_evaluations.sum()) if self.search is not None else 0.0
 
     def metrics(self) -> dict[str, float]:
         """Give the metrics of the step."""

@@ -1,6 +1,7 @@
 """Splits on disk: content, disjointness, determinism and what happens to damaged files."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,9 +37,7 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def copy(folder, tmp_path):
     """A data set of its own, to be damaged."""
-    for path in folder.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    return tmp_path
+    return Path(shutil.copytree(folder, tmp_path, dirs_exist_ok=True))
 
 
 def test_open_gives_what_was_asked_for(folder):
@@ -67,8 +66,9 @@ def test_metadata_describes_the_data(folder):
 
 
 def test_nothing_but_the_data_set_is_left_behind(folder):
-    files = {f"{name}_{kind}.npy" for name in NAMES for kind in ("inputs", "labels")}
-    assert {path.name for path in folder.iterdir()} == files | {"metadata.json"}
+    files = {f"{name}/{kind}.npy" for name in NAMES for kind in ("inputs", "labels")}
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert found == files | {"metadata.json"}
     assert [path.name for path in folder.parent.iterdir()] == ["a5"]
 
 
@@ -77,7 +77,7 @@ def test_writing_again_replaces_everything(tmp_path):
     other = replace(SMALL, test=TestParameters(num_sequences=2, lengths=(8,)))
     write_splits(other, tmp_path / "a5")
     assert sorted(open_splits(tmp_path / "a5").splits) == ["test_L8", "train", "validation"]
-    assert not (tmp_path / "a5" / "test_L16_inputs.npy").exists()
+    assert not (tmp_path / "a5" / "test_L16/inputs.npy").exists()
 
 
 def test_seeds_decide(folder, tmp_path):
@@ -206,7 +206,7 @@ def test_missing_folder_and_split(folder, tmp_path):
 
 
 def test_splits_can_be_opened_alone(copy):
-    (copy / "test_L40_labels.npy").unlink()
+    (copy / "test_L40/labels.npy").unlink()
     assert list(open_splits(copy, ["train", "validation"]).splits) == ["train", "validation"]
     with pytest.raises(DataError, match="there are train"):
         open_splits(copy, ["train"]).split("test_L40")
@@ -214,21 +214,21 @@ def test_splits_can_be_opened_alone(copy):
 
 def test_another_test_length_leaves_the_training_data_as_they_are(folder, tmp_path):
     write_splits(replace(SMALL, test=replace(SMALL.test, lengths=(16, 40, 80))), tmp_path / "a5")
-    for name in ("train_inputs.npy", "validation_labels.npy"):
+    for name in ("train/inputs.npy", "validation/labels.npy"):
         assert (tmp_path / "a5" / name).read_bytes() == (folder / name).read_bytes()
 
 
 def test_missing_file(copy):
-    (copy / "train_labels.npy").unlink()
-    with pytest.raises(DataError, match="train_labels.npy: no such file"):
+    (copy / "train/labels.npy").unlink()
+    with pytest.raises(DataError, match="train/labels.npy: no such file"):
         open_splits(copy)
 
 
 @pytest.mark.parametrize("size", [0, 50, 1000])
 def test_truncated_file(copy, size):
-    path = copy / "train_inputs.npy"
+    path = copy / "train/inputs.npy"
     path.write_bytes(path.read_bytes()[:size])
-    with pytest.raises(DataError, match="train_inputs.npy: is truncated"):
+    with pytest.raises(DataError, match="train/inputs.npy: is truncated"):
         open_splits(copy)
 
 
@@ -240,23 +240,23 @@ def test_truncated_file(copy, size):
     ],
 )
 def test_wrong_array(copy, array, words):
-    np.save(copy / "validation_inputs.npy", array)
-    with pytest.raises(DataError, match=f"validation_inputs.npy: the {words}"):
+    np.save(copy / "validation/inputs.npy", array)
+    with pytest.raises(DataError, match=f"validation/inputs.npy: the {words}"):
         open_splits(copy)
 
 
 def test_changed_content(copy):
-    labels = np.array(np.load(copy / "validation_labels.npy"))
+    labels = np.array(np.load(copy / "validation/labels.npy"))
     labels[3, 3] ^= 1
-    np.save(copy / "validation_labels.npy", labels)
-    with pytest.raises(DataError, match="validation_labels.npy: the content has changed"):
+    np.save(copy / "validation/labels.npy", labels)
+    with pytest.raises(DataError, match="validation/labels.npy: the content has changed"):
         open_splits(copy).verify()
 
 
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("format_version", 0, "format_version is 0, this version of the library reads 1"),
+        ("format_version", 0, "format_version is 0, this version of the library reads 2"),
         ("group", "S5", "vocabulary_size is 60, but S5 has 120"),
         ("group", "Z60", "table_digest is"),
         ("group", "B5", "'B5' is not a known group"),

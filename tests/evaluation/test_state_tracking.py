@@ -11,14 +11,14 @@ import torch
 from implicit_models.equilibrium.phase import search_phase
 from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation.contraction import spectral_radii
-from implicit_models.evaluation.parameters import EvaluationParameters
+from implicit_models.evaluation.parameters import WordProblemEvaluationParameters
 from implicit_models.evaluation.prediction import predict
 from implicit_models.evaluation.state_tracking import evaluate_state_tracking
 from stages.evaluate_benchmarks import headline
 from stages.tracked import numbers
 from tests.evaluation.stubs import Stub, contractive_model
 
-PARAMETERS = EvaluationParameters(
+PARAMETERS = WordProblemEvaluationParameters(
     lengths=(12, 24),
     num_sequences=6,
     num_mode_sequences=4,

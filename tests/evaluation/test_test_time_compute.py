@@ -9,7 +9,7 @@ from implicit_models.equilibrium.phase import Phase, search_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.equilibrium.window import Window
-from implicit_models.evaluation.parameters import SweepParameters
+from implicit_models.evaluation.parameters import WordProblemSweepParameters
 from implicit_models.evaluation.prediction import predict
 from implicit_models.evaluation.test_time_compute import sweep_test_time_compute, trace_residual
 from implicit_models.tracking.tracker import NullTracker
@@ -18,7 +18,7 @@ from tests.evaluation.stubs import Stub, contractive_model
 
 INPUTS = np.random.default_rng(0).integers(0, 8, (6, 12), dtype=np.uint8)
 TEST = SimpleNamespace(inputs=INPUTS, labels=INPUTS)
-PARAMETERS = SweepParameters(
+PARAMETERS = WordProblemSweepParameters(
     length=12,
     num_sequences=5,
     batch_size=3,
@@ -42,9 +42,9 @@ class Front(Stub):
 
 def test_accuracy_follows_the_allowed_self_iterations():
     result = sweep_test_time_compute(Front(None), TEST, PARAMETERS)
-    accuracies = [point.accuracy for point in result.self_iterations]
+    accuracies = [point.scores["accuracy"] for point in result.self_iterations]
     assert accuracies == pytest.approx([1 / 12, 4 / 12, 1.0])
-    assert [point.accuracy for point in result.tolerance] == [1.0, 1.0]
+    assert [point.scores["accuracy"] for point in result.tolerance] == [1.0, 1.0]
     steps = INPUTS[:5].astype(float) + 1
     depth = steps.sum(1).mean()
     assert result.tolerance[0].self_iterations["mean"] == pytest.approx(depth + 1)

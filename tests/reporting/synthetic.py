@@ -98,7 +98,7 @@ def _files(name: str, kind: str, seed: int) -> dict[str, str]:
     }
     files = {
         "evaluation.json": json.dumps(evaluation),
-        "evaluation_by_position.csv": _csv(
+        "evaluation_by_position.csv": write_rows(
             [
                 {"length": n, "position": p, "accuracy": float(a)}
                 for n, values in by_position.items()
@@ -113,7 +113,7 @@ def _files(name: str, kind: str, seed: int) -> dict[str, str]:
         files[f"{stage}.json"] = json.dumps(
             {"train_seconds": seconds, "tokens_per_second": 12_000.0, "num_training_steps": 1}
         )
-        files[f"{stage}_history.csv"] = _csv(_history(stage, first, name, generator))
+        files[f"{stage}_history.csv"] = write_rows(_history(stage, first, name, generator))
         first += NUM_STEPS[stage]
     if implicit:
         allowed = [1, 2, 4, 8, 16, 32, 64, 128, 256]
@@ -185,9 +185,10 @@ def _history(stage: str, first: int, name: str, generator) -> list[dict]:
     return rows
 
 
-def _csv(rows: list[dict]) -> str:
+def write_rows(rows: list[dict]) -> str:
+    """Give the content of a CSV file as the stages write it."""
     buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, list(rows[0]))
+    writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return buffer.getvalue()

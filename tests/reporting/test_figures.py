@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from implicit_models.reporting import figures
+from implicit_models.reporting.figures.axes import spread
+from implicit_models.reporting.figures.word_problem import length_title
 from implicit_models.reporting.results import read_results
 from tests.reporting.synthetic import parameters, write_results
 
@@ -43,7 +45,7 @@ def test_accuracy_by_length_draws_every_run_the_training_length_and_chance(runs)
 
 def test_the_title_holds_for_runs_of_different_lengths(runs):
     def title(*shown):
-        return figures._length_title(shown).replace("\n", " ")
+        return length_title(shown).replace("\n", " ")
 
     first, last = runs[0], runs[-1]
     best = {run.name: f"{run.evaluation['accuracy_last_10']['128']:.1%}" for run in runs}
@@ -105,7 +107,7 @@ def test_residual_front_leaves_blank_what_the_window_has_not_reached():
 
 @pytest.mark.parametrize("values", [[0.1, 0.1, 0.1], [0.99, 1.0, 0.98], [0.0, 0.5, 1.0], [], [0.5]])
 def test_spread_keeps_order_bounds_and_distance(values):
-    placed = figures.spread(values, 0.1, 0.0, 1.0)
+    placed = spread(values, 0.1, 0.0, 1.0)
     assert np.argsort(placed).tolist() == np.argsort(values, kind="stable").tolist()
     assert all(-1e-9 <= value <= 1 + 1e-9 for value in placed)
     assert all(np.diff(sorted(placed)) >= 0.1 - 1e-9)

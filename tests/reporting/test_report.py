@@ -9,7 +9,7 @@ import yaml
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.report import make_report
 from implicit_models.reporting.results import read_results
-from implicit_models.reporting.tables import mode_table, search_table
+from implicit_models.reporting.tables.word_problem import mode_table, search_table
 from implicit_models.tracking.tracker import NullTracker
 from stages.report import main
 from tests.reporting.synthetic import LENGTHS, parameters, write_results
@@ -36,6 +36,7 @@ def test_report_holds_every_number(runs, report, format):
         assert f"{run.evaluation['num_parameters']:,}" in text
         assert f"{run.train_seconds:,.0f}" in text
         assert f"{run.tokens_per_second:,.0f}" in text
+        assert f"({run.evaluation['num_parameters'] / 119_018:.2f}x)" in text
         for length in map(str, LENGTHS):
             for metric in ("accuracy", "accuracy_last_10"):
                 assert f"{100 * run.evaluation[metric][length]:.1f} %" in text
@@ -73,7 +74,7 @@ def test_the_mode_table_compares_the_three_modes(runs):
 
 
 def test_a_run_whose_modes_were_not_compared_has_no_table_of_them(runs, monkeypatch):
-    monkeypatch.setattr("implicit_models.reporting.report._svg", lambda *_: "")
+    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "")
     left_out = {
         "modes": {},
         "spectral_radius": {},
@@ -92,10 +93,11 @@ def test_both_formats_say_the_same(report):
         return [[cell.strip() for cell in row] for row in rows]
 
     html = [
-        re.findall(r"<td[^>]*>(.*?)</td>", row)
+        re.findall(r"<td[^>]*>(?:<a[^>]*>)?(.*?)(?:</a>)?</td>", row)
         for row in re.findall(r"(?s)<tr.*?</tr>", report.html)
     ]
-    lines = [line for line in report.markdown.splitlines() if line.startswith("| ")]
+    markdown = report.markdown.replace("](#tracked-runs)", "").replace("| [", "| ")
+    lines = [line for line in markdown.splitlines() if line.startswith("| ")]
     tables = [line.strip("| ").split(" | ") for line in lines]
     body = [row for row in cells(tables) if row[0] not in ("run", "group")]
     assert cells(row for row in html if row) == body
@@ -109,7 +111,7 @@ def test_the_honest_comparison_is_computed(report):
 
 def test_html_refers_to_nothing_outside(report):
     assert not re.search(r"https?:", report.html)
-    sources = re.findall(r'(?:src|srcset|href)="([^"]*)"', report.html)
+    sources = re.findall(r'(?:src|srcset)="([^"]*)"', report.html)
     assert len(sources) == 2 * len(report.figures) == 8
     for source in sources:
         kind, data = source.split(",", 1)

@@ -15,14 +15,20 @@ from tests.reporting.synthetic import LENGTHS, parameters, write_results
 ROOT = Path(__file__).parents[2]
 RUN_KEYS = {
     "kind",
+    "data",
     "num_parameters",
     "accuracy",
     "accuracy_last_10",
     "self_iterations",
     "evaluations_per_token",
     "mode_token_match",
+    "training_flops",
+    "num_training_tokens",
     "train_seconds",
     "tokens_per_second",
+    "peak_memory_bytes",
+    "energy_joules",
+    "evaluation_flops_per_token",
     "mlflow_run_id",
 }
 
@@ -57,7 +63,7 @@ def test_speed_is_tokens_over_seconds_of_both_phases(runs):
 
 def test_summary_has_the_published_schema(runs):
     summary = summarise(runs, ReportParameters(), {"a5_lstm": "abc"})
-    assert set(summary) == {"runs", "success"}
+    assert set(summary) == {"runs", "success", "benchmarks"}
     assert set(summary["runs"]) == {run.name for run in runs}
     for run in summary["runs"].values():
         assert set(run) == RUN_KEYS
@@ -118,7 +124,9 @@ def test_a_missing_file_is_named_with_the_stage_of_dvc_that_writes_it(tmp_path, 
 def test_no_evaluated_length_within_the_training_length_is_an_error(runs):
     run = runs[0]
     object.__setattr__(run, "training_length", 8)
-    with pytest.raises(UnknownLengthError, match="add a length of at most 8 to evaluation.lengths"):
+    with pytest.raises(
+        UnknownLengthError, match="add a length of at most 8 to evaluation.word_problem.lengths"
+    ):
         summarise([run], ReportParameters(), {})
     object.__setattr__(run, "training_length", 16)
 

@@ -17,19 +17,20 @@ from stages.common import run_stage
 
 ROOT = Path(__file__).parents[2]
 RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"
+EVALUATION, SWEEP = "evaluation.word_problem", "sweep.word_problem"
 TABLES = {
-    "prepare": ["datasets"],
+    "prepare": ["datasets", "corpora", "tasks", "hub_tasks"],
     "train_bounded": ["runs"],
     "train_free": ["runs"],
-    "train_baseline": ["baselines"],
+    "train_baseline": ["baselines", "matched"],
     "sweep_test_time_compute": ["runs"],
-    "evaluate_benchmarks": ["runs", "baselines"],
+    "evaluate_benchmarks": ["runs", "upcycled", "baselines", "matched", "benchmarks"],
     "report": [],
 }
 
 # stage, entry, key to change, new value (None: delete the key), what the message must say
 WRONG_PARAMETERS = [
-    ("prepare", "s4", None, None, ["datasets.s4", "the closest valid key is datasets.s3"]),
+    ("prepare", "s4", None, None, ["s4 is no entry of datasets", "the closest is s3"]),
     ("prepare", "s3", "datasets.s3.group", "S99", ["datasets.s3.group", "S99"]),
     ("prepare", "s3", "datasets.s3.lenght", 3, ["datasets.s3.lenght = 3"]),
     ("prepare", "s3", "datasets.s3.train.num_sequences", 0, ["num_sequences = 0", "at least 1"]),
@@ -49,7 +50,7 @@ WRONG_PARAMETERS = [
         RUN,
         f"runs.{RUN}.dataset",
         "s5",
-        [f"runs.{RUN}.dataset = 's5'", "the closest valid key is datasets.s3"],
+        [f"runs.{RUN}.dataset = 's5'", "the closest is s3"],
     ),
     (
         "train_bounded",
@@ -81,16 +82,52 @@ WRONG_PARAMETERS = [
         99,
         [f"baselines.{BASELINE}.training.lengths.end = 99", "12"],
     ),
-    ("train_baseline", RUN, None, None, [f"baselines.{RUN} does not exist"]),
+    ("train_baseline", RUN, None, None, [f"{RUN} is no entry of baselines, matched"]),
     ("evaluate_benchmarks", "s3_lstn", None, None, ["s3_lstn", "closest is s3_lstm"]),
-    ("evaluate_benchmarks", RUN, "evaluation.max_steps", 0, ["evaluation.max_steps = 0"]),
-    ("evaluate_benchmarks", RUN, "evaluation.window", 0, ["evaluation.window = 0", "at least 1"]),
-    ("evaluate_benchmarks", RUN, "evaluation.lengths", [7], ["length 7", "[12, 24, 48]"]),
-    ("evaluate_benchmarks", RUN, "evaluation.num_sequences", 65, ["= 65", "at most", "64"]),
+    (
+        "evaluate_benchmarks",
+        RUN,
+        EVALUATION + ".max_steps",
+        0,
+        ["evaluation.word_problem.max_steps = 0"],
+    ),
+    (
+        "evaluate_benchmarks",
+        RUN,
+        EVALUATION + ".window",
+        0,
+        ["evaluation.word_problem.window = 0", "at least 1"],
+    ),
+    (
+        "evaluate_benchmarks",
+        RUN,
+        EVALUATION + ".lengths",
+        [7],
+        ["length 7", "[12, 24, 48]"],
+    ),
+    (
+        "evaluate_benchmarks",
+        RUN,
+        EVALUATION + ".num_sequences",
+        65,
+        ["= 65", "at most", "64"],
+    ),
     ("evaluate_benchmarks", RUN, f"baselines.{RUN}", {}, ["both runs and baselines"]),
-    ("sweep_test_time_compute", RUN, "sweep.length", 25, ["length 25"]),
-    ("sweep_test_time_compute", RUN, "sweep.patience", 0, ["sweep.patience = 0", "at least 1"]),
-    ("sweep_test_time_compute", RUN, "sweep.tolerance", 0.1, ["sweep.tolerance", "tolerances"]),
+    ("sweep_test_time_compute", RUN, SWEEP + ".length", 25, ["length 25"]),
+    (
+        "sweep_test_time_compute",
+        RUN,
+        SWEEP + ".patience",
+        0,
+        ["sweep.word_problem.patience = 0", "at least 1"],
+    ),
+    (
+        "sweep_test_time_compute",
+        RUN,
+        SWEEP + ".tolerance",
+        0.1,
+        ["sweep.word_problem.tolerance", "tolerances"],
+    ),
     ("report", None, "report.threshold", 0.5, ["report.threshold", "report.success_threshold"]),
 ]
 

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from implicit_models.evaluation.parameters import EvaluationParameters, SweepParameters
+from implicit_models.data.parameters import CorpusParameters, TaskFilesParameters
+from implicit_models.evaluation.parameters import BenchmarkParameters
 from implicit_models.parameters import read_names, read_section
 from implicit_models.reporting.parameters import ReportParameters
-from stages.common import TABLES, read_dataset, read_entries, run_table
+from stages.common import TABLES, find_table, read_dataset, read_entries, run_table
 from stages.entries import read_baseline, read_monitoring, read_run
-from stages.evaluation_stage import check_test_splits, find_table
+from stages.evaluation_stage import check_test_splits, read_part
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted(path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml"))
+OPTIONAL = {"benchmarks", "corpora", "hub_tasks", "matched", "tasks", "upcycled"}
 SECTIONS = {"baselines", "datasets", "evaluation", "monitoring", "report", "runs", "sweep"}
 
 
@@ -35,25 +37,36 @@ def compose(tmp_path, monkeypatch):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_preset_is_valid(preset, compose):
     path = compose(preset)
-    found = {line[:-1] for line in path.read_text().splitlines() if line[0].isalpha()}
-    assert found - {"upcycled"} == SECTIONS
-    evaluation = read_section("evaluation", EvaluationParameters)
-    sweep = read_section("sweep", SweepParameters)
+    found = {line.split(":")[0] for line in path.read_text().splitlines() if line[0].isalpha()}
+    assert found - OPTIONAL == SECTIONS
     read_section("report", ReportParameters)
     names = {table: list(read_entries(table)) for table in TABLES}
-    for name in names["baselines"]:
-        read_baseline(name)
-        Path("models", name, "final").mkdir(parents=True)  # what an upcycled run may start from
+    for table in ("baselines", "matched"):
+        for name in names[table]:
+            read_baseline(table, name)
+            Path("models", name, "final").mkdir(parents=True)  # what an upcycled run starts from
     for name in names["runs"] + names["upcycled"]:
         table = run_table(name)
         read_run(table, name)
-        check_test_splits("sweep", [sweep.length], sweep.num_sequences, *read_dataset(table, name))
+        check_tests("sweep", table, name)
     for table in TABLES:
         for name in names[table]:
-            assert find_table(name) == table
+            assert find_table(name, TABLES) == table
             read_monitoring(table, name)
-            lengths, count = evaluation.lengths, evaluation.num_sequences
-            check_test_splits("evaluation", lengths, count, *read_dataset(table, name))
+            check_tests("evaluation", table, name)
+    for table in ("tasks", "hub_tasks"):
+        for name in read_entries(table):
+            read_section(f"{table}.{name}", TaskFilesParameters)
+    for name in read_entries("benchmarks"):
+        read_section(f"benchmarks.{name}", BenchmarkParameters)
+
+
+def check_tests(section: str, table: str, name: str) -> None:
+    dataset, data = read_dataset(table, name)
+    part = read_part(section, data)
+    if not isinstance(data, CorpusParameters):
+        lengths = part.lengths if section == "evaluation" else [part.length]
+        check_test_splits(section, lengths, part.num_sequences, dataset, data)
 
 
 def test_laptop_is_the_committed_file(compose):

@@ -74,6 +74,10 @@ def sequences(num: int = 16, length: int = 6) -> Any:
     return SimpleNamespace(inputs=inputs, labels=(np.cumsum(inputs, 1) % 5).astype(np.uint8))
 
 
+def count_flops(num_sequences: int, length: int, search_evaluations: float) -> float:
+    return 10.0 * num_sequences * length + search_evaluations
+
+
 def small_training(segment: Segment = FREE, **changes: Any) -> Training:
     data = sequences()
     training = Training(
@@ -82,7 +86,9 @@ def small_training(segment: Segment = FREE, **changes: Any) -> Training:
         monitoring=MONITORING,
         sequences=data,
         batch_indices=lambda step: np.random.default_rng(step).integers(0, 16, 4),
-        validate=validator(data, MONITORING.validation_sequences, segment.phase),
+        validate=validator(data, MONITORING.validation_sequences, segment.phase, batch_size=4),
+        count_flops=count_flops,
+        start=Progress(segment.first_step),
         seed=0,
     )
     return dataclasses.replace(training, **changes)

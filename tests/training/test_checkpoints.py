@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from implicit_models.training.checkpoints import CheckpointFolder, Progress, source_digest
+from implicit_models.parameters import source_digest
+from implicit_models.training.checkpoints import CheckpointFolder, Progress
 from tests.training.setup_training import run
 
 
@@ -21,13 +22,13 @@ def test_everything_comes_back(tmp_path: Path) -> None:
     model, optimiser, _, _ = run(tmp_path / "training")
     folder = CheckpointFolder(tmp_path, "identity")
     torch.manual_seed(1234)
-    folder.save(model, optimiser, Progress(7, 1.5, 42, [{"step": 6, "loss": 0.25}]))
+    folder.save(model, optimiser, Progress(7, 42, 1e9, 1.5, [{"step": 6, "loss": 0.25}]))
     saved = [tensor.clone() for tensor in states(model, optimiser)]
     drawn = torch.rand(3)
 
     other, other_optimiser, _, _ = run(tmp_path / "other", stop_after=6)
     progress = folder.resume(other, other_optimiser)
-    assert progress == Progress(7, 1.5, 42, [{"step": 6, "loss": 0.25}])
+    assert progress == Progress(7, 42, 1e9, 1.5, [{"step": 6, "loss": 0.25}])
     for before, after in zip(saved, states(other, other_optimiser), strict=True):
         assert torch.equal(before, after)
     assert torch.equal(torch.rand(3), drawn)
@@ -37,7 +38,7 @@ def test_only_the_newest_two_are_kept_and_nothing_partial(tmp_path: Path) -> Non
     model, optimiser, _, _ = run(tmp_path / "training")
     folder = CheckpointFolder(tmp_path / "kept", "identity")
     for step in (3, 6, 9, 12):
-        folder.save(model, optimiser, Progress(step, 0.0, 0, []))
+        folder.save(model, optimiser, Progress(step))
     names = sorted(file.name for file in folder.path.iterdir())
     assert names == ["step_000000009.safetensors", "step_000000012.safetensors"]
 
@@ -48,7 +49,7 @@ def test_a_truncated_newest_file_falls_back_and_says_so(
     model, optimiser, _, _ = run(tmp_path / "training")
     folder = CheckpointFolder(tmp_path / "kept", "identity")
     for step in (3, 6):
-        folder.save(model, optimiser, Progress(step, 0.0, 0, []))
+        folder.save(model, optimiser, Progress(step))
     newest = folder.path / "step_000000006.safetensors"
     newest.write_bytes(newest.read_bytes()[:-100])
     with caplog.at_level(logging.WARNING):
@@ -59,7 +60,7 @@ def test_a_truncated_newest_file_falls_back_and_says_so(
 
 def test_another_training_has_another_folder(tmp_path: Path) -> None:
     model, optimiser, _, _ = run(tmp_path / "training")
-    CheckpointFolder(tmp_path / "kept", "a" * 64).save(model, optimiser, Progress(3, 0.0, 0, []))
+    CheckpointFolder(tmp_path / "kept", "a" * 64).save(model, optimiser, Progress(3))
     assert CheckpointFolder(tmp_path / "kept", "b" * 64).resume(model, optimiser) is None
     assert CheckpointFolder(tmp_path / "kept", "a" * 64).resume(model, optimiser) is not None
 

@@ -1,5 +1,6 @@
 """Loss and accuracy against numbers worked out by hand."""
 
+import dataclasses
 import math
 
 import pytest
@@ -32,10 +33,18 @@ def test_accuracy_over_all_and_over_the_last_ten() -> None:
     assert right["accuracy_last_10"] == pytest.approx(9 / 10)
 
 
+@pytest.mark.parametrize("phase", [None, bounded_phase(3), free_phase(0.1, 5, 2, 0.8)])
+def test_validation_in_batches_is_validation_at_once(phase: Phase | None) -> None:
+    parameters = MODEL if phase else dataclasses.replace(MODEL, implicit=False)
+    model, data = build(parameters, 5, 0), sequences()
+    whole = validator(data, 16, phase, batch_size=16)(model)
+    assert validator(data, 16, phase, batch_size=5)(model) == pytest.approx(whole, rel=1e-5)
+
+
 @pytest.mark.parametrize("phase", [bounded_phase(3), free_phase(0.1, 5, 2, 0.8)])
 def test_validation_runs_what_training_runs(phase: Phase) -> None:
     model, data = build(MODEL, 5, 0), sequences()
-    measured = validator(data, 16, phase)(model.train())
+    measured = validator(data, 16, phase, batch_size=16)(model.train())
     assert model.training
     logits = model(torch.from_numpy(data.inputs).long(), phase=phase).logits
     labels = torch.from_numpy(data.labels).long()

@@ -145,6 +145,6 @@ def test_a_loss_that_is_no_number_ends_training_with_its_step(tmp_path: Path) ->
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)
     checkpoints = CheckpointFolder(tmp_path, "poisoned")
-    checkpoints.save(model, optimiser, Progress(9, 0.0, 0, []))
+    checkpoints.save(model, optimiser, Progress(9))
     with pytest.raises(FloatingPointError, match=r"loss of step 9 \(free\) is nan"):
         train(small_training(), model, optimiser, checkpoints, Recorder())

@@ -1,38 +1,16 @@
-"""Tables of the report: the one source of what the HTML and the Markdown version say."""
+"""Tables of word problems: accuracy, and what it took to get it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from implicit_models.reporting.results import RunResults
-
-COST_COLUMNS = ("parameters", "train time (s)", "tokens/s")
-SELF_ITERATIONS = (
-    "Self-iterations are evaluations of the cell that follow one another, the one that gives the "
-    "output included"
+from implicit_models.reporting.tables.table import (
+    SELF_ITERATIONS,
+    WORK,
+    Table,
+    number,
+    percent,
 )
-WORK = "Evaluations per token are the work: all tokens computed in them over those of the sequence"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table of text.
-
-    Attributes
-    ----------
-    note
-        What a reader must know to read it rightly.
-    rows
-        Cells as text, one for each column.
-    num_text_columns
-        How many of the first columns are words; the others are numbers, aligned to the right.
-    """
-
-    title: str
-    note: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    num_text_columns: int = 2
 
 
 def success_table(summary: Mapping[str, Any]) -> Table:
@@ -42,11 +20,11 @@ def success_table(summary: Mapping[str, Any]) -> Table:
             name,
             summary["runs"][name]["kind"],
             f"{group['num_solved']} of {group['num_runs']}",
-            _percent(group["rate"]),
+            percent(group["rate"]),
             str(group["length"]),
-            _percent(group["threshold"]),
+            percent(group["threshold"]),
             ", ".join(
-                _percent(summary["runs"][run]["accuracy_last_10"][str(group["length"])])
+                percent(summary["runs"][run]["accuracy_last_10"][str(group["length"])])
                 for run in group["runs"]
             ),
         ]
@@ -56,7 +34,8 @@ def success_table(summary: Mapping[str, Any]) -> Table:
         title="Success rate over all runs",
         note="A group holds every run whose parameters differ in the seed only, and counts all of "
         "them, not the best. A run is solved when it reads at least the threshold over the last 10 "
-        "tokens at the longest evaluated length that is not longer than the training length.",
+        "tokens at the longest evaluated length that is not longer than the training length. The "
+        "costs are those of the run that the group is named after.",
         columns=["group", "kind", "solved", "rate", "length", "threshold", "accuracy of each run"],
         rows=rows,
     )
@@ -67,7 +46,7 @@ def accuracy_table(runs: Sequence[RunResults], metric: str) -> Table:
     lengths = sorted({length for run in runs for length in run.lengths})
     what = {"accuracy_last_10": "the last 10 tokens", "accuracy": "all positions"}[metric]
     chance = ", ".join(
-        _percent(level) for level in sorted({run.evaluation["chance"] for run in runs})
+        percent(level) for level in sorted({run.evaluation["chance"] for run in runs})
     )
     cheapest = min(run.train_seconds for run in runs)
     trained = ", ".join(map(str, sorted({run.training_length for run in runs})))
@@ -75,8 +54,7 @@ def accuracy_table(runs: Sequence[RunResults], metric: str) -> Table:
         [
             run.name,
             run.kind,
-            *(_percent(run.evaluation[metric].get(str(length))) for length in lengths),
-            *_cost(run),
+            *(percent(run.evaluation[metric].get(str(length))) for length in lengths),
             f"{run.train_seconds / cheapest:.1f}" if cheapest else "-",
         ]
         for run in runs
@@ -84,15 +62,13 @@ def accuracy_table(runs: Sequence[RunResults], metric: str) -> Table:
     return Table(
         title=f"Accuracy over {what}, by length",
         note=f"Trained on sequences of up to {trained} tokens. Chance, which is always naming "
-        f"the most frequent label, is {chance}. The training "
-        "time is the wall time of the training loop, validation and checkpoints included; the "
-        "last column is it against that of the cheapest run.",
+        f"the most frequent label, is {chance}. The training time is the wall time of the training "
+        "loop, validation and checkpoints included, also given against that of the cheapest run.",
         columns=[
             "run",
             "kind",
             *(f"{length} tokens" for length in lengths),
-            *COST_COLUMNS,
-            "x cheapest",
+            "train time, x cheapest",
         ],
         rows=rows,
     )
@@ -112,13 +88,12 @@ def search_table(runs: Sequence[RunResults]) -> Table:
             rows.append(
                 [
                     run.name,
-                    *(length, *(_number(steps[name]) for name in ("mean", "p50", "p95"))),
-                    *(_number(work[name]) for name in ("mean", "p95")),
-                    *(_number(residual[name]) for name in ("mean", "p95", "max")),
-                    _percent(evaluation["share_converged"][length], 2),
-                    *(_number(found.get("mean")) for found in (radius, damped)),
-                    _number(evaluation["seconds"][length]),
-                    *_cost(run),
+                    *(length, *(number(steps[name]) for name in ("mean", "p50", "p95"))),
+                    *(number(work[name]) for name in ("mean", "p95")),
+                    *(number(residual[name]) for name in ("mean", "p95", "max")),
+                    percent(evaluation["share_converged"][length], 2),
+                    *(number(found.get("mean")) for found in (radius, damped)),
+                    number(evaluation["seconds"][length]),
                 ]
             )
     return Table(
@@ -138,7 +113,6 @@ def search_table(runs: Sequence[RunResults]) -> Table:
             "converged",
             *("spectral radius", "damped"),
             "time (s)",
-            *COST_COLUMNS,
         ],
         rows=rows,
         num_text_columns=1,
@@ -159,12 +133,11 @@ def mode_table(runs: Sequence[RunResults]) -> Table:
                 rows.append(
                     [
                         *(run.name, mode, length),
-                        _percent(found["accuracy_last_10"]),
-                        _percent(found["window_match"], 2),
-                        *(_number(steps[name]) for name in ("mean", "p50", "p95")),
-                        *(_number(work[name]) for name in ("mean", "p95")),
-                        _number(1e3 * found["seconds"] / num_sequences),
-                        *_cost(run),
+                        percent(found["accuracy_last_10"]),
+                        percent(found["window_match"], 2),
+                        *(number(steps[name]) for name in ("mean", "p50", "p95")),
+                        *(number(work[name]) for name in ("mean", "p95")),
+                        number(1e3 * found["seconds"] / num_sequences),
                     ]
                 )
     return Table(
@@ -175,7 +148,7 @@ def mode_table(runs: Sequence[RunResults]) -> Table:
         f"{SELF_ITERATIONS}. {WORK}. The simultaneous and the sequential mode predict the same at "
         "this share of the positions of all lengths: "
         + ", ".join(
-            f"{_percent(run.evaluation['mode_token_match'], 2)} ({run.name})" for run in runs
+            f"{percent(run.evaluation['mode_token_match'], 2)} ({run.name})" for run in runs
         )
         + ".",
         columns=[
@@ -184,7 +157,6 @@ def mode_table(runs: Sequence[RunResults]) -> Table:
             *("self-iterations, mean", "p50", "p95"),
             *("evaluations per token, mean", "p95"),
             "ms per sequence",
-            *COST_COLUMNS,
         ],
         rows=rows,
     )
@@ -196,14 +168,14 @@ def compute_tables(runs: Sequence[RunResults]) -> list[Table]:
     for run in runs:
         sweep = run.test_time_compute or {}
         for point in sweep.get("self_iterations", ()):
-            row = [run.name, _number(point["self_iterations"]), *_compute_cells(point)]
-            by_iterations.append([*row, *_cost(run)])
+            row = [run.name, number(point["self_iterations"]), *_compute_cells(point)]
+            by_iterations.append(row)
         for point in sweep.get("tolerance", ()):
             steps, work = point["self_iterations"], point["evaluations_per_token"]
-            used = [_number(steps[name]) for name in ("mean", "p50", "p95")]
-            used.append(_number(work["mean"]))
-            row = [run.name, _number(point["tolerance"]), *_compute_cells(point), *used]
-            by_tolerance.append([*row, *_cost(run)])
+            used = [number(steps[name]) for name in ("mean", "p50", "p95")]
+            used.append(number(work["mean"]))
+            row = [run.name, number(point["tolerance"]), *_compute_cells(point)]
+            by_tolerance.append([*row, *used])
     shared = ["accuracy, last 10", "accuracy", "residual, mean", "time (s)"]
     lengths = {run.test_time_compute["length"] for run in runs if run.test_time_compute}
     note = f"Sequences of {', '.join(map(str, sorted(lengths)))} tokens. {SELF_ITERATIONS}"
@@ -212,7 +184,7 @@ def compute_tables(runs: Sequence[RunResults]) -> list[Table]:
             title="Accuracy against the allowed self-iterations",
             note=f"{note}; all of them are used on whole sequences, whatever the residual, which "
             "is that of a sequence's worst token.",
-            columns=["run", "self-iterations", *shared, *COST_COLUMNS],
+            columns=["run", "self-iterations", *shared],
             rows=by_iterations,
             num_text_columns=1,
         ),
@@ -222,7 +194,6 @@ def compute_tables(runs: Sequence[RunResults]) -> list[Table]:
             columns=[
                 *("run", "tolerance", *shared),
                 *("self-iterations, mean", "p50", "p95", "evaluations per token, mean"),
-                *COST_COLUMNS,
             ],
             rows=by_tolerance,
             num_text_columns=1,
@@ -264,27 +235,8 @@ def cheapest_to_solve(runs: Sequence[RunResults], threshold: float) -> str:
 
 def _compute_cells(point: Mapping[str, Any]) -> list[str]:
     return [
-        _percent(point["accuracy_last_10"]),
-        _percent(point["accuracy"]),
-        _number(point["relative_residual"]),
-        _number(point["seconds"]),
+        percent(point["accuracy_last_10"]),
+        percent(point["accuracy"]),
+        number(point["relative_residual"]),
+        number(point["seconds"]),
     ]
-
-
-def _cost(run: RunResults) -> list[str]:
-    return [
-        f"{run.evaluation['num_parameters']:,}",
-        _number(run.train_seconds),
-        f"{run.tokens_per_second:,.0f}",
-    ]
-
-
-def _percent(value: float | None, decimals: int = 1) -> str:
-    return "-" if value is None else f"{100 * value:.{decimals}f} %"
-
-
-def _number(value: float | None) -> str:
-    """Give three significant digits; a count or a time from 100 on in full."""
-    if value is None:
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -1,0 +1,224 @@
+"""Baselines of a run's size: with as many training FLOPs, or with as many parameters."""
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from implicit_models.cost.flops import ModelFlops, configuration_flops, model_flops
+from implicit_models.cost.passes import step_flops
+from implicit_models.language_models.building import build, configuration
+from implicit_models.language_models.configuration import ImplicitConfig, LSTMConfig, StrictConfig
+from implicit_models.language_models.parameters import ModelParameters
+from implicit_models.language_models.sizes import count_parameters
+
+Candidates = Callable[[int], ModelParameters]
+
+
+class MatchError(ValueError):
+    """No model or training of the size asked for can be made."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingMatch:
+    """A training with about as many FLOPs as another.
+
+    Attributes
+    ----------
+    parameters, num_training_steps
+        Of the model and of its training; what was not varied is as it was.
+    flops
+        What that training costs.
+    """
+
+    parameters: ModelParameters
+    num_training_steps: int
+    flops: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeMatch:
+    """A model with about as many parameters as another."""
+
+    parameters: ModelParameters
+    num_parameters: int
+
+
+def match_training_flops(
+    target_flops: float,
+    parameters: ModelParameters,
+    vocabulary_size: int,
+    *,
+    vary: str,
+    num_training_steps: int,
+    batch_size: int,
+    lengths: Iterable[int],
+) -> TrainingMatch:
+    """Give the explicit training whose FLOPs are nearest to a target.
+
+    Parameters
+    ----------
+    parameters
+        Of the explicit model; all that ``vary`` does not change is kept.
+    vary
+        ``steps``, the training steps; ``depth``, the layers; or ``width``: d_model, with what goes
+        with it. Of Mamba2 that is the number of heads; of Llama heads of queries, keys and values
+        and d_feed_forward, of the LSTM hidden_size, each in proportion.
+    num_training_steps
+        Of the training whose depth or width is varied.
+    lengths
+        Of the sequences of each training step, or of a sample of the steps: the training is taken
+        to have lengths in these proportions.
+
+    Raises
+    ------
+    MatchError
+        Where the model is implicit, so that its FLOPs are not known beforehand, or of a family
+        whose shapes are another's; or where the target is no positive number.
+    """
+    _check(target_flops, parameters, vary, ("steps", "depth", "width"))
+    if parameters.implicit:
+        raise MatchError(
+            "the model is implicit; what its training computes is known only once it is done. "
+            "Match an explicit one"
+        )
+    steps_of_length = Counter(lengths)
+    if not steps_of_length:
+        raise MatchError("there are no lengths; give at least that of one training step")
+
+    def flops_per_step(chosen: ModelParameters) -> float:
+        model = _flops_of(chosen, vocabulary_size)
+        total = sum(
+            count * step_flops(model, None, length=length, num_sequences=batch_size)
+            for length, count in steps_of_length.items()
+        )
+        return total / steps_of_length.total()
+
+    if vary == "steps":
+        each = flops_per_step(parameters)
+        steps = max(1, round(target_flops / each))
+        return TrainingMatch(parameters=parameters, num_training_steps=steps, flops=steps * each)
+    candidates = _candidates(parameters, vary)
+    found = _nearest(target_flops / num_training_steps, candidates, flops_per_step)
+    return TrainingMatch(
+        parameters=found,
+        num_training_steps=num_training_steps,
+        flops=num_training_steps * flops_per_step(found),
+    )
+
+
+def match_parameters(
+    target: int, parameters: ModelParameters, vocabulary_size: int, *, vary: str
+) -> SizeMatch:
+    """Give the model, explicit or implicit, whose number of parameters is nearest to a target.
+
+    ``vary`` is ``depth`` or ``width``, as in `match_training_flops`.
+
+    Raises
+    ------
+    MatchError
+        Where the model's shapes are another's, or the target is no positive number.
+    """
+    _check(target, parameters, vary, ("depth", "width"))
+
+    def size(chosen: ModelParameters) -> int:
+        return _num_parameters(configuration(chosen, vocabulary_size))
+
+    found = _nearest(target, _candidates(parameters, vary), size)
+    return SizeMatch(parameters=found, num_parameters=size(found))
+
+
+def _check(target: float, parameters: ModelParameters, vary: str, allowed: tuple[str, ...]) -> None:
+    if vary not in allowed:
+        raise MatchError(f"vary is {vary!r}; it must be one of {', '.join(allowed)}")
+    if parameters.source is not None and vary != "steps":
+        raise MatchError(
+            f"vary is {vary!r}; the shapes of a model of family {parameters.family} are those of "
+            f"{parameters.source}. Vary steps, or name another source"
+        )
+    if not (target > 0 and math.isfinite(target)):
+        raise MatchError(f"what is to be matched is {target}; it must be positive")
+
+
+def _flops_of(parameters: ModelParameters, vocabulary_size: int) -> ModelFlops:
+    if parameters.source is not None:
+        return model_flops(build(parameters, vocabulary_size, seed=0))
+    return configuration_flops(configuration(parameters, vocabulary_size))
+
+
+def _num_parameters(config: StrictConfig) -> int:
+    if isinstance(config, ImplicitConfig):
+        return count_parameters(config).total
+    assert isinstance(config, LSTMConfig)
+    width, hidden = config.embedding_size, config.hidden_size
+    read = width + (config.num_hidden_layers - 1) * hidden
+    gates = 4 * hidden * (read + config.num_hidden_layers * (hidden + 2))
+    return config.vocab_size * width + gates + hidden * width
+
+
+def _candidates(parameters: ModelParameters, vary: str) -> Candidates:
+    """Give the models that come into question, from small to large, by a number from 1 on."""
+    if vary == "depth":
+        return lambda number: dataclasses.replace(parameters, num_layers=number)
+    if parameters.family == "mamba2":
+        return _mamba2_widths(parameters)
+    if parameters.family == "llama":
+        return _llama_widths(parameters)
+    return _lstm_widths(parameters)
+
+
+def _mamba2_widths(parameters: ModelParameters) -> Candidates:
+    assert parameters.head_dim
+    unit = parameters.head_dim * parameters.num_groups  # divides expand * d_model
+    unit //= math.gcd(unit, parameters.expand)
+    return lambda number: dataclasses.replace(parameters, d_model=number * unit)
+
+
+def _llama_widths(parameters: ModelParameters) -> Candidates:
+    width, heads, hidden = parameters.d_model, parameters.num_heads, parameters.d_feed_forward
+    assert width and heads and hidden
+    shared_by = heads // (parameters.num_key_value_heads or heads)
+    unit = math.lcm(shared_by, heads // math.gcd(heads, width))  # of heads, so that all divide
+    # As round a number as it was: matrix units like multiples of 64, or of 8.
+    multiple = math.gcd(hidden, 64)
+
+    def model(number: int) -> ModelParameters:
+        chosen = number * unit
+        return dataclasses.replace(
+            parameters,
+            d_model=width * chosen // heads,
+            num_heads=chosen,
+            num_key_value_heads=chosen // shared_by,
+            head_dim=parameters.head_dim or width // heads,
+            d_feed_forward=max(1, round(hidden * chosen / heads / multiple)) * multiple,
+        )
+
+    return model
+
+
+def _lstm_widths(parameters: ModelParameters) -> Candidates:
+    width, hidden = parameters.d_model, parameters.hidden_size
+    assert width and hidden
+    return lambda number: dataclasses.replace(
+        parameters, d_model=number, hidden_size=max(1, round(hidden * number / width))
+    )
+
+
+def _nearest(
+    target: float, candidates: Candidates, size: Callable[[ModelParameters], float]
+) -> ModelParameters:
+    """Give the candidate of the nearest size; sizes grow with the candidates."""
+    high = 1
+    while size(candidates(high)) < target:
+        high *= 2
+    low = high // 2  # the last that is known to be too small, or 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        if size(candidates(middle)) < target:
+            low = middle
+        else:
+            high = middle
+    if not low:
+        return candidates(high)
+    return min(candidates(low), candidates(high), key=lambda each: abs(size(each) - target))

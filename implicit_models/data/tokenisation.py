@@ -1,0 +1,297 @@
+"""Tokenizers: from text to ids and back, the same ids wherever a tokenizer's files go.
+
+A tokenizer is a `tokenizers.Tokenizer`: one whose tokens are the 256 bytes, one from a file, or one
+from the Hugging Face hub. What stands in a text is text: a special token that is spelt out in it is
+not taken for one, and nothing is put before or after it.
+"""
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Integer, UInt
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+BYTES = "bytes"
+TOKENIZER_FILE = "tokenizer.json"
+CONFIGURATION_FILE = "tokenizer_config.json"
+
+END_OF_TEXT = (  # in this order: where a tokenizer has several, the first ends a document
+    "<|endoftext|>",  # GPT-2, GPT-NeoX, Falcon, Qwen, ours of bytes
+    "<|end_of_text|>",  # Llama 3
+    "</s>",  # Llama, Mistral, BLOOM, T5
+    "<eos>",  # Gemma
+    "<｜end▁of▁sentence｜>",  # DeepSeek
+    "[EOS]",
+)
+BEGINNING_OF_TEXT = ("<|begin_of_text|>", "<s>", "<bos>", "<｜begin▁of▁sentence｜>", "[BOS]")
+
+_HUB_NAME = re.compile(r"([\w.-]+/)?[\w.-]+(@[\w./-]+)?")
+_UNLIMITED = int(1e30)  # what transformers itself writes for a tokenizer without a longest text
+_BATCH_BYTES = 2**21  # the library needs about 130 bytes for each byte of text it has in hand
+
+
+class TokenizerError(ValueError):
+    """A tokenizer cannot be found, read, or used for what is asked of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class TextTokenizer:
+    """A tokenizer of documents.
+
+    Attributes
+    ----------
+    name
+        What it was asked for by: ``bytes``, a path, or a name on the hub.
+    library
+        The Hugging Face tokenizer, without truncation and padding, to which special tokens in a
+        text are ordinary text.
+    """
+
+    name: str
+    library: Tokenizer
+
+    @functools.cached_property
+    def is_bytes(self) -> bool:
+        """Whether the id of a token is the byte it stands for."""
+        return self.digest == _bytes_digest()
+
+    @functools.cached_property
+    def vocabulary_size(self) -> int:
+        """One more than the largest id."""
+        return 1 + max(self.library.get_vocab(with_added_tokens=True).values())
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The smallest unsigned dtype that holds every id."""
+        return np.min_scalar_type(self.vocabulary_size - 1)
+
+    @property
+    def max_bytes(self) -> int:
+        """The longest document, in bytes, that is tokenised: a bound of some 4 GiB of memory."""
+        return 2**29 if self.is_bytes else 2**25
+
+    @property
+    def end_of_text(self) -> int:
+        """Id of the token that ends a document.
+
+        Raises
+        ------
+        TokenizerError
+            If the tokenizer has none of `END_OF_TEXT`.
+        """
+        token = self._first(END_OF_TEXT)
+        index = None if token is None else self.library.token_to_id(token)
+        if index is None:
+            raise TokenizerError(
+                f"tokenizer {self.name!r} has no end-of-text token: none of "
+                f"{', '.join(END_OF_TEXT)} is among its {self.vocabulary_size} tokens; add one of "
+                "them to its added_tokens, or choose another tokenizer"
+            )
+        return index
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """SHA-256 of everything that decides which ids a text has, and which there are.
+
+        Truncation, padding, and what is put around a text or makes text of ids do not count; nor
+        does what transformers changes when it saves a tokenizer: how the file is laid out, and
+        that tokens of the vocabulary become special ones.
+        """
+        content = json.loads(self.library.to_str())
+        plain = self.library.get_vocab(with_added_tokens=False)
+        kept = {key: content[key] for key in ("normalizer", "pre_tokenizer", "model")}
+        kept["added_tokens"] = [
+            {"id": token["id"], "content": token["content"]} if token["special"] else token
+            for token in content["added_tokens"]
+            if not (token["special"] and token["content"] in plain)
+        ]
+        text = json.dumps(_without_defaults(kept), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def encode(self, texts: Sequence[str]) -> list[UInt[np.ndarray, " num_tokens"]]:
+        """Tokenise documents, each on its own.
+
+        Texts are handed to the library some 2 MiB at a time, so that memory is bounded by the
+        longest of them and the ids.
+
+        Raises
+        ------
+        TokenizerError
+            If a text is longer than `max_bytes`.
+        """
+        if self.is_bytes:
+            return [np.frombuffer(self._checked(t), np.uint8).astype(self.dtype) for t in texts]
+        ids: list[np.ndarray] = []
+        batch: list[str] = []
+        size = 0
+        for text in texts:
+            num_bytes = len(self._checked(text))
+            if batch and size + num_bytes > _BATCH_BYTES:
+                ids += self._encode_batch(batch)
+                batch, size = [], 0
+            batch.append(text)
+            size += num_bytes
+        return ids + self._encode_batch(batch)
+
+    def decode(self, ids: Iterable[int] | Integer[np.ndarray, " num_tokens"]) -> str:
+        """Text of ids, special tokens included."""
+        return self.library.decode([int(index) for index in ids], skip_special_tokens=False)
+
+    def save(self, folder: Path) -> None:
+        """Write ``tokenizer.json`` and ``tokenizer_config.json``, for `load_tokenizer` and others.
+
+        transformers' ``AutoTokenizer.from_pretrained(folder)`` then has the same ids, with the
+        tokens that begin and end a text and stand for the unknown where there are any.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.library.save(str(folder / TOKENIZER_FILE), pretty=False)
+        unknown = json.loads(self.library.to_str())["model"].get("unk_token")
+        configuration = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": _UNLIMITED,
+            "clean_up_tokenization_spaces": False,
+            "bos_token": self._first(BEGINNING_OF_TEXT + END_OF_TEXT),
+            "eos_token": self._first(END_OF_TEXT),
+            "unk_token": unknown if isinstance(unknown, str) else None,
+        }
+        text = json.dumps(configuration, indent=2, sort_keys=True, ensure_ascii=False)
+        (folder / CONFIGURATION_FILE).write_text(text + "\n", encoding="utf-8")
+
+    def _first(self, tokens: Iterable[str]) -> str | None:
+        return next((t for t in tokens if self.library.token_to_id(t) is not None), None)
+
+    def _checked(self, text: str) -> bytes:
+        encoded = text.encode()
+        if len(encoded) > self.max_bytes:
+            raise TokenizerError(
+                f"a document of {len(encoded):,} bytes is too long for tokenizer {self.name!r}; "
+                f"at most {self.max_bytes:,} fit into memory: divide it into several documents"
+            )
+        return encoded
+
+    def _encode_batch(self, texts: list[str]) -> list[np.ndarray]:
+        encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(encoding.ids, dtype=self.dtype) for encoding in encodings]
+
+
+def load_tokenizer(name: str | Path) -> TextTokenizer:
+    """Load a tokenizer.
+
+    Parameters
+    ----------
+    name
+        ``bytes``: one token for each byte, id the byte's value, and ``<|endoftext|>``, 256. Or the
+        path of a ``tokenizer.json`` or of a folder that holds one. Or a name on the Hugging Face
+        hub, ``owner/name`` or ``owner/name@revision``.
+
+    Raises
+    ------
+    TokenizerError
+        If there is no such file, or it is not a tokenizer's.
+    """
+    text, path = str(name), Path(name).expanduser()
+    if text == BYTES:
+        return TextTokenizer(BYTES, _ready(_bytes_tokenizer()))
+    if path.is_dir():
+        found = path / TOKENIZER_FILE
+        if not found.is_file():
+            names = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "nothing"
+            raise TokenizerError(
+                f"{path}: holds no {TOKENIZER_FILE} (it holds {names}); name the tokenizer's file, "
+                "or save the tokenizer there with transformers' save_pretrained"
+            )
+        return TextTokenizer(text, _read(found))
+    if path.is_file():
+        return TextTokenizer(text, _read(path))
+    looks_like_a_path = text.startswith((".", "/", "~")) or text.endswith(".json")
+    if isinstance(name, Path) or looks_like_a_path or not _HUB_NAME.fullmatch(text):
+        raise TokenizerError(
+            f"tokenizer {text!r}: no such file or folder; allowed is {BYTES!r}, the path of a "
+            f"{TOKENIZER_FILE} or of a folder that holds one, or a name on the Hugging Face hub"
+        )
+    return TextTokenizer(text, _read(_download(text)))
+
+
+def tokenizer_digest(folder: Path) -> str | None:
+    """`TextTokenizer.digest` of the ``tokenizer.json`` in a folder; none where there is none.
+
+    Raises
+    ------
+    TokenizerError
+        If the file is there and is not a tokenizer's.
+    """
+    path = Path(folder) / TOKENIZER_FILE
+    return load_tokenizer(path).digest if path.is_file() else None
+
+
+def _bytes_tokenizer() -> Tokenizer:
+    """Return a byte-pair encoding that merges nothing; its alphabet writes every byte visibly."""
+    vocabulary = {character: byte for byte, character in enumerate(_byte_alphabet())}
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(END_OF_TEXT[0], special=True, normalized=False)])
+    return tokenizer
+
+
+def _byte_alphabet() -> list[str]:
+    """How byte-level tokenizers write the bytes 0 .. 255.
+
+    The printable characters of Latin-1 stand for themselves; the other bytes, in order, for the
+    characters from 256 on.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+@functools.cache
+def _bytes_digest() -> str:
+    return TextTokenizer(BYTES, _ready(_bytes_tokenizer())).digest
+
+
+def _read(path: Path) -> Tokenizer:
+    try:
+        return _ready(Tokenizer.from_str(path.read_text(encoding="utf-8")))
+    except Exception as error:  # the library raises plain Exception
+        raise TokenizerError(f"{path}: is not a tokenizer's file ({error})") from None
+
+
+def _ready(tokenizer: Tokenizer) -> Tokenizer:
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def _download(name: str) -> Path:
+    from huggingface_hub import hf_hub_download
+
+    repository, _, revision = name.partition("@")
+    try:
+        return Path(hf_hub_download(repository, TOKENIZER_FILE, revision=revision or None))
+    except Exception as error:  # of the hub, of the network, of the disk
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise TokenizerError(
+            f"tokenizer {name!r}: there is no such file or folder here, and the Hugging Face hub "
+            f"did not give its {TOKENIZER_FILE} ({reason}); allowed is {BYTES!r}, a path, or a "
+            "name on the hub that can be reached or was downloaded before"
+        ) from None
+
+
+def _without_defaults(content: Any) -> Any:
+    """Drop what is null or false: files of older versions of the library leave it out."""
+    if isinstance(content, dict):
+        plain = {key: _without_defaults(value) for key, value in content.items()}
+        return {key: v for key, v in plain.items() if v is not None and v is not False}
+    if isinstance(content, list):
+        return [_without_defaults(value) for value in content]
+    return content

@@ -1,0 +1,67 @@
+"""The summary row of the downstream tasks: the paper's columns, from the harness's results."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+PERPLEXITY, AVERAGE = "LAMBADA ppl", "average"
+
+# The task of each column, and its metric. The paper does not say which accuracy it reports;
+# normalised by length for HellaSwag, ARC-Challenge and OpenbookQA is what the papers on Mamba do.
+ACCURACIES = {
+    "LAMBADA": ("lambada_openai", "acc"),
+    "HellaSwag": ("hellaswag", "acc_norm"),
+    "PIQA": ("piqa", "acc"),
+    "ARC-E": ("arc_easy", "acc"),
+    "ARC-C": ("arc_challenge", "acc_norm"),
+    "WinoGrande": ("winogrande", "acc"),
+    "OpenbookQA": ("openbookqa", "acc_norm"),
+}
+COLUMNS = (PERPLEXITY, *ACCURACIES, AVERAGE)
+TASKS = tuple(task for task, _ in ACCURACIES.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A row of the downstream table.
+
+    Attributes
+    ----------
+    scores, standard_errors
+        By column; None for a task that was not evaluated, and for the average unless all seven
+        were. A score is None where it is not finite, and a standard error where the harness could
+        make none, as of a single item.
+    """
+
+    scores: dict[str, float | None]
+    standard_errors: dict[str, float | None]
+
+
+def summarise(results: Mapping[str, Mapping[str, Any]]) -> Summary:
+    """Read the summary row from the ``results`` of the harness's JSON.
+
+    The average is that of the seven accuracies, each task counting the same; its standard error
+    takes the tasks' errors for independent.
+    """
+    metrics = {PERPLEXITY: ("lambada_openai", "perplexity"), **ACCURACIES}
+    scores = {column: _number(results, *metrics[column]) for column in metrics}
+    errors = {
+        column: _number(results, task, f"{metric}_stderr")
+        for column, (task, metric) in metrics.items()
+    }
+    accuracies = [scores[column] for column in ACCURACIES]
+    known = [accuracy for accuracy in accuracies if accuracy is not None]
+    scores[AVERAGE] = sum(known) / len(known) if len(known) == len(ACCURACIES) else None
+    spreads = [error for column in ACCURACIES if (error := errors[column]) is not None]
+    errors[AVERAGE] = math.hypot(*spreads) / len(spreads) if len(spreads) == len(known) else None
+    if scores[AVERAGE] is None:
+        errors[AVERAGE] = None
+    return Summary(scores=scores, standard_errors=errors)
+
+
+def _number(results: Mapping[str, Mapping[str, Any]], task: str, metric: str) -> float | None:
+    value = results.get(task, {}).get(f"{metric},none")
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)

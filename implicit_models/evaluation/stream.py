@@ -1,0 +1,48 @@
+"""A row of tokens, as the evaluation needs it: of known length, and read where it is sliced."""
+
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Int
+
+from implicit_models.evaluation.scoring import TextError
+
+
+class Tokens(Protocol):
+    """All tokens of a text in a row: an array, or what reads slices from files."""
+
+    def __len__(self) -> int:
+        """Give their number."""
+        ...
+
+    def __getitem__(self, key: slice, /) -> Any:
+        """Read some of them, an array of token ids."""
+        ...
+
+
+def cut(
+    stream: Tokens, length: int, first: int, last: int
+) -> tuple[Int[np.ndarray, "N L"], Int[np.ndarray, "N L"]]:
+    """Give the sequences from the first to before the last, and the token after each of theirs.
+
+    The stream is cut into sequences of ``length`` that follow one another.
+    """
+    tokens = np.asarray(stream[first * length : last * length + 1], dtype=np.int64)
+    return tokens[:-1].reshape(-1, length), tokens[1:].reshape(-1, length)
+
+
+def num_sequences(stream: Tokens, length: int) -> int:
+    """Count the sequences of this length.
+
+    Raises
+    ------
+    TextError
+        Where there is not one.
+    """
+    count = (len(stream) - 1) // length
+    if count < 1:
+        raise TextError(
+            f"the text has {len(stream)} tokens; a sequence of {length} needs one more than that: "
+            "choose shorter lengths, or more text"
+        )
+    return count

@@ -1,0 +1,130 @@
+"""What the axes of several figures share: scales, marks and labels."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import (
+    FixedLocator,
+    LogFormatter,
+    NullLocator,
+    PercentFormatter,
+    StrMethodFormatter,
+)
+
+from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.results import RunResults
+
+
+def column(points: Sequence[Mapping[str, Any]], name: str) -> list[float]:
+    """Give one value of each point; NaN where there is none."""
+    return [np.nan if point[name] is None else point[name] for point in points]
+
+
+def percent(axis: Axes) -> None:
+    """Let an axis reach from 0 to 100 %."""
+    axis.set_ylim(-0.02, 1.04)
+    axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
+def ticks(axis: Axes, values: Sequence[float]) -> None:
+    """Mark these values and no others along the bottom."""
+    axis.xaxis.set_major_locator(FixedLocator(list(values)))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+
+
+def perplexity_scale(axis: Axes, values: Iterable[float]) -> None:
+    """Make an axis of perplexities logarithmic where they lie far apart, with plain ticks."""
+    known = [value for value in values if np.isfinite(value)]
+    if known and max(known) > 4 * min(known):
+        axis.set_yscale("log")
+        axis.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+    axis.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+
+
+def mark_training_lengths(axis: Axes, runs: Sequence[RunResults]) -> None:
+    """Draw a line where the longest sequence of a training ends."""
+    for length in sorted({run.training_length for run in runs}):
+        axis.axvline(length, color=mpl.rcParams["lines.color"], linestyle=":", linewidth=1.5)
+        axis.annotate(
+            f"trained up to {length}",
+            (length, 0.5),
+            xycoords=("data", "axes fraction"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            rotation=90,
+            va="center",
+            fontsize=10,
+            bbox=backing(),
+        )
+
+
+def backing() -> dict[str, Any]:
+    """Let a label stand on the ground's colour where lines pass behind it."""
+    ground = mpl.rcParams["axes.facecolor"]
+    return {"facecolor": ground, "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
+
+
+def label_ends(
+    axis: Axes,
+    ends: Mapping[str, tuple[float, float]],
+    styles: Mapping[str, RunStyle],
+    number: str,
+) -> None:
+    """Write each run's name and value where its line ends, names pushed apart to stay legible.
+
+    Call it once the limits of the axis are final. ``number`` is the format of the value.
+    """
+    shown = {name: end for name, end in ends.items() if np.isfinite(end[1])}
+    to_fraction = axis.transScale + axis.transLimits
+    values = [float(to_fraction.transform(end)[1]) for end in shown.values()]
+    heights = spread(values, 0.062, 0.031, 1.0)
+    for (name, end), height in zip(shown.items(), heights, strict=True):
+        axis.annotate(
+            f"{name}  {number.format(end[1])}",
+            end,
+            xytext=(1.03, height),
+            textcoords="axes fraction",
+            va="center",
+            color=styles[name].colour,
+            fontsize=10,
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": styles[name].colour,
+                "linewidth": 0.8,
+                "relpos": (0.0, 0.5),
+                "shrinkA": 1,
+                "shrinkB": 3,
+            },
+        )
+
+
+def spread(values: Sequence[float], spacing: float, low: float, high: float) -> list[float]:
+    """Move values apart to at least ``spacing`` within bounds, keeping their order.
+
+    Where they do not all fit, they are spaced evenly.
+    """
+    if not values:
+        return []
+    spacing = min(spacing, (high - low) / max(1, len(values) - 1))
+    order = sorted(range(len(values)), key=lambda index: values[index])
+    placed = [0.0] * len(values)
+    floor = low
+    for rank, index in enumerate(order):
+        room_above = spacing * (len(values) - 1 - rank)
+        placed[index] = min(max(values[index], floor), high - room_above)
+        floor = placed[index] + spacing
+    return placed
+
+
+def legend(figure: Figure, axis: Axes) -> None:
+    """Put the legend of an axis below the whole figure."""
+    handles, labels = axis.get_legend_handles_labels()
+    if handles:
+        columns = min(3, len(handles))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns)

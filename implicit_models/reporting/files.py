@@ -1,0 +1,35 @@
+"""Reading what the stages left; a file that is not there is named with the stage to run."""
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+
+class MissingResultError(FileNotFoundError):
+    """A run has left no results, or not all of them."""
+
+
+def read_json(path: Path, stage: str) -> dict[str, Any]:
+    """Read a file that ``stage`` writes; infinities in it become NaN."""
+    return json.loads(_read_text(path, stage), parse_constant=lambda _: math.nan)
+
+
+def read_csv(path: Path, stage: str) -> list[dict[str, str]]:
+    """Read the rows of a file that ``stage`` writes."""
+    text = _read_text(path, stage).replace("\r\n", "\n")
+    # Texts of tokens may hold line ends of their own. A lone carriage return is always part of a
+    # text, and the module csv reads it only where it is quoted, which it itself does not do.
+    return list(csv.DictReader(io.StringIO(text.replace("\r", "\u240d"), newline="")))
+
+
+def _read_text(path: Path, stage: str) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except FileNotFoundError:
+        raise MissingResultError(
+            f"{path} does not exist; the stage {stage}@{path.parent.name} writes it: "
+            f"`dvc repro {stage}@{path.parent.name}`"
+        ) from None

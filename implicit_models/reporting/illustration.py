@@ -1,0 +1,67 @@
+"""A figure as the report shows it: drawn twice, and the same for the same results."""
+
+import base64
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from implicit_models.reporting import figures
+from implicit_models.reporting.results import RunResults
+
+Draw = Callable[[Sequence[RunResults], Mapping[str, figures.RunStyle]], Figure]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Illustration:
+    """A figure with its text, drawn on light and on dark ground.
+
+    Attributes
+    ----------
+    name
+        Stem of its file.
+    runs
+        Names of the runs that it shows.
+    light, dark
+        The figure as SVG.
+    """
+
+    name: str
+    runs: Sequence[str]
+    caption: str
+    light: str
+    dark: str
+
+    @staticmethod
+    def as_link(svg: str) -> str:
+        """Give the picture as a ``data:`` address, which holds all of it."""
+        return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+
+
+def illustrate(
+    draw: Draw,
+    runs: Sequence[RunResults],
+    styles: Mapping[str, figures.RunStyle],
+    caption: str,
+) -> Illustration:
+    """Draw a figure of runs on one dataset; it is named after the dataset and what draws it."""
+    name = f"{runs[0].dataset}_{draw.__name__}"
+    light, dark = (_svg(draw, runs, styles, name, theme) for theme in ("light", "dark"))
+    names = [run.name for run in runs]
+    return Illustration(name=name, runs=names, caption=caption, light=light, dark=dark)
+
+
+def _svg(
+    draw: Draw,
+    runs: Sequence[RunResults],
+    styles: Mapping[str, figures.RunStyle],
+    name: str,
+    theme: str,
+) -> str:
+    """Draw a figure as SVG whose text depends on the results alone (no time, no random ids)."""
+    buffer = io.StringIO()
+    with figures.theme(theme), mpl.rc_context({"svg.hashsalt": name}):
+        draw(runs, styles).savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue()

@@ -1,0 +1,1 @@
+"""Tables of the report: the one source of what the HTML and the Markdown version say."""

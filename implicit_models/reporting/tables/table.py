@@ -1,0 +1,76 @@
+"""A table of text, and how numbers are written in it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SELF_ITERATIONS = (
+    "Self-iterations are evaluations of the cell that follow one another, the one that gives the "
+    "output included"
+)
+WORK = "Evaluations per token are the work: all tokens computed in them over those of the sequence"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of text.
+
+    Attributes
+    ----------
+    note
+        What a reader must know to read it rightly.
+    rows
+        Cells as text, one for each column; the first names a run.
+    num_text_columns
+        How many of the first columns are words; the others are numbers, aligned to the right.
+    """
+
+    title: str
+    note: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    num_text_columns: int = 2
+
+
+def percent(value: float | None, decimals: int = 1) -> str:
+    """Give a share."""
+    return "-" if value is None else f"{100 * value:.{decimals}f} %"
+
+
+def number(value: float | None) -> str:
+    """Give three significant digits; a count or a time from 100 on in full."""
+    if value is None or math.isnan(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def scientific(value: float | None) -> str:
+    """Give three significant digits and the power of ten."""
+    if value is None or math.isnan(value):
+        return "-"
+    digits, power = f"{value:.2e}".split("e")
+    return f"{digits}e{int(power)}"
+
+
+def fixed(value: float | None, decimals: int) -> str:
+    """Give a number of decimals."""
+    return "-" if value is None or math.isnan(value) else f"{value:.{decimals}f}"
+
+
+def ratio(value: float | None, reference: float | None) -> str:
+    """Give a value against a reference, 1.00x being as much."""
+    if value is None or not reference:
+        return "-"
+    return f"{value / reference:.2f}x"
+
+
+def perplexity(value: float | None, standard_error: float | None = None) -> str:
+    """Give a perplexity, with its standard error where it is known."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    decimals = 3 if value < 10 else 2 if value < 100 else 1
+    if value >= 1e6:
+        return scientific(value)
+    known = standard_error is not None and math.isfinite(standard_error)
+    error = f" ± {standard_error:,.{decimals}f}" if known else ""
+    return f"{value:,.{decimals}f}{error}"

@@ -1,0 +1,85 @@
+"""A baseline that is as large as a run, or costs as much to train as that did."""
+
+import dataclasses
+import json
+import logging
+from pathlib import Path
+
+from implicit_models.cost.matching import match_parameters, match_training_flops
+from implicit_models.language_models.modelling import ModelFileError
+from implicit_models.training.curriculum import explicit_segment
+from implicit_models.training.parameters import ExplicitParameters
+from stages.common import read_dataset
+from stages.entries import MatchedParameters
+from stages.training_data import open_training_data
+from stages.training_stage import COST
+
+log = logging.getLogger(__name__)
+
+
+def like_its_run(baseline: MatchedParameters) -> MatchedParameters:
+    """Fill in the steps, the width or the depth that the run's training or size means.
+
+    With other steps, those over which the learning rate decays and the lengths grow change in
+    proportion.
+
+    Raises
+    ------
+    ModelFileError
+        Where the run's model does not tell what its training has cost.
+    """
+    match, training = baseline.match, baseline.training
+    cost = _read_cost(match.run)
+    size = open_training_data(*read_dataset("runs", match.run)).vocabulary_size
+    if match.quantity == "parameters":
+        target = int(cost["num_parameters"])
+        found = match_parameters(target, baseline.model, size, vary=match.vary)
+        model, steps, reached = found.parameters, training.num_training_steps, found.num_parameters
+    else:
+        target, segment = cost["flops"], explicit_segment(training)
+        planned = range(training.num_training_steps)
+        found = match_training_flops(
+            target,
+            baseline.model,
+            size,
+            vary=match.vary,
+            num_training_steps=training.num_training_steps,
+            batch_size=baseline.optimisation.batch_size,
+            lengths=(segment.length_at(step, baseline.seed) for step in planned),
+        )
+        model, steps, reached = found.parameters, found.num_training_steps, found.flops
+    log.info(
+        "%s of %s: %.6g; with %d training steps, %s layers and width %s: %.6g",
+        match.quantity,
+        match.run,
+        target,
+        steps,
+        model.num_layers,
+        model.d_model,
+        reached,
+    )
+    return dataclasses.replace(baseline, model=model, training=_stretched(training, steps))
+
+
+def _read_cost(run: str) -> dict[str, float]:
+    path = Path("models", run, "final", COST)
+    try:
+        cost = json.loads(path.read_text())
+        return {key: float(cost[key]) for key in ("flops", "num_parameters")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(
+            f"{path} does not tell what the training of {run} has cost ({error}); "
+            f"`dvc repro train_free@{run}` writes it"
+        ) from None
+
+
+def _stretched(training: ExplicitParameters, num_training_steps: int) -> ExplicitParameters:
+    factor = num_training_steps / training.num_training_steps
+    lengths = training.lengths
+    growth = max(round(lengths.growth_steps * factor), 1 if lengths.growth_steps else 0)
+    return dataclasses.replace(
+        training,
+        num_training_steps=num_training_steps,
+        decay_steps=round(training.decay_steps * factor),
+        lengths=dataclasses.replace(lengths, growth_steps=growth),
+    )
