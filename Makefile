@@ -22,7 +22,7 @@ repro: install  ## reproduce every result: data, training, evaluation, report
 
 test: install  ## check style, types and the import contract, then run the tests
 	@failed=0; $(MAKE) --no-print-directory lint || failed=1; \
-	$(in_environment) pytest || failed=1; exit $$failed
+	$(in_environment) pytest -n auto --dist loadfile || failed=1; exit $$failed
 
 lint: install  ## check style, types and the import contract
 	@failed=0; export $(in_environment); \

@@ -149,7 +149,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _is_users_mistake(error: Exception) -> bool:
     """Whether it comes from files, from a diverging training, or is an error type of our own."""
-    ours = type(error).__module__.startswith("implicit_models.")
+    ours = type(error).__module__.startswith(("implicit_models.", "stages."))
     return ours or isinstance(error, OSError | FloatingPointError)
 
 

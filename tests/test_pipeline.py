@@ -44,7 +44,7 @@ RESULTS = {
 }
 DIVISION = str.maketrans("/.", "__")  # the identifier that DVC gives to a plot's place on the page
 LENGTHS = {"12", "24", "48"}
-MODEL = {"README.md", "config.json", "model.safetensors"}
+MODEL = {"README.md", "config.json", "model.safetensors", "training_cost.json"}
 
 pytestmark = pytest.mark.slow
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -133,9 +134,8 @@ def test_the_matched_baseline_costs_what_the_run_did(repository):
 
 
 def test_every_test_token_is_scored_once(repository):
-    rows = csv.DictReader(
-        (repository.path / "results" / "runs" / RUN / "evaluation_documents.csv").open()
-    )
+    path = repository.path / "results" / "runs" / RUN / "evaluation_documents.csv"
+    rows = csv.DictReader(path.read_text().splitlines())
     assert sum(int(row["num_tokens"]) for row in rows) == 600
     metrics = read(repository, "runs", RUN, "evaluation.json")
     assert metrics["perplexity"]["num_tokens"] == metrics["perplexity"]["num_bytes"] == 600
@@ -155,11 +155,14 @@ def test_a_changed_text_is_noticed_and_changed_tasks_retrain_nothing(repository,
     tasks = other.path / "tasks" / "piqa.jsonl"
     tasks.write_text(tasks.read_text().splitlines()[0] + "\n")
     text = other.path / "text" / "train" / "0.txt"
-    output = other.run("dvc", "repro", "--dry")
-    assert "prepare_tasks@downstream" in output
-    assert "train" not in output.replace("train_free.json", "")
+    assert running(other) == {"prepare_tasks@downstream"}
     text.write_text(text.read_text() + "more")
-    assert "prepare_corpus@text" in other.run("dvc", "repro", "--dry")
+    assert running(other) == {"prepare_tasks@downstream", "prepare_corpus@text"}
+
+
+def running(repository: Repository) -> set[str]:
+    """Name the stages that would run, as far as DVC can tell before any of them has."""
+    return set(re.findall("Running stage '(.*)'", repository.run("dvc", "repro", "--dry")))
 
 
 def test_a_text_in_another_tokenizer_is_refused(repository, tmp_path):
