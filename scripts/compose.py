@@ -13,7 +13,7 @@ def main() -> None:
     presets = sorted(path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml"))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("preset", choices=presets)
-    parser.add_argument("override", nargs="*", help="such as evaluation.word_problem.tolerance=0.003")
+    parser.add_argument("override", nargs="*", help="such as report.success_threshold=0.9")
     parser.add_argument("--output", type=Path, default=ROOT / "params.yaml")
     chosen = parser.parse_args()
     overrides = [f"preset={chosen.preset}", *chosen.override]

@@ -47,7 +47,7 @@ def run_stage(main: FunctionType, *tables: str) -> None:
     try:
         main(getattr(parser.parse_args(), "name", ""))
     except KeyboardInterrupt:
-        print("interrupted; training goes on from its last checkpoint", file=sys.stderr)
+        print("interrupted; started again it goes on from what it has kept", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
         if not _is_users_mistake(error):

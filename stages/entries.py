@@ -122,11 +122,8 @@ def read_baseline(table: str, name: str) -> BaselineParameters:
     """Read an entry of ``baselines`` or ``matched`` and check it against its data set."""
     schema = MatchedParameters if table == "matched" else BaselineParameters
     baseline = read_section(f"{table}.{name}", schema)
-    if isinstance(baseline, MatchedParameters) and baseline.match.run not in read_entries("runs"):
-        raise ParameterError(
-            f"matched.{name}.match.run = {baseline.match.run!r} is not allowed; allowed is an "
-            f"entry of runs: {', '.join(read_entries('runs'))}"
-        )
+    if isinstance(baseline, MatchedParameters):
+        _check_match(f"matched.{name}.match.run", baseline)
     _check_source(f"{table}.{name}", baseline.model)
     dataset = read_dataset(table, name)[1]
     lengths = baseline.training.lengths
@@ -149,6 +146,19 @@ def read_monitoring(table: str, name: str) -> MonitoringParameters:
     return monitoring
 
 
+def _check_match(key: str, baseline: MatchedParameters) -> None:
+    run, runs = baseline.match.run, read_entries("runs")
+    if run not in runs:
+        raise ParameterError(
+            f"{key} = {run!r} is not allowed; allowed is an entry of runs: {', '.join(runs)}"
+        )
+    if runs[run].get("dataset") != baseline.dataset:
+        raise ParameterError(
+            f"{key} = {run!r} is not allowed; that run learns from {runs[run].get('dataset')!r}, "
+            f"and this baseline from {baseline.dataset!r}: what they cost does not compare"
+        )
+
+
 def _check_source(key: str, model: ModelParameters) -> None:
     source = model.source
     if source is not None and not is_hub_id(source) and not is_folder(source):
@@ -162,6 +172,12 @@ def _check_lengths(
     key: str, lengths: LengthParameters, dataset_name: str, dataset: DataParameters
 ) -> None:
     if isinstance(dataset, CorpusParameters):
+        for split in ("validation", "test"):
+            if not getattr(dataset, split).is_asked_for:
+                raise ParameterError(
+                    f"corpora.{dataset_name}.{split} holds nothing out; a model that is trained on "
+                    "a corpus needs its validation and test split: name files, or a share"
+                )
         longest, where = dataset.sequence_length, f"corpora.{dataset_name}.sequence_length"
     else:
         longest, where = dataset.train.length, f"datasets.{dataset_name}.train.length"

@@ -1,6 +1,6 @@
 """The parameters that the stages which test trained models share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from implicit_models.data.parameters import CorpusParameters, DatasetParameters
@@ -45,3 +45,22 @@ def check_test_splits(
             f"{section}.num_sequences = {num_sequences} is not allowed; allowed is at most "
             f"datasets.{name}.test.num_sequences, {test.num_sequences}"
         )
+
+
+def headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Give the few metrics that fit a table of experiments."""
+    if metrics["data"] == "text":
+        perplexity = metrics["perplexity"]
+        found = {name: perplexity[name] for name in ("perplexity", "bits_per_byte")}
+        found["length_extrapolation"] = {
+            length: each["perplexity"] for length, each in metrics["length_extrapolation"].items()
+        }
+        if metrics["kind"] == "implicit":
+            found["evaluations_per_token"] = metrics["evaluations_per_token"]
+        return found
+    found = {"accuracy_last_10": metrics["accuracy_last_10"]}
+    if metrics["kind"] == "implicit":
+        for name in ("self_iterations", "evaluations_per_token"):
+            found[name] = {length: each["mean"] for length, each in metrics[name].items()}
+        found["mode_token_match"] = metrics["mode_token_match"]
+    return found

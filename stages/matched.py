@@ -17,7 +17,7 @@ from stages.training_stage import COST
 log = logging.getLogger(__name__)
 
 
-def like_its_run(baseline: MatchedParameters) -> MatchedParameters:
+def like_its_run(name: str, baseline: MatchedParameters) -> MatchedParameters:
     """Fill in the steps, the width or the depth that the run's training or size means.
 
     With other steps, those over which the learning rate decays and the lengths grow change in
@@ -30,7 +30,7 @@ def like_its_run(baseline: MatchedParameters) -> MatchedParameters:
     """
     match, training = baseline.match, baseline.training
     cost = _read_cost(match.run)
-    size = open_training_data(*read_dataset("runs", match.run)).vocabulary_size
+    size = open_training_data(*read_dataset("matched", name)).vocabulary_size
     if match.quantity == "parameters":
         target = int(cost["num_parameters"])
         found = match_parameters(target, baseline.model, size, vary=match.vary)

@@ -20,6 +20,8 @@ def main(name: str) -> None:
     parameters = read_section(f"{table}.{name}", TABLES[table])
     if isinstance(parameters, TaskFilesParameters):
         _check_source(f"{table}.{name}.source", parameters.source, table == "hub_tasks")
+    if isinstance(parameters, CorpusParameters):
+        _check_tokenizer(f"corpora.{name}.tokenizer", parameters)
     directory = Path("data", name)
     if isinstance(parameters, DatasetParameters):
         from implicit_models.data.word_problems import open_splits, write_splits
@@ -36,6 +38,18 @@ def main(name: str) -> None:
 
         write_tasks(parameters, directory)
         open_tasks(directory)
+
+
+def _check_tokenizer(key: str, parameters: CorpusParameters) -> None:
+    """See that a tokenizer's file lies where DVC watches it."""
+    tokenizer, source = Path(parameters.tokenizer).resolve(), Path(parameters.source).resolve()
+    is_file = parameters.tokenizer != "bytes" and tokenizer.exists()
+    if is_file and source not in (tokenizer, *tokenizer.parents):
+        raise ParameterError(
+            f"{key} = {parameters.tokenizer!r} is not allowed; allowed is a tokenizer.json inside "
+            f"the source, {parameters.source}, where DVC notices that it changes, 'bytes', or a "
+            "name on the Hugging Face hub: copy the file there"
+        )
 
 
 def _check_source(key: str, source: str, is_hubs: bool) -> None:

@@ -16,6 +16,8 @@ from stages.common import (
 )
 from stages.tracked import open_run, tracked_run_id
 
+TESTED = ("benchmarks", "readings")  # tables of models that others have made, or that are entries
+
 
 def main(_: str) -> None:
     """Write ``results/summary.json``, ``report.html``, ``report.md`` and ``figures``.
@@ -23,7 +25,7 @@ def main(_: str) -> None:
     The report, and the figures that show it, become artifacts of each entry's run.
     """
     parameters = read_section("report", ReportParameters)
-    tables = {table: read_entries(table) for table in (*TABLES, "benchmarks")}
+    tables = {table: read_entries(table) for table in (*TABLES, *TESTED)}
     data = {
         name: dataclasses.asdict(read_section(f"{table}.{name}", schema))
         for table, schema in DATA.items()
@@ -31,15 +33,18 @@ def main(_: str) -> None:
     }
 
     from implicit_models.reporting.benchmark_results import read_benchmarks
+    from implicit_models.reporting.reading_results import read_readings
     from implicit_models.reporting.report import make_report
     from implicit_models.reporting.results import read_results
 
     runs = read_results(RESULTS / "runs", tables)
     benchmarks = read_benchmarks(RESULTS / "runs", tables)
+    readings = read_readings(RESULTS / "runs", tables)
     run_ids = {name: tracked_run_id(table, name) for table in TABLES for name in tables[table]}
-    for name, entry in tables["benchmarks"].items():
-        run_ids[name] = tracked_run_id(*(owner(entry["model"]) or ("benchmarks", name)))
-    report = make_report(runs, data, parameters, run_ids, benchmarks)
+    for table in TESTED:
+        for name, entry in tables[table].items():
+            run_ids[name] = tracked_run_id(*(owner(entry["model"]) or (table, name)))
+    report = make_report(runs, data, parameters, run_ids, benchmarks, readings)
     write_json(RESULTS / "summary.json", report.summary)
     write_text(RESULTS / "report.html", report.html)
     write_text(RESULTS / "report.md", report.markdown)

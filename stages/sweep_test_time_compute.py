@@ -27,7 +27,9 @@ def main(name: str) -> None:
     with open_run(table, name, "sweep_test_time_compute", {"sweep": parameters}) as tracker:
         result, store = measure(*folders, parameters)
         metrics = result.metrics()
-        files = {"test_time_compute.json": metrics, "test_time_compute.csv": result.rows()}
+        score = "perplexity" if isinstance(data, CorpusParameters) else "accuracy"
+        rows = [row | {"score": row[score]} for row in result.rows()]
+        files = {"test_time_compute.json": metrics, "test_time_compute.csv": rows}
         write_results(name, files, tracker)
         track(metrics, tracker)
     if store is not None:

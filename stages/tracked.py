@@ -38,7 +38,7 @@ def open_run(
         stage=stage,
         parameters=entry or section,
         stage_parameters=parameters,
-        dataset=section.get("dataset") or section["tasks"],
+        dataset=next(section[key] for key in ("dataset", "tasks", "corpus") if key in section),
         seed=section.get("seed"),
         digest=entry_digest(table, name),
         resume_key=resume_key,

@@ -17,7 +17,7 @@ def main(name: str) -> None:
     if isinstance(baseline, MatchedParameters):
         from stages.matched import like_its_run
 
-        baseline = like_its_run(baseline)
+        baseline = like_its_run(name, baseline)
     train_segment(
         stage="train_baseline",
         table=table,

@@ -51,7 +51,7 @@ from stages.entries import BaselineParameters, RunParameters
 from stages.tracked import entry_digest, numbers, open_run, write_results
 from stages.training_data import TrainingData, open_training_data
 
-COMPUTING = ("backbones", "data", "equilibrium", "kernels", "language_models", "training")
+COMPUTING = ("backbones", "cost", "data", "equilibrium", "kernels", "language_models", "training")
 COST = "training_cost.json"  # in a model's folder
 SUMMARISED = ("loss", "accuracy", "self_iterations", "validation_loss", "validation_accuracy")
 

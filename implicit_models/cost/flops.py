@@ -6,11 +6,13 @@ chunks with what fills up the last. What works element by element is not: norms,
 convolution, normalised weights.
 """
 
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedConfig
 
@@ -21,7 +23,11 @@ from implicit_models.language_models.configuration import (
     ImplicitMamba2Config,
     LSTMConfig,
 )
-from implicit_models.language_models.reading import read
+
+# A model of transformers is counted on so many tokens, and on two and three times as many; one that
+# scans chunks on so many chunks.
+_COUNTED_TOKENS = 16
+_CHUNK_LENGTHS = ("chunk_size", "mamba_chunk_size")  # as configurations call them
 
 
 class Work(NamedTuple):
@@ -47,22 +53,21 @@ class Work(NamedTuple):
 class StackFlops(Protocol):
     """What a model's blocks cost."""
 
-    def evaluation(self, length: int, span: int, *, has_carry: bool) -> Work:
-        """Give the work of computing each token of a text once.
+    def evaluation(self, length: int, *, before: float | None = None) -> Work:
+        """Give the work of computing some tokens of a text together, each of them once.
 
         Parameters
         ----------
         length
-            Tokens of the text.
-        span
-            So many of them are computed together, what lies before them being read from a carry.
-        has_carry
-            Whether the first of them follow a carry as well, be it empty.
+            Number of tokens.
+        before
+            So many others lie before them in a carry, which is read: on an average over the layers;
+            it may be empty. None where there is no carry.
         """
         ...
 
     def carry(self, length: int) -> float:
-        """Give the FLOPs of taking the carry after pieces that have so many tokens in all."""
+        """Give the FLOPs of taking the carry after so many tokens that are computed together."""
         ...
 
     def last_products(self, length: int) -> float:
@@ -101,16 +106,14 @@ class Mamba2Flops:
     maps: int
     chunk_length: int
 
-    def evaluation(self, length: int, span: int, *, has_carry: bool) -> Work:
-        """Give the work of computing each token of a text once; see `StackFlops`."""
+    def evaluation(self, length: int, *, before: float | None = None) -> Work:
+        """Give the work of computing some tokens together; see `StackFlops`."""
         weights = 2 * self.d_model * (self.d_projection + self.d_inner) * length
-        scans = 0
-        for count, size, end in _pieces(length, span):
-            scans += count * self._scan(size, has_carry or end > size)
-        return Work(self.num_layers * weights, self.num_layers * scans)
+        scan = self._scan(length, before is not None)
+        return Work(self.num_layers * weights, self.num_layers * scan)
 
     def carry(self, length: int) -> float:
-        """Give the FLOPs of the states after pieces that have so many tokens in all."""
+        """Give the FLOPs of the states after so many tokens."""
         return self.num_layers * self._states(length)
 
     def last_products(self, length: int) -> float:
@@ -144,14 +147,10 @@ class LlamaFlops:
     d_projection: int
     d_feed_forward: int
 
-    def evaluation(self, length: int, span: int, *, has_carry: bool) -> Work:
-        """Give the work of computing each token of a text once; see `StackFlops`."""
+    def evaluation(self, length: int, *, before: float | None = None) -> Work:
+        """Give the work of computing some tokens together; see `StackFlops`."""
         widths = self.d_projection + self.d_inner + 3 * self.d_feed_forward
-        pairs = sum(
-            # Of ``count`` pieces, the last of which ends at ``end``, the average ends here:
-            count * size * (end - (count - 1) * size / 2)
-            for count, size, end in _pieces(length, span)
-        )
+        pairs = length * ((before or 0) + length)
         layers = self.num_layers
         return Work(2 * layers * self.d_model * widths * length, 4 * layers * self.d_inner * pairs)
 
@@ -172,8 +171,8 @@ class LSTMFlops:
     d_model: int
     hidden_size: int
 
-    def evaluation(self, length: int, span: int, *, has_carry: bool) -> Work:
-        """Give the work of computing each token of a text once; see `StackFlops`."""
+    def evaluation(self, length: int, *, before: float | None = None) -> Work:
+        """Give the work of computing some tokens together; see `StackFlops`."""
         read = self.d_model + (self.num_layers - 1) * self.hidden_size
         gates = 4 * (read + self.num_layers * self.hidden_size)
         return Work(2 * self.hidden_size * (gates + self.d_model) * length, 0.0)
@@ -187,22 +186,61 @@ class LSTMFlops:
         return 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
 class CountedFlops:
-    """What a model of transformers costs, logits included, by torch's counter.
+    """What the trunk of a model of transformers costs, by torch's counter.
 
-    One text of each length is read for it, with the model given and where that is. A text that is
-    read in pieces counts as if it were read as a whole.
+    It is counted on a few tokens, and extended to any length. That is exact where the products of
+    matrices are linear in the tokens and in the pairs of tokens: for transformers that attend to
+    everything, read as a whole or in pieces, and for recurrent models. A scan in chunks, as of
+    Mamba2, is filled up to whole chunks, whose length is taken from the configuration; that is
+    exact for whole texts, and for one in pieces off by about a hundredth where they are short.
+
+    Attributes
+    ----------
+    once
+        FLOPs of a text, whatever its length.
+    token
+        Of each token.
+    filled_token
+        Of each token, those included that the last chunk is filled up with.
+    pair
+        Of each of these with each of the text, itself and those after it included.
+    chunk_length
+        1 where nothing is filled up.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
-        self._model = model
-        self._counted: dict[int, int] = {}
+    once: float
+    token: float
+    filled_token: float
+    pair: float
+    chunk_length: int
 
-    def evaluation(self, length: int, span: int, *, has_carry: bool) -> Work:
-        """Give the work of computing each token of a text once; see `StackFlops`."""
-        if length not in self._counted:
-            self._counted[length] = _count_forward(self._model, length)
-        return Work(self._counted[length], 0.0)
+    @classmethod
+    def of(
+        cls, count: Callable[[int], int], lengths: tuple[int, int, int], chunk_length: int = 1
+    ) -> "CountedFlops":
+        """Extend the counts of three texts; their lengths are whole chunks."""
+        (short, middle, long), counts = lengths, [count(length) for length in lengths]
+        rise = (counts[1] - counts[0]) / (middle - short)
+        pair = ((counts[2] - counts[1]) / (long - middle) - rise) / (long - short)
+        each = rise - pair * (short + middle)
+        # One token fewer fills as many chunks.
+        token = counts[0] - count(short - 1) if chunk_length > 1 else each
+        return cls(
+            once=counts[0] - each * short - pair * short**2,
+            token=token,
+            filled_token=each - token,
+            pair=pair,
+            chunk_length=chunk_length,
+        )
+
+    def evaluation(self, length: int, *, before: float | None = None) -> Work:
+        """Give the work of computing some tokens together; see `StackFlops`."""
+        filled = -(-length // self.chunk_length) * self.chunk_length
+        pairs = filled * ((before or 0) + filled)
+        weights = self.once + self.token * length
+        return Work(weights, self.filled_token * filled + self.pair * pairs)
 
     def carry(self, length: int) -> float:
         """Give 0: no more than is there is taken."""
@@ -213,11 +251,18 @@ class CountedFlops:
         return 0.0
 
 
+# What was counted of each model, as long as it lives.
+_counted: "weakref.WeakKeyDictionary[LanguageModel, ModelFlops]" = weakref.WeakKeyDictionary()
+
+
 def model_flops(model: LanguageModel) -> ModelFlops:
-    """Give what a model costs: ours in closed form, others counted."""
+    """Give what a model costs: ours in closed form; others counted once, on a few tokens."""
     if isinstance(model.config, ImplicitMamba2Config | ImplicitLlamaConfig | LSTMConfig):
         return configuration_flops(model.config)
-    return ModelFlops(head=0, injection=0, stack=CountedFlops(model))
+    found = _counted.get(model)
+    if found is None:
+        found = _counted[model] = _count_model(model)
+    return found
 
 
 def configuration_flops(config: PreTrainedConfig) -> ModelFlops:
@@ -277,32 +322,30 @@ def _llama(config: ImplicitLlamaConfig) -> LlamaFlops:
     )
 
 
-def _pieces(length: int, span: int) -> Iterator[tuple[int, int, int]]:
-    """Cut a text: number, size and last end of the whole pieces, then of the rest."""
-    count, rest = divmod(length, span)
-    if count:
-        yield count, span, length - rest
-    if rest:
-        yield 1, rest, length
+def _count_model(model: LanguageModel) -> ModelFlops:
+    """Count the trunk at three lengths, and how much more the model does for a token's logits."""
+    limit = getattr(model.config, "max_position_embeddings", None) or 3 * _COUNTED_TOKENS
+    chunk = next((n for name in _CHUNK_LENGTHS if (n := getattr(model.config, name, None))), 1)
+    least = chunk if chunk > 1 else max(1, min(_COUNTED_TOKENS, limit // 3))
+    stack = CountedFlops.of(
+        lambda length: _count_forward(model, model.base_model, length),
+        (least, 2 * least, 3 * least),
+        chunk,
+    )
+    # All of it belongs to the trunk where the model is its own.
+    more = _count_forward(model, model, least) - _count_forward(model, model.base_model, least)
+    return ModelFlops(head=more // least, injection=0, stack=stack)
 
 
 @torch.inference_mode()
-def _count_forward(model: LanguageModel, length: int) -> int:
-    # The counter does not know the kernel of a CPU.
-    mapping = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
-    counter = FlopCounterMode(display=False, custom_mapping=mapping)
+def _count_forward(model: LanguageModel, part: Any, length: int) -> int:
     device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
     tokens = torch.zeros(1, length, dtype=torch.long, device=device)
+    counter = FlopCounterMode(display=False)
     was_training = model.training
     model.eval()  # dropout would draw numbers that a training is to draw
-    with counter:
-        read(model, tokens, None)
+    # The counter does not know the attention kernel of a CPU, nor fewer keys than queries.
+    with sdpa_kernel(SDPBackend.MATH), counter:
+        part(input_ids=tokens, use_cache=False)
     model.train(was_training)
     return counter.get_total_flops()
-
-
-def _attention_flops(
-    queries: torch.Size, keys: torch.Size, values: torch.Size, *args: Any, **kwargs: Any
-) -> int:
-    batch, heads, length, width = queries
-    return 2 * batch * heads * length * keys[2] * (width + values[3])

@@ -1,9 +1,7 @@
-"""What a training or an evaluation costs: FLOPs from the iterations really made, time, memory."""
+"""What a training costs: FLOPs from the iterations really made; time and memory of anything."""
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 from implicit_models.cost.flops import ModelFlops, Work
 from implicit_models.cost.meter import Measurement
@@ -13,49 +11,9 @@ from implicit_models.equilibrium.phase import Phase
 # A gradient costs two products for each of the forward pass: one for either factor.
 _WITH_GRADIENT = 3
 
-# Nobody counts how often a window takes up a new carry: where a batch's sequences slide at
-# different times it is, as measured, mostly once in one and a half to three evaluations.
+# A training does not keep how often its windows took up a new carry: where a batch's sequences
+# slide at different times it is, as measured, mostly once in one and a half to three evaluations.
 _EVALUATIONS_PER_CARRY = 2
-
-
-def reading_flops(
-    model: ModelFlops,
-    *,
-    length: int,
-    num_sequences: int = 1,
-    search_evaluations: float = 0.0,
-    window: int | None = None,
-    piece_length: int | None = None,
-    num_logits: int | None = None,
-) -> float:
-    """Give the FLOPs of reading texts of one length without gradient.
-
-    Of a search through a window they are an estimate: within 5 % where texts are many windows long.
-    What its windows compute beyond the end of a text is left out, as in
-    `Solution.token_evaluations`: a tenth or more where a text is three windows long.
-
-    Parameters
-    ----------
-    search_evaluations
-        Evaluations of the cell by token that the searches of all texts made, the one after a
-        search that gives the output not included: the sum of `Solution.token_evaluations`.
-    window
-        Tokens searched together; None for whole texts, or pieces.
-    piece_length
-        Tokens that are read together, those before them being in a cache; None where no cache is
-        kept.
-    num_logits
-        Tokens of a text whose logits are computed; None for all.
-    """
-    has_cache = piece_length is not None
-    piece = min(piece_length or length, length)
-    stack = model.stack
-    output = stack.evaluation(length, piece, has_carry=has_cache).total
-    if has_cache:
-        output += stack.carry(length)
-    once = length * model.injection + (length if num_logits is None else num_logits) * model.head
-    search = _search_flops(model, length, search_evaluations, window, piece, has_cache)
-    return num_sequences * (output + once) + search
 
 
 def step_flops(
@@ -85,7 +43,7 @@ def step_flops(
         Where the phase's gradient is an `ImplicitFunction`, which solves in the backward pass
         without telling how long.
     """
-    evaluation = model.stack.evaluation(length, length, has_carry=False)
+    evaluation = model.stack.evaluation(length)
     differentiated, penalty, window = _WITH_GRADIENT * evaluation.total, 0.0, None
     if checkpointing:
         differentiated += evaluation.total - model.stack.last_products(length)
@@ -102,7 +60,7 @@ def step_flops(
         if phase.penalty is not None:
             penalty = _penalty_flops(evaluation, phase.penalty.num_samples)
     once = length * (model.injection + model.head) * _WITH_GRADIENT
-    search = _search_flops(model, length, search_evaluations, window, length, False)
+    search = search_evaluations / length * _search_flops(model, length, window)
     return num_sequences * (once + differentiated + penalty) + search
 
 
@@ -158,52 +116,14 @@ def cost(
     }
 
 
-def cost_to_loss(
-    history: Sequence[Mapping[str, Any]], threshold: float, column: str = "loss"
-) -> dict[str, float | None] | None:
-    """Give what a training had cost when its loss first was as low as a threshold.
-
-    Parameters
-    ----------
-    history
-        Rows of a training, in order, which hold ``step`` and, summed up since its start,
-        ``tokens``, ``training_flops`` and ``seconds``; None where a row lacks one of the three.
-    column
-        Which loss; rows without it are passed over.
-
-    Returns
-    -------
-    step, tokens, flops and seconds; None where the loss never was as low.
-    """
-    for row in history:
-        loss = row.get(column)
-        if loss is not None and loss <= threshold and math.isfinite(loss):
-            return {
-                "step": row["step"],
-                "tokens": row.get("tokens"),
-                "flops": row.get("training_flops"),
-                "seconds": row.get("seconds"),
-            }
-    return None
-
-
-def _search_flops(
-    model: ModelFlops,
-    length: int,
-    evaluations: float,
-    window: int | None,
-    piece: int,
-    has_cache: bool,
-) -> float:
-    """Give the FLOPs of so many evaluations by token, without gradient."""
-    if not evaluations:
-        return 0.0
+def _search_flops(model: ModelFlops, length: int, window: int | None) -> float:
+    """Give the FLOPs of evaluating each token of a text once in a search, without gradient."""
+    stack = model.stack
     if window is None:
-        each = model.stack.evaluation(length, piece, has_carry=has_cache).total
-    else:
-        each = model.stack.evaluation(length, min(window, piece), has_carry=True).total
-        each += model.stack.carry(length) / _EVALUATIONS_PER_CARRY
-    return evaluations / length * each
+        return stack.evaluation(length).total
+    starts = range(0, length, window)
+    each = sum(stack.evaluation(min(window, length - n), before=n).total for n in starts)
+    return each + stack.carry(length) / _EVALUATIONS_PER_CARRY
 
 
 def _penalty_flops(evaluation: Work, num_samples: int) -> float:

@@ -1,17 +1,22 @@
 """Answers kept while an evaluation runs, so that it goes on where it was interrupted."""
 
+import dataclasses
 import hashlib
 import logging
 import math
 import sqlite3
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+from implicit_models.evaluation.search import Search
 
 logger = logging.getLogger(__name__)
+
+_FORMAT = 2  # of the file; one of another format is begun anew
 
 _AT_ONCE = 500  # keys of one query: SQLite bounds how many it takes
 
@@ -47,8 +52,59 @@ class Answer:
     is_greedy: bool
 
 
+@dataclass
+class ReadingCost:
+    """What was read; grows while continuations are answered.
+
+    Attributes
+    ----------
+    num_texts
+        Continuations answered.
+    num_tokens
+        Tokens read, a shared beginning once.
+    num_scored
+        Tokens of continuations, whose logits were computed.
+    token_evaluations
+        Evaluations of the cell on the tokens read, those that give the output included; 0 for a
+        model that seeks no fixed point.
+    num_searches, num_converged
+        Searches, and those that reached the tolerance.
+    flops
+        Of all that was computed.
+    seconds
+        Wall time of the reading.
+    """
+
+    num_texts: int = 0
+    num_tokens: int = 0
+    num_scored: int = 0
+    token_evaluations: int = 0
+    num_searches: int = 0
+    num_converged: int = 0
+    flops: float = 0.0
+    seconds: float = 0.0
+
+    def add(self, num_tokens: int, search: Search | None, flops: float, seconds: float) -> None:
+        """Count a reading."""
+        self.num_tokens += num_tokens
+        self.flops += flops
+        self.seconds += seconds
+        if search is not None:
+            self.token_evaluations += int(search.token_evaluations.sum())
+            self.num_searches += search.converged.size
+            self.num_converged += int(search.converged.sum())
+
+    def add_all(self, other: "ReadingCost") -> None:
+        """Count all that another has counted."""
+        for name in _COSTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+_COSTS = tuple(field.name for field in dataclasses.fields(ReadingCost))
+
+
 class Answers:
-    """Finished answers in an SQLite file; a batch is there whole or not at all.
+    """Finished answers in an SQLite file; a batch is there whole, with its costs, or not at all.
 
     Parameters
     ----------
@@ -85,41 +141,62 @@ class Answers:
         """Give the answers that are there already."""
         keys = {continuation.key: continuation for continuation in continuations}
         found = {}
+        columns = "key, log_likelihood, is_greedy"
+        for key, log_likelihood, is_greedy in self._select(columns, keys):
+            nats = math.nan if log_likelihood is None else log_likelihood  # SQLite's NaN
+            found[keys[key]] = Answer(nats, bool(is_greedy))
+        return found
+
+    def cost_of(self, continuations: Iterable[Continuation]) -> ReadingCost:
+        """Give what the batches cost in which these continuations were answered, each once."""
+        found = ReadingCost()
+        batches = {batch for (batch,) in self._select("batch", (one.key for one in continuations))}
+        query = f"SELECT {', '.join(_COSTS)} FROM batches WHERE number = ?"
+        for batch in sorted(batches):
+            found.add_all(ReadingCost(*self._database.execute(query, (batch,)).fetchone()))
+        return found
+
+    def add(self, answers: Mapping[Continuation, Answer], cost: ReadingCost) -> None:
+        """Keep a batch, and what it cost."""
+        with self._database as database:
+            names, places = ", ".join(_COSTS), ", ".join("?" * len(_COSTS))
+            batch = database.execute(
+                f"INSERT INTO batches ({names}) VALUES ({places})", dataclasses.astuple(cost)
+            ).lastrowid
+            rows: Sequence[tuple[bytes, float, bool, int | None]] = [
+                (continuation.key, answer.log_likelihood, answer.is_greedy, batch)
+                for continuation, answer in answers.items()
+            ]
+            database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
+
+    def _select(self, columns: str, keys: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
+        """Give some columns of the answers that have these keys."""
         wanted = list(keys)
         for start in range(0, len(wanted), _AT_ONCE):
             some = wanted[start : start + _AT_ONCE]
-            query = f"SELECT * FROM answers WHERE key IN ({','.join('?' * len(some))})"
+            query = f"SELECT {columns} FROM answers WHERE key IN ({','.join('?' * len(some))})"
             with closing(self._database.execute(query, some)) as rows:
-                for key, log_likelihood, is_greedy in rows:
-                    nats = math.nan if log_likelihood is None else log_likelihood  # SQLite's NaN
-                    found[keys[key]] = Answer(nats, bool(is_greedy))
-        return found
-
-    def add(self, answers: Mapping[Continuation, Answer]) -> None:
-        """Keep a batch."""
-        rows: Sequence[tuple[bytes, float, bool]] = [
-            (continuation.key, answer.log_likelihood, answer.is_greedy)
-            for continuation, answer in answers.items()
-        ]
-        with self._database:
-            self._database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
+                yield from rows
 
     def _begin(self, identity: str) -> None:
-        database = self._database
+        database, name = self._database, f"{_FORMAT} {identity}"
         with database:
             database.execute("CREATE TABLE IF NOT EXISTS identity (name TEXT)")
-            database.execute(
-                "CREATE TABLE IF NOT EXISTS answers "
-                "(key BLOB PRIMARY KEY, log_likelihood REAL, is_greedy INTEGER NOT NULL)"
-            )
             found = database.execute("SELECT name FROM identity").fetchone()
-            if found is not None and found[0] != identity:
-                logger.info("%s holds answers of another evaluation; begun anew", self.path)
-                database.execute("DELETE FROM answers")
-                database.execute("DELETE FROM identity")
-            if found is None or found[0] != identity:
-                database.execute("INSERT INTO identity VALUES (?)", (identity,))
-            else:
+            if found == (name,):
                 count = database.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
                 if count:
                     logger.info("%s: %d answers are there already", self.path, count)
+                return
+            if found is not None:
+                logger.info("%s holds answers of another evaluation; begun anew", self.path)
+            database.execute("DELETE FROM identity")
+            database.execute("INSERT INTO identity VALUES (?)", (name,))
+            for table in ("answers", "batches"):
+                database.execute(f"DROP TABLE IF EXISTS {table}")
+            names = ", ".join(_COSTS)  # of no type: SQLite gives back what it was given
+            database.execute(f"CREATE TABLE batches (number INTEGER PRIMARY KEY, {names})")
+            database.execute(
+                "CREATE TABLE answers (key BLOB PRIMARY KEY, log_likelihood REAL, "
+                "is_greedy INTEGER NOT NULL, batch INTEGER NOT NULL)"
+            )

@@ -15,50 +15,10 @@ from jaxtyping import Int, Integer
 from tqdm import tqdm
 
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.evaluation.answers import Answer, Answers, Continuation
+from implicit_models.evaluation.answers import Answer, Answers, Continuation, ReadingCost
 from implicit_models.evaluation.readers import reader_of
 from implicit_models.evaluation.scoring import IGNORED, Prefix, expand, prefix, score
-from implicit_models.evaluation.search import Search
 from implicit_models.language_models.building import LanguageModel
-
-
-@dataclass
-class ReadingCost:
-    """What was read; grows while continuations are answered.
-
-    Attributes
-    ----------
-    num_texts
-        Continuations answered.
-    num_tokens
-        Tokens read, a shared beginning once.
-    num_scored
-        Tokens of continuations, whose logits were computed.
-    token_evaluations
-        Evaluations of the cell on the tokens read, those that give the output included; 0 for a
-        model that seeks no fixed point.
-    num_searches, num_converged
-        Searches, and those that reached the tolerance.
-    seconds
-        Wall time of the reading.
-    """
-
-    num_texts: int = 0
-    num_tokens: int = 0
-    num_scored: int = 0
-    token_evaluations: int = 0
-    num_searches: int = 0
-    num_converged: int = 0
-    seconds: float = 0.0
-
-    def add(self, num_tokens: int, search: Search | None, seconds: float) -> None:
-        """Count a reading."""
-        self.num_tokens += num_tokens
-        self.seconds += seconds
-        if search is not None:
-            self.token_evaluations += int(search.token_evaluations.sum())
-            self.num_searches += search.converged.size
-            self.num_converged += int(search.converged.sum())
 
 
 @dataclass(frozen=True)
@@ -130,26 +90,32 @@ def answer(
         Where finished batches are kept, and where those of an evaluation that was interrupted are.
         What is read together does not depend on it, so neither do the answers.
     cost
-        Takes what was read.
+        Takes what was read, before an interruption too.
     shares_beginnings
         False reads each text by itself from its first token, once more for every answer.
     """
     cost = ReadingCost() if cost is None else cost
-    reader = _GroupReader(model, phase, batch_size, piece_length, cost)
+    reader = _GroupReader(model, phase, batch_size, piece_length)
     wanted = list(dict.fromkeys(continuations))
     groups = group(wanted, batch_size if shares_beginnings else 1)
     found = {} if kept is None else kept.find(wanted)
+    read_before: list[Continuation] = []
     with tqdm(
         total=len(wanted), desc="continuations", unit="text", disable=None, leave=False
     ) as bar:
         for batch in _batches(groups, batch_size):
             members = [each for one in batch for each in one.continuations]
-            if not all(each in found for each in members):
-                answers = reader.read(batch)
+            if all(each in found for each in members):
+                read_before += members
+            else:
+                answers, spent = reader.read(batch)
                 if kept is not None:
-                    kept.add(answers)
+                    kept.add(answers, spent)
                 found |= answers
+                cost.add_all(spent)
             bar.update(len(members))
+    if kept is not None:
+        cost.add_all(kept.cost_of(read_before))
     return [found[each] for each in continuations]
 
 
@@ -161,12 +127,11 @@ class _GroupReader:
     phase: Phase | None
     batch_size: int
     piece_length: int | None
-    cost: ReadingCost
 
-    def read(self, groups: Sequence[Group]) -> dict[Continuation, Answer]:
+    def read(self, groups: Sequence[Group]) -> tuple[dict[Continuation, Answer], ReadingCost]:
         """Answer the continuations of groups; either all or none of them share something."""
-        num_shared = self._num_shared(groups)
-        remembered = self._read_shared(groups, num_shared) if any(num_shared) else None
+        cost, num_shared = ReadingCost(), self._num_shared(groups)
+        remembered = self._read_shared(groups, num_shared, cost) if any(num_shared) else None
         # Of each its row in what is remembered; those with the longest rest come first.
         texts = [(row, each) for row, one in enumerate(groups) for each in one.continuations]
         texts.sort(key=lambda text: num_shared[text[0]] - text[1].num_tokens)
@@ -175,8 +140,8 @@ class _GroupReader:
             some, texts = texts[: self.batch_size], texts[self.batch_size :]
             rows = np.array([row for row, _ in some])
             after = None if remembered is None else expand(remembered, rows)
-            answers |= self._read_rest([each for _, each in some], num_shared[rows], after)
-        return answers
+            answers |= self._read_rest([each for _, each in some], num_shared[rows], after, cost)
+        return answers, cost
 
     def _num_shared(self, groups: Sequence[Group]) -> Int[np.ndarray, " G"]:
         """Say how much of each group's shared tokens is read at first, as the model can."""
@@ -187,13 +152,13 @@ class _GroupReader:
         return shared if reader.takes_unequal_lengths else np.full_like(shared, shared.min())
 
     def _read_shared(
-        self, groups: Sequence[Group], num_shared: Integer[np.ndarray, " G"]
+        self, groups: Sequence[Group], num_shared: Integer[np.ndarray, " G"], cost: ReadingCost
     ) -> Prefix:
         inputs = _padded([one.shared[:n] for one, n in zip(groups, num_shared, strict=True)], 0)
         found = prefix(
             self.model, inputs, self.phase, lengths=num_shared, piece_length=self.piece_length
         )
-        self.cost.add(int(num_shared.sum()), found.search, found.seconds)
+        cost.add(int(num_shared.sum()), found.search, found.flops, found.seconds)
         return found
 
     def _read_rest(
@@ -201,6 +166,7 @@ class _GroupReader:
         continuations: Sequence[Continuation],
         num_shared: Integer[np.ndarray, " B"],
         after: Prefix | None,
+        cost: ReadingCost,
     ) -> dict[Continuation, Answer]:
         texts, targets = [], []
         for each, start in zip(continuations, num_shared, strict=True):
@@ -219,9 +185,9 @@ class _GroupReader:
             piece_length=self.piece_length,
         )
         scored = labels != IGNORED
-        self.cost.add(int(lengths.sum()), found.search, found.seconds)
-        self.cost.num_texts += len(continuations)
-        self.cost.num_scored += int(scored.sum())
+        cost.add(int(lengths.sum()), found.search, found.flops, found.seconds)
+        cost.num_texts += len(continuations)
+        cost.num_scored += int(scored.sum())
         sums = -np.where(scored, found.nll, 0.0).sum(1)
         greedy = (found.is_greedy | ~scored).all(1)
         return {

@@ -152,6 +152,11 @@ class TextEvaluationParameters:
             raise ParameterError(
                 f"lengths = {self.lengths} is not allowed; allowed is each length only once"
             )
+        if any(max(self.lengths) % length for length in self.lengths):
+            raise ParameterError(
+                f"lengths = {self.lengths} is not allowed; each must divide the longest, so that "
+                "all read the same text"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,6 +230,22 @@ class SweepParameters:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReadingParameters:
+    """An entry of the table ``readings``: one model on a corpus it was not trained on.
+
+    Attributes
+    ----------
+    model
+        A model's folder, ``models/NAME/final`` or any other that transformers load.
+    corpus
+        An entry of ``corpora`` with a test split, in the model's tokenizer.
+    """
+
+    model: str = setting()
+    corpus: str = setting()
+
+
+@dataclass(frozen=True, kw_only=True)
 class BenchmarkParameters:
     """An entry of the table ``benchmarks``: one model on the downstream tasks.
 
@@ -239,7 +260,8 @@ class BenchmarkParameters:
     batch_size
         Texts read together; it changes the time and the memory.
     max_length
-        Tokens of a text at most; what is longer is cut on the left.
+        Tokens of a text at most, what is longer being cut on the left; null as lm-eval finds it in
+        the model's configuration or tokenizer, or else 2048.
     limit
         The first so many items of each task; null is all.
     window, patience, tolerance, max_steps, damping
@@ -253,7 +275,7 @@ class BenchmarkParameters:
     tasks: str = setting()
     names: tuple[str, ...] | None = setting(default=None, choices=TASKS)
     batch_size: int = setting(default=32, minimum=1)
-    max_length: int = setting(default=2048, minimum=1)
+    max_length: int | None = setting(default=None, minimum=1)
     limit: int | None = setting(default=None, minimum=1)
     window: int | None = setting(default=None, minimum=1)
     patience: int | None = setting(default=None, minimum=1)

@@ -61,6 +61,10 @@ class PerplexityResult:
     ----------
     documents, nats
         What was scored, and each document's negative log-likelihood.
+    num_documents_in_all
+        How many there were to choose from.
+    max_tokens
+        How many tokens were to be scored at most; None for all.
     context_length, stride
         How it was read.
     totals
@@ -71,13 +75,23 @@ class PerplexityResult:
     domains: dict[str, Perplexity]
     documents: Documents
     nats: Float[np.ndarray, " D"]
+    num_documents_in_all: int
+    max_tokens: int | None
     context_length: int
     stride: int
     totals: Totals
 
     def metrics(self) -> dict[str, object]:
-        """Give the values under ``perplexity`` in ``evaluation.json``."""
-        return self._metrics(self.whole) | {"num_cut_documents": int(self.documents.is_cut.sum())}
+        """Give the values under ``perplexity`` in ``evaluation.json``.
+
+        With ``bootstrap`` saying what the standard error was drawn from.
+        """
+        return self._metrics(self.whole) | {
+            "num_cut_documents": int(self.documents.is_cut.sum()),
+            "num_documents_in_all": self.num_documents_in_all,
+            "max_tokens": self.max_tokens,
+            "bootstrap": "documents" if self.whole.num_documents > 1 else "windows",
+        }
 
     def domain_metrics(self) -> dict[str, dict[str, object]]:
         """Give the values under ``domains``."""
@@ -217,6 +231,8 @@ def evaluate_perplexity(
         },
         documents=chosen,
         nats=sums,
+        num_documents_in_all=len(documents),
+        max_tokens=max_tokens,
         context_length=context_length,
         stride=stride,
         totals=Totals.of(measured),

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Int, Integer
 from tqdm import tqdm
 
+from implicit_models.cost.flops import model_flops
+from implicit_models.cost.reading import reading_flops
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation.search import Search, join
 from implicit_models.language_models.building import LanguageModel
@@ -24,12 +26,15 @@ class Predictions:
         Predicted labels.
     search
         None for a model without a fixed point to search.
+    flops
+        Of all forward passes.
     seconds
         Wall time of all forward passes.
     """
 
     labels: Int[np.ndarray, "N L"]
     search: Search | None
+    flops: float
     seconds: float
 
 
@@ -59,7 +64,8 @@ def predict(
     device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
     labels: list[np.ndarray] = []
     searches: list[Search] = []
-    seconds = 0.0
+    shapes, flops, seconds = model_flops(model), 0.0, 0.0
+    window = phase.window.width if phase is not None and phase.window else None
     with tqdm(total=len(inputs), desc=description, unit="seq", disable=None, leave=False) as bar:
         for start in range(0, len(inputs), batch_size):
             batch = np.array(inputs[start : start + batch_size], dtype=np.int64)
@@ -68,9 +74,16 @@ def predict(
             output = read(model, tokens, phase)
             labels.append(output.logits.argmax(-1).cpu().numpy())  # waits for the device
             seconds += time.perf_counter() - started
+            flops += batch.size * shapes.head + reading_flops(
+                shapes,
+                num_sequences=len(batch),
+                length=batch.shape[1],
+                search=output.search,
+                window=window,
+            )
             if output.search is not None:
                 lengths = np.full(len(batch), batch.shape[1])
                 searches.append(Search.of(output.search, lengths))
             bar.update(len(batch))
     search = join(searches) if searches else None
-    return Predictions(labels=np.concatenate(labels), search=search, seconds=seconds)
+    return Predictions(labels=np.concatenate(labels), search=search, flops=flops, seconds=seconds)

@@ -13,15 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from implicit_models.backbones.key_value import KeyValueCarry
+from implicit_models.cost.flops import model_flops
+from implicit_models.cost.reading import Past, reading_flops
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Solution
 from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.phases import default_phase
 from implicit_models.language_models.recurrent import LSTMLanguageModel
 from implicit_models.language_models.sources import SourceError
 
@@ -46,6 +52,8 @@ class Piece:
         Gives the logits of some of the states.
     memory
         Of these tokens and all before them; None where none was asked for.
+    flops, flops_per_logit
+        Of making the states, and of the logits of one of them.
     self_iterations, search
         As in `ImplicitModelOutput`; None for a model that seeks no fixed point.
     """
@@ -53,6 +61,8 @@ class Piece:
     states: Float[Tensor, "B L D"]
     logits: Callable[[Float[Tensor, "K D"]], Float[Tensor, "K V"]]
     memory: Any
+    flops: float
+    flops_per_logit: int
     self_iterations: Int[Tensor, "B L"] | None = None
     search: Solution | None = None
 
@@ -130,6 +140,10 @@ class _OurReader:
         keeps_memory: bool,
         phase: Phase | None,
     ) -> Piece:
+        batch, length = tokens.shape
+        if phase is None and self.model.is_implicit:
+            phase = default_phase(self.model.config, differentiable=False, num_tokens=length)
+        past = _past(memory, batch) if keeps_memory or memory is not None else None
         found = self.model.model(
             input_ids=tokens,
             attention_mask=mask,
@@ -138,10 +152,22 @@ class _OurReader:
             return_dict=True,
             phase=phase,
         )
+        shapes = model_flops(self.model)
+        flops = reading_flops(
+            shapes,
+            num_sequences=batch,
+            length=length,
+            past=past,
+            search=found.search,
+            window=phase.window.width if phase is not None and phase.window else None,
+            num_tokens=None if mask is None else mask.sum(1).cpu().numpy(),
+        )
         return Piece(
             found.last_hidden_state,
             self._logits,
             found.past_key_values,
+            flops,
+            shapes.head,
             found.self_iterations,
             found.search,
         )
@@ -178,7 +204,9 @@ class _LSTMReader:
     ) -> Piece:
         _check_explicit(self.model, phase)
         hidden, memory = self.model.lstm(self.model.embed_tokens(tokens), memory)
-        return Piece(self.model.projection(hidden), self._logits, memory)
+        shapes = model_flops(self.model)
+        flops = reading_flops(shapes, num_sequences=len(tokens), length=tokens.shape[1])
+        return Piece(self.model.projection(hidden), self._logits, memory, flops, shapes.head)
 
     def select(self, memory: Any, rows: Int[Tensor, " R"]) -> Any:
         return tuple(states.index_select(1, rows) for states in memory)
@@ -222,14 +250,18 @@ class _TransformersReader:
         if name is not None and memory is not None:
             arguments[name] = memory
         part = self.model.base_model if self.abilities.has_separate_head else self.model
+        batch, length = tokens.shape
+        past = Past(lengths=np.zeros(batch, dtype=np.int64), reach=_num_keys(memory))
         try:
             found = part(input_ids=tokens, return_dict=True, **arguments)
         except IndexError as error:
-            raise self._too_long(tokens.shape[1], memory, error) from error
+            raise self._too_long(length, memory, error) from error
         kept = getattr(found, name) if keeps_memory and name is not None else None
+        shapes = model_flops(self.model)
+        flops = reading_flops(shapes, num_sequences=batch, length=length, past=past)
         if self.makes_all_logits:
-            return Piece(found.logits, _same, kept)
-        return Piece(found.last_hidden_state, self._logits, kept)
+            return Piece(found.logits, _same, kept, flops + batch * length * shapes.head, 0)
+        return Piece(found.last_hidden_state, self._logits, kept, flops, shapes.head)
 
     def select(self, memory: Any, rows: Int[Tensor, " R"]) -> Any:
         chosen = copy.deepcopy(memory)
@@ -320,6 +352,24 @@ def _through_the_head(model: LanguageModel, states: Tensor) -> Tensor:
 def _vocabulary_size(model: LanguageModel) -> int:
     embeddings: Any = model.get_input_embeddings()
     return getattr(embeddings, "num_embeddings", None) or model.config.vocab_size
+
+
+def _past(memory: CarryCache | None, batch: int) -> Past:
+    """Give what our models' carry holds; of a state it does not matter how long the text was."""
+    first = None if memory is None or memory.carry is None else memory.carry.blocks[0]
+    if not isinstance(first, KeyValueCarry):
+        return Past(lengths=np.zeros(batch, dtype=np.int64), reach=0)
+    return Past(lengths=first.lengths.cpu().numpy(), reach=first.reach)
+
+
+def _num_keys(memory: Any) -> float:
+    """Give how many keys a memory of transformers holds of each sequence, on average over layers.
+
+    Layers that attend to a window alone keep no more; those that have a state keep none.
+    """
+    layers = () if memory is None else memory.layers
+    found = [layer.keys.shape[-2] for layer in layers if getattr(layer, "keys", None) is not None]
+    return sum(found) / max(len(found), 1)
 
 
 def _same(states: Tensor) -> Tensor:

@@ -45,6 +45,8 @@ class Scores:
         seeks no fixed point, like the next.
     search
         What the searches cost each sequence, and how they ended.
+    flops
+        Of all that was computed: padding, and logits where a score was wanted.
     seconds
         Wall time.
     """
@@ -53,6 +55,7 @@ class Scores:
     is_greedy: Bool[np.ndarray, "B L"]
     self_iterations: Int[np.ndarray, "B L"] | None
     search: Search | None
+    flops: float
     seconds: float
 
 
@@ -68,13 +71,14 @@ class Prefix:
         Which of its sequences stand before each of the texts.
     search
         What it cost to read them, once; None for a model that seeks no fixed point.
-    seconds
-        Wall time of that.
+    flops, seconds
+        Of that, and its wall time.
     """
 
     memory: Any
     rows: Int[np.ndarray, " B"]
     search: Search | None
+    flops: float
     seconds: float
 
 
@@ -132,11 +136,13 @@ def score(
     is_greedy = np.zeros(inputs.shape, dtype=bool)
     iterations: list[np.ndarray] = []
     search: Search | None = None
+    flops = 0.0
     for part in text.parts(reader, piece_length):
         goes_on = part.stop < inputs.shape[1]
         piece = text.read(reader, part, memory, goes_on, phase)
         memory = piece.memory
         wanted = is_wanted[:, part]
+        flops += piece.flops + float(wanted.sum()) * piece.flops_per_logit
         found = _score_piece(piece, labels[:, part], wanted, reader.vocabulary_size)
         nll[:, part][wanted], is_greedy[:, part][wanted] = found
         if piece.self_iterations is not None:
@@ -147,6 +153,7 @@ def score(
         is_greedy=is_greedy,
         self_iterations=np.concatenate(iterations, axis=1) if iterations else None,
         search=search,
+        flops=flops,
         seconds=time.perf_counter() - started,
     )
 
@@ -179,12 +186,18 @@ def prefix(
             f"prefixes of a {type(model).__name__} must be of one length; found lengths "
             f"{sorted(set(text.inside.sum(1).tolist()))}"
         )
-    memory, search = None, None
+    memory, search, flops = None, None, 0.0
     for part in text.parts(reader, piece_length):
         piece = text.read(reader, part, memory, True, phase)
         memory, search = piece.memory, _longer(search, piece, text.inside[:, part])
-    rows = np.arange(len(inputs))
-    return Prefix(memory=memory, rows=rows, search=search, seconds=time.perf_counter() - started)
+        flops += piece.flops
+    return Prefix(
+        memory=memory,
+        rows=np.arange(len(inputs)),
+        search=search,
+        flops=flops,
+        seconds=time.perf_counter() - started,
+    )
 
 
 def expand(cache: Prefix, rows: Integer[np.ndarray, " R"]) -> Prefix:

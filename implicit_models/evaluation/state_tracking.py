@@ -86,8 +86,8 @@ class LengthResult:
         Share of the tokens that reached the tolerance.
     modes
         All modes on the first sequences; None where they were left out.
-    seconds
-        Wall time of the reading through the window.
+    flops, seconds
+        Of the reading through the window, and its wall time.
     """
 
     num_sequences: int
@@ -99,6 +99,7 @@ class LengthResult:
     relative_residual: dict[str, float | None] | None
     share_converged: float | None
     modes: ModeComparison | None
+    flops: float
     seconds: float
 
 
@@ -243,6 +244,7 @@ def _evaluate_length(
         relative_residual=metrics.distribution(search.residual) if search else None,
         share_converged=metrics.share(search.converged) if search else None,
         modes=_compare_modes(model, inputs, labels, predictions, parameters) if compare else None,
+        flops=predictions.flops,
         seconds=predictions.seconds,
     )
 

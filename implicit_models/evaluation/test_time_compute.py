@@ -33,12 +33,15 @@ class Measured:
         How good the model is then, by any measures.
     search
         What that took.
+    flops
+        Of reading the texts.
     seconds
         Wall time.
     """
 
     scores: Mapping[str, float | None]
     search: Search
+    flops: float
     seconds: float
 
 
@@ -66,6 +69,8 @@ class SweepPoint:
         output included.
     evaluations_per_token
         Tokens computed in them over the tokens of the sequence, for each sequence.
+    flops
+        Of reading all sequences.
     seconds
         Wall time.
     """
@@ -78,6 +83,7 @@ class SweepPoint:
     share_converged: float
     self_iterations: dict[str, float | None]
     evaluations_per_token: dict[str, float | None]
+    flops: float
     seconds: float
 
 
@@ -112,6 +118,7 @@ class SweepResult:
                     **point.scores,
                     "relative_residual": point.relative_residual,
                     "relative_residual_p95": point.relative_residual_p95,
+                    "flops": point.flops,
                     "seconds": point.seconds,
                 }
                 for point in self.self_iterations
@@ -126,6 +133,7 @@ class SweepResult:
                     "share_converged": point.share_converged,
                     "self_iterations": point.self_iterations,
                     "evaluations_per_token": point.evaluations_per_token,
+                    "flops": point.flops,
                     "seconds": point.seconds,
                 }
                 for point in self.tolerance
@@ -145,6 +153,7 @@ class SweepResult:
                 "relative_residual_p95": point.relative_residual_p95,
                 "self_iterations": point.self_iterations["mean"],
                 "evaluations_per_token": point.evaluations_per_token["mean"],
+                "flops": point.flops,
                 "seconds": point.seconds,
             }
             for sweep, points in sweeps.items()
@@ -195,6 +204,7 @@ def sweep(
             share_converged=metrics.share(measured.search.converged),
             self_iterations=metrics.spread(measured.search.self_iterations),
             evaluations_per_token=metrics.spread(measured.search.evaluations_per_token),
+            flops=measured.flops,
             seconds=measured.seconds,
         )
 
@@ -258,7 +268,12 @@ def sweep_test_time_compute(
             "accuracy": metrics.accuracy(predictions.labels, labels),
             "accuracy_last_10": metrics.accuracy(predictions.labels, labels, LAST_TOKENS),
         }
-        return Measured(scores=scores, search=predictions.search, seconds=predictions.seconds)
+        return Measured(
+            scores=scores,
+            search=predictions.search,
+            flops=predictions.flops,
+            seconds=predictions.seconds,
+        )
 
     return sweep(measure, parameters, num_sequences=len(inputs))
 

@@ -60,8 +60,8 @@ def sweep_text(
             inputs, labels = cut(stream, length, first, min(first + at_once, count))
             scores = score(model, inputs, labels, phase=phase)
             assert scores.search is not None
-            found = {"nats": scores.nll.sum(axis=1), "seconds": np.array([scores.seconds])}
-            return found | vars(scores.search)
+            sums = {"flops": np.array([scores.flops]), "seconds": np.array([scores.seconds])}
+            return {"nats": scores.nll.sum(axis=1)} | sums | vars(scores.search)
 
         measured = measure_batches(
             range(0, count, at_once),
@@ -81,7 +81,12 @@ def sweep_text(
             ),
         }
         search = Search(**{name: measured[name] for name in names})
-        return Measured(scores=scores, search=search, seconds=float(measured["seconds"].sum()))
+        return Measured(
+            scores=scores,
+            search=search,
+            flops=float(measured["flops"].sum()),
+            seconds=float(measured["seconds"].sum()),
+        )
 
     windows = {
         "window": Window(parameters.window, parameters.patience),

@@ -26,6 +26,8 @@ class Totals:
     share_converged
         Share of the searches that reached the tolerance: each token's, or where whole sequences are
         searched, each sequence's.
+    flops
+        Of the model's products of matrices.
     seconds
         Wall time.
     """
@@ -34,6 +36,7 @@ class Totals:
     token_evaluations: int | None
     self_iterations: dict[str, float | None] | None
     share_converged: float | None
+    flops: float
     seconds: float
 
     @property
@@ -44,13 +47,15 @@ class Totals:
     @classmethod
     def of(cls, measured: Mapping[str, np.ndarray]) -> "Totals":
         """Sum up what `totals_of` gave of all batches."""
-        num_tokens, seconds = int(measured["num_read"].sum()), float(measured["seconds"].sum())
+        num_tokens = int(measured["num_read"].sum())
+        flops, seconds = (float(measured[name].sum()) for name in ("flops", "seconds"))
         if "num_searches" not in measured:
             return cls(
                 num_tokens=num_tokens,
                 token_evaluations=None,
                 self_iterations=None,
                 share_converged=None,
+                flops=flops,
                 seconds=seconds,
             )
         searches = int(measured["num_searches"].sum())
@@ -61,6 +66,7 @@ class Totals:
                 measured["self_iterations"], measured["self_iteration_counts"]
             ),
             share_converged=float(measured["num_converged"].sum() / searches),
+            flops=flops,
             seconds=seconds,
         )
 
@@ -71,6 +77,7 @@ def totals_of(
     """Give a batch's part of the totals; ``wanted`` are the tokens whose iterations count."""
     found: dict[str, int | float | Integer[np.ndarray, "..."]] = {
         "num_read": num_read,
+        "flops": scores.flops,
         "seconds": scores.seconds,
     }
     if scores.search is not None and scores.self_iterations is not None:

@@ -1,12 +1,12 @@
 """What the downstream tasks left on disk, entry by entry of the table ``benchmarks``."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from implicit_models.reporting.files import read_json
+from implicit_models.reporting.sources import trained_entry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,13 +53,8 @@ def read_benchmarks(directory: Path, parameters: Mapping[str, Any]) -> list[Benc
         BenchmarkResults(
             name=name,
             model=entry["model"],
-            entry=_trained_entry(entry["model"]),
+            entry=trained_entry(entry["model"]),
             content=read_json(directory / name / "benchmarks.json", "evaluate_downstream"),
         )
         for name, entry in (parameters.get("benchmarks") or {}).items()
     ]
-
-
-def _trained_entry(model: str) -> str | None:
-    found = re.fullmatch(r"(?:\./)?models/([^/]+)/final/?", model)
-    return found[1] if found else None

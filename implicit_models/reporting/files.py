@@ -1,7 +1,6 @@
 """Reading what the stages left; a file that is not there is named with the stage to run."""
 
 import csv
-import io
 import json
 import math
 from pathlib import Path
@@ -19,10 +18,7 @@ def read_json(path: Path, stage: str) -> dict[str, Any]:
 
 def read_csv(path: Path, stage: str) -> list[dict[str, str]]:
     """Read the rows of a file that ``stage`` writes."""
-    text = _read_text(path, stage).replace("\r\n", "\n")
-    # Texts of tokens may hold line ends of their own. A lone carriage return is always part of a
-    # text, and the module csv reads it only where it is quoted, which it itself does not do.
-    return list(csv.DictReader(io.StringIO(text.replace("\r", "\u240d"), newline="")))
+    return list(csv.DictReader(_read_text(path, stage).splitlines()))
 
 
 def _read_text(path: Path, stage: str) -> str:

@@ -1,6 +1,6 @@
 """Training curves, and what it cost to reach a loss."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,16 @@ class Series:
 
     steps: Num[np.ndarray, " S"]
     values: Float[np.ndarray, " S"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostToLoss:
+    """What training had cost at a validation, since its beginning; None for what is not known."""
+
+    step: int
+    tokens: float | None
+    flops: float | None
+    seconds: float | None
 
 
 def read_history(rows: Iterable[Mapping[str, str]]) -> dict[str, Series]:
@@ -32,19 +42,51 @@ def read_history(rows: Iterable[Mapping[str, str]]) -> dict[str, Series]:
     return history
 
 
+def join_segments(
+    segments: Iterable[tuple[Sequence[Mapping[str, str]], float]],
+) -> list[Mapping[str, str]]:
+    """Give the rows of all segments of a training, with ``seconds`` since its beginning.
+
+    Parameters
+    ----------
+    segments
+        Of each its rows, whose ``seconds`` count from its own beginning, and its wall time.
+    """
+    joined: list[Mapping[str, str]] = []
+    before = 0.0
+    for rows, train_seconds in segments:
+        for row in rows:
+            seconds = row.get("seconds")
+            total = {"seconds": str(float(seconds) + before)} if seconds else {}
+            joined.append({**row, **total})
+        before += train_seconds
+    return joined
+
+
 def final_loss(history: Mapping[str, Series]) -> float | None:
     """Give the last loss on held-out sequences, if it was measured and is a number."""
     losses = history.get("validation_loss")
     return float(losses.values[-1]) if losses and np.isfinite(losses.values[-1]) else None
 
 
-def flops_to_loss(history: Mapping[str, Series], loss: float) -> float | None:
-    """Give the training FLOPs after which the loss on held-out sequences was first this low.
+def cost_to_loss(history: Mapping[str, Series], loss: float) -> CostToLoss | None:
+    """Give what training had cost when the loss on held-out sequences was first this low.
 
-    None where it never was, or where the FLOPs were not counted.
+    None where it never was.
     """
-    if "validation_loss" not in history or "training_flops" not in history:
+    losses = history.get("validation_loss")
+    reached = losses.steps[losses.values <= loss] if losses else []
+    if not len(reached):
         return None
-    losses, flops = history["validation_loss"], history["training_flops"]
-    reached = losses.steps[losses.values <= loss]
-    return float(np.interp(reached[0], flops.steps, flops.values)) if len(reached) else None
+
+    def so_far(name: str) -> float | None:
+        counted = history.get(name)
+        return None if counted is None else float(np.interp(step, counted.steps, counted.values))
+
+    step = reached[0]
+    return CostToLoss(
+        step=int(step),
+        tokens=so_far("tokens"),
+        flops=so_far("training_flops"),
+        seconds=so_far("seconds"),
+    )

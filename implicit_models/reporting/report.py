@@ -11,8 +11,9 @@ from implicit_models.reporting import figures
 from implicit_models.reporting.benchmark_results import BenchmarkResults
 from implicit_models.reporting.illustration import Illustration
 from implicit_models.reporting.parameters import ReportParameters
+from implicit_models.reporting.reading_results import ReadingResults
 from implicit_models.reporting.results import RunResults
-from implicit_models.reporting.sections import dataset_section, downstream_section
+from implicit_models.reporting.sections import dataset_section, downstream_section, readings_section
 from implicit_models.reporting.summary import summarise
 from implicit_models.reporting.tables.cost import cost_cells, with_costs
 from implicit_models.reporting.tables.table import Table
@@ -48,6 +49,7 @@ def make_report(
     parameters: ReportParameters,
     mlflow_run_ids: Mapping[str, str | None],
     benchmarks: Sequence[BenchmarkResults] = (),
+    readings: Sequence[ReadingResults] = (),
 ) -> Report:
     """Write the report about some runs.
 
@@ -60,10 +62,10 @@ def make_report(
     mlflow_run_ids
         Identifier of each run's, and each benchmark's, parent run in the tracking store, where
         there is one.
-    benchmarks
-        What `read_benchmarks` gives.
+    benchmarks, readings
+        What `read_benchmarks` and `read_readings` give.
     """
-    summary = summarise(runs, parameters, mlflow_run_ids, benchmarks)
+    summary = summarise(runs, parameters, mlflow_run_ids, benchmarks, readings)
     styles = figures.run_styles(runs)
     by_dataset: dict[str, list[RunResults]] = {}
     for run in runs:
@@ -72,6 +74,8 @@ def make_report(
         dataset_section(group, datasets[name], parameters, styles)
         for name, group in by_dataset.items()
     ]
+    if readings:
+        sections.append(readings_section(readings))
     if benchmarks:
         sections.append(downstream_section(benchmarks, runs))
     content = {

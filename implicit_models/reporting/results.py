@@ -1,5 +1,6 @@
 """What the stages left on disk, run by run."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from implicit_models.reporting.files import MissingResultError, read_csv, read_json
-from implicit_models.reporting.history import Series, read_history
+from implicit_models.reporting.history import Series, join_segments, read_history
+from implicit_models.reporting.sources import trained_entry, weights_source
 from implicit_models.reporting.text_results import (
     PositionCurve,
     ShownToken,
@@ -79,13 +81,16 @@ class RunResults:
     training
         The content of ``train_*.json``, by stage.
     history
-        Training curves by metric.
+        Training curves by metric, over all phases.
     by_position
         Accuracy at each position of word problems, by length.
     perplexity_by_position
         Perplexity by position in text, by length.
     shown_tokens
         The first tokens of the test text, one by one.
+    source
+        The run whose weights its training began from; None where there is none, or where it is not
+        among the results.
     """
 
     name: str
@@ -102,6 +107,7 @@ class RunResults:
     by_position: Mapping[int, Float[np.ndarray, " L"]]
     perplexity_by_position: Mapping[int, PositionCurve]
     shown_tokens: Sequence[ShownToken]
+    source: "RunResults | None" = None
 
     @property
     def lengths(self) -> list[int]:
@@ -144,6 +150,21 @@ class RunResults:
         return self._total("training_flops")
 
     @property
+    def has_source(self) -> bool:
+        """Whether its training began from the weights of another model."""
+        return weights_source(self.parameters) is not None
+
+    @property
+    def source_flops(self) -> float | None:
+        """Training FLOPs of its source, and of that one's; 0 without one, None where unknown."""
+        if not self.has_source:
+            return 0.0
+        if self.source is None:
+            return None
+        own, earlier = self.source.training_flops, self.source.source_flops
+        return None if own is None or earlier is None else own + earlier
+
+    @property
     def num_training_tokens(self) -> float | None:
         """Tokens that all phases of training have read; None where it is not known."""
         return self._total("num_tokens")
@@ -181,20 +202,26 @@ def read_results(directory: Path, parameters: Mapping[str, Any]) -> list[RunResu
     MissingResultError
         Naming the file that a run has not produced, and the stage that writes it.
     """
-    return [
-        _read_run(directory / name, table, entry)
+    runs = {
+        name: _read_run(directory / name, table, entry)
         for table in _TABLES
         for name, entry in (parameters.get(table) or {}).items()
-    ]
+    }
+
+    def with_source(run: RunResults) -> RunResults:
+        source = runs.get(trained_entry(weights_source(run.parameters) or "") or "")
+        return run if source is None else dataclasses.replace(run, source=with_source(source))
+
+    return [with_source(run) for run in runs.values()]
 
 
 def _read_run(folder: Path, table: str, entry: Mapping[str, Any]) -> RunResults:
     kind, training, evaluation, sweep = _TABLES[table]
     swept = None if sweep is None else read_json(folder / "test_time_compute.json", sweep)
-    rows = [
-        row
+    costs = {file: read_json(folder / f"{file}.json", stage) for file, stage in training.items()}
+    segments = [
+        (read_csv(folder / f"{file}_history.csv", stage), costs[file]["train_seconds"])
         for file, stage in training.items()
-        for row in read_csv(folder / f"{file}_history.csv", stage)
     ]
     sections = [entry[name] for name in ("bounded", "free", "training") if name in entry]
     evaluated = read_json(folder / "evaluation.json", evaluation)
@@ -210,13 +237,11 @@ def _read_run(folder: Path, table: str, entry: Mapping[str, Any]) -> RunResults:
         phase_change=entry["bounded"]["num_training_steps"] if kind == "implicit" else None,
         evaluation=evaluated,
         test_time_compute=swept,
-        training={
-            file: read_json(folder / f"{file}.json", stage) for file, stage in training.items()
-        },
-        history=read_history(rows),
+        training=costs,
+        history=read_history(join_segments(segments)),
         by_position=_by_position(positions) if data == "word_problem" else {},
         perplexity_by_position=read_perplexity_by_position(positions) if data == "text" else {},
-        shown_tokens=_shown_tokens(folder / "tokens.csv", evaluation),
+        shown_tokens=read_shown_tokens(evaluated.get("tokens", ())),
     )
 
 
@@ -226,8 +251,3 @@ def _by_position(rows: list[dict[str, str]]) -> dict[int, np.ndarray]:
         length: np.array([float(row["accuracy"]) for row in rows if int(row["length"]) == length])
         for length in lengths
     }
-
-
-def _shown_tokens(path: Path, stage: str) -> list[ShownToken]:
-    """Read the shown tokens, which an evaluation may leave out."""
-    return read_shown_tokens(read_csv(path, stage)) if path.exists() else []

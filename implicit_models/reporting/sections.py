@@ -8,11 +8,13 @@ from implicit_models.reporting import figures
 from implicit_models.reporting.benchmark_results import BenchmarkResults
 from implicit_models.reporting.illustration import Draw, Illustration, illustrate
 from implicit_models.reporting.parameters import ReportParameters
+from implicit_models.reporting.reading_results import ReadingResults
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import group_by_seed
 from implicit_models.reporting.tables import text, word_problem
 from implicit_models.reporting.tables.cost import cost_cells, cost_table, with_costs
 from implicit_models.reporting.tables.downstream import downstream_table
+from implicit_models.reporting.tables.readings import reading_table
 from implicit_models.reporting.tables.table import SELF_ITERATIONS, Table
 
 
@@ -47,6 +49,16 @@ def downstream_section(
         description="The harness's own tasks, scored by the log-likelihood of the answers.",
         illustrations=[],
         tables=[downstream_table(benchmarks, {run.name: run for run in runs})],
+    )
+
+
+def readings_section(readings: Sequence[ReadingResults]) -> Section:
+    """Write the section of models on corpora that they were not trained on."""
+    return Section(
+        title="Further corpora",
+        description="The test text of corpora that the models were not trained on.",
+        illustrations=[],
+        tables=[reading_table(readings)],
     )
 
 
@@ -112,7 +124,8 @@ def _text_section(
             runs,
             "Training: the loss against the tokens read and against the floating-point operations "
             "made, on the batches (thin) and on validation text (marked). The dotted line marks "
-            "the change from the bounded phase to the free one.",
+            "the change from the bounded phase to the free one."
+            + (" A source's training is not drawn." if any(run.has_source for run in runs) else ""),
         )
     ]
     tables = [text.perplexity_table(runs)]

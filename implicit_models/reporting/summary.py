@@ -7,6 +7,7 @@ from typing import Any
 from implicit_models.reporting.benchmark_results import BenchmarkResults
 from implicit_models.reporting.paper import perplexity_column
 from implicit_models.reporting.parameters import ReportParameters
+from implicit_models.reporting.reading_results import ReadingResults
 from implicit_models.reporting.results import RunResults
 
 
@@ -15,12 +16,14 @@ def summarise(
     parameters: ReportParameters,
     mlflow_run_ids: Mapping[str, str | None],
     benchmarks: Sequence[BenchmarkResults] = (),
+    readings: Sequence[ReadingResults] = (),
 ) -> dict[str, Any]:
     """Give the content of ``summary.json``.
 
     Under ``runs`` is each run by name; under ``success`` each group of runs of word problems whose
     parameters differ in nothing but the seed, under its first run's name: every run of a group
-    counts. Under ``benchmarks`` are the downstream scores, by the names of the paper's columns.
+    counts. Under ``benchmarks`` are the downstream scores, by the names of the paper's columns, and
+    under ``downstream`` of a run are those of its own benchmarks, by their names.
 
     Parameters
     ----------
@@ -39,10 +42,15 @@ def summarise(
             benchmark.name: _summarise_benchmark(benchmark, mlflow_run_ids.get(benchmark.name))
             for benchmark in benchmarks
         },
+        "readings": {
+            reading.name: _summarise_reading(reading, mlflow_run_ids.get(reading.name))
+            for reading in readings
+        },
     }
     for benchmark in benchmarks:
         if benchmark.entry in summary["runs"]:
-            summary["runs"][benchmark.entry]["downstream"] = dict(benchmark.content["row"])
+            rows = summary["runs"][benchmark.entry].setdefault("downstream", {})
+            rows[benchmark.name] = dict(benchmark.content["row"])
     return summary
 
 
@@ -112,6 +120,18 @@ def _summarise_benchmark(benchmark: BenchmarkResults, mlflow_run_id: str | None)
         "num_parameters": content["num_parameters"],
         **content["row"],
         "standard_errors": dict(content["standard_errors"]),
+        "mlflow_run_id": mlflow_run_id,
+    }
+
+
+def _summarise_reading(reading: ReadingResults, mlflow_run_id: str | None) -> dict[str, Any]:
+    scores = ("perplexity", "standard_error", "nats_per_token", "bits_per_byte", "num_tokens")
+    return {
+        "model": reading.model,
+        "corpus": reading.corpus,
+        "kind": reading.content["kind"],
+        "num_parameters": reading.content["num_parameters"],
+        **{score: reading.content["perplexity"][score] for score in scores},
         "mlflow_run_id": mlflow_run_id,
     }
 

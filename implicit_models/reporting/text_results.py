@@ -56,8 +56,8 @@ def read_perplexity_by_position(rows: Iterable[Mapping[str, str]]) -> dict[int, 
     }
 
 
-def read_shown_tokens(rows: Iterable[Mapping[str, str]]) -> list[ShownToken]:
-    """Give the tokens of the rows of ``tokens.csv``."""
+def read_shown_tokens(rows: Iterable[Mapping[str, Any]]) -> list[ShownToken]:
+    """Give the tokens under ``tokens`` in ``evaluation.json``, which may be none."""
     return [
         ShownToken(
             text=row["text"],
@@ -73,5 +73,5 @@ def mean_of(value: Any) -> float | None:
     return value["mean"] if isinstance(value, Mapping) else value
 
 
-def _number(text: str | None) -> float:
-    return float(text) if text else np.nan
+def _number(written: str | float | None) -> float:
+    return np.nan if written is None or written == "" else float(written)

@@ -5,11 +5,18 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import GPT2Config, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    GPT2Config,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Mamba2Config,
+    Mamba2ForCausalLM,
+)
 from transformers.models.gpt2 import GPT2LMHeadModel
 
-from implicit_models.cost.flops import configuration_flops, model_flops
-from implicit_models.cost.passes import reading_flops, step_flops
+from implicit_models.cost.flops import CountedFlops, configuration_flops, model_flops
+from implicit_models.cost.passes import step_flops
+from implicit_models.cost.reading import Past, reading_flops
 from implicit_models.language_models.conversion import from_transformers
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.sizes import SIZES, count_parameters, from_size
@@ -41,14 +48,18 @@ def reading(model: Any, length: int, **arguments: Any) -> int:
     return count(read)
 
 
+def flops_of(model: Any, length: int, *, num_logits: int | None = None, past: Any = None) -> float:
+    flops = model_flops(model)
+    made = BATCH * (length if num_logits is None else num_logits) * flops.head
+    return made + reading_flops(flops, num_sequences=BATCH, length=length, past=past)
+
+
 @pytest.mark.parametrize("length", [1, 4, 21, 40])
 @pytest.mark.parametrize("kind", EXPLICIT)
 def test_reading_costs_what_torch_counts(kind: str, length: int) -> None:
     for model in models_of(kind):
-        flops = model_flops(model)
-        whole = reading_flops(flops, length=length, num_sequences=BATCH)
-        assert whole == reading(model, length, use_cache=False)
-        cached = reading_flops(flops, length=length, num_sequences=BATCH, piece_length=length)
+        assert flops_of(model, length) == reading(model, length, use_cache=False)
+        cached = flops_of(model, length, past=Past.empty(BATCH))
         assert cached == reading(model, length, use_cache=True)
 
 
@@ -70,8 +81,7 @@ def test_an_explicit_step_costs_what_torch_counts(kind: str, length: int) -> Non
 @pytest.mark.parametrize("kind", EXPLICIT)
 def test_logits_that_are_not_computed_cost_nothing(kind: str) -> None:
     model = model_of(kind)
-    found = reading_flops(model_flops(model), length=9, num_sequences=BATCH, num_logits=2)
-    assert found == reading(model, 9, use_cache=False, logits_to_keep=2)
+    assert flops_of(model, 9, num_logits=2) == reading(model, 9, use_cache=False, logits_to_keep=2)
 
 
 @pytest.mark.parametrize("num_layers", [1, 3])
@@ -83,7 +93,7 @@ def test_an_lstm_costs_what_torch_counts(num_layers: int) -> None:
         with torch.inference_mode():
             model(ids)
 
-    assert reading_flops(flops, length=60, num_sequences=BATCH) == count(read)
+    assert flops_of(model, 60) == count(read)
     found = step_flops(flops, None, length=60, num_sequences=BATCH)
     # The first token's state is constant: no gradient for it.
     assert found == pytest.approx(count(lambda: model(ids).logits.sum().backward()), rel=0.02)
@@ -94,7 +104,7 @@ def test_a_token_multiplies_each_parameter_once(size: str) -> None:
     config = from_size(size, implicit=False)
     flops = configuration_flops(config)
     parameters = count_parameters(config)
-    evaluation = flops.stack.evaluation(2048, 2048, has_carry=False)
+    evaluation = flops.stack.evaluation(2048)
     # Norms, biases and the convolution are parameters as well, but of no product.
     assert evaluation.weights / 2048 == pytest.approx(2 * parameters.stack, rel=0.01)
     assert flops.head == 2 * parameters.embedding
@@ -115,27 +125,71 @@ def test_a_foreign_llama_costs_what_ours_of_its_shape_costs() -> None:
         eos_token_id=None,
     )
     theirs = LlamaForCausalLM(config).eval()
-    ours = model_flops(from_transformers(theirs))
-    counted = model_flops(theirs)
+    ours = from_transformers(theirs)
+    counted, closed = model_flops(theirs), model_flops(ours)
+    assert counted.head == closed.head
     for length in (1, 5, 70):
+        assert flops_of(theirs, length) == flops_of(ours, length)
+        assert counted.stack.evaluation(length, before=90) == closed.stack.evaluation(
+            length, before=90
+        )
         shape = {"length": length, "num_sequences": BATCH}
-        assert reading_flops(counted, **shape) == reading_flops(ours, **shape)
-        assert step_flops(counted, None, **shape) == step_flops(ours, None, **shape)
+        assert step_flops(counted, None, **shape) == step_flops(closed, None, **shape)
 
 
-def test_a_foreign_model_is_counted_by_torch() -> None:
+@pytest.mark.parametrize("num_positions", [7, 64, 2048])
+def test_a_foreign_model_is_counted_by_torch_on_a_few_tokens(num_positions: int) -> None:
     config = GPT2Config(
         vocab_size=VOCABULARY,
         n_embd=16,
         n_layer=2,
         n_head=2,
-        n_positions=64,
+        n_positions=num_positions,
         bos_token_id=None,
         eos_token_id=None,
     )
-    model = GPT2LMHeadModel(config).eval()
-    found = reading_flops(model_flops(model), length=50, num_sequences=BATCH)
-    assert found == reading(model, 50, use_cache=False)
+    model = GPT2LMHeadModel(config)
+    lengths = []
+    hook = model.transformer.wte.register_forward_hook(
+        lambda module, given, output: lengths.append(given[0].shape[1])
+    )
+    model.train()
+    model_flops(model)
+    num_passes = len(lengths)
+    assert model_flops(model) is model_flops(model) and len(lengths) == num_passes
+    assert max(lengths) <= min(48, num_positions) and model.training
+    hook.remove()
+    model.eval()
+    length = min(num_positions, 200)
+    assert flops_of(model, length) == reading(model, length, use_cache=False)
+
+
+def test_counts_are_extended_by_pairs_of_tokens() -> None:
+    found = CountedFlops.of(lambda length: 5 + 3 * length + 2 * length**2, (4, 6, 9))
+    assert found == CountedFlops(once=5, token=3, filled_token=0, pair=2, chunk_length=1)
+    assert found.evaluation(100) == (5 + 300, 2 * 100**2)
+    assert found.evaluation(100, before=7) == (5 + 300, 2 * 100 * 107)
+
+
+@pytest.mark.parametrize("chunk_size", [4, 32])
+def test_a_foreign_scan_computes_whole_chunks(chunk_size: int) -> None:
+    model = Mamba2ForCausalLM(
+        Mamba2Config(
+            vocab_size=VOCABULARY,
+            hidden_size=16,
+            state_size=8,
+            num_heads=4,
+            head_dim=8,
+            n_groups=1,
+            chunk_size=chunk_size,
+            num_hidden_layers=2,
+            bos_token_id=None,
+            eos_token_id=None,
+            pad_token_id=None,
+        )
+    ).eval()
+    for length in (5, 40, 130):
+        assert flops_of(model, length) == reading(model, length, use_cache=False)
 
 
 def test_a_foreign_configuration_has_no_closed_form() -> None:

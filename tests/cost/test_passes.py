@@ -1,25 +1,16 @@
-"""What trainings and evaluations cost, against torch's counter."""
+"""What trainings cost, against torch's counter."""
 
 import dataclasses
 import itertools
-import math
-from typing import Any
 
 import pytest
-import torch
 
 from implicit_models.cost.flops import model_flops
 from implicit_models.cost.meter import Measurement
-from implicit_models.cost.passes import (
-    cost,
-    cost_to_loss,
-    reading_flops,
-    step_flops,
-    training_flops,
-)
+from implicit_models.cost.passes import cost, step_flops, training_flops
 from implicit_models.equilibrium.gradients import ImplicitFunction, Phantom, Unrolled
 from implicit_models.equilibrium.jacobian import JacobianPenalty
-from implicit_models.equilibrium.phase import Phase, bounded_phase, search_phase
+from implicit_models.equilibrium.phase import Phase, bounded_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
 from implicit_models.equilibrium.window import Window
@@ -40,68 +31,6 @@ PHASES = {
     "checkpointed": CHECKPOINTED,
     "checkpointed bounded": CHECKPOINTED_BOUNDED,
 }
-
-
-@pytest.mark.parametrize("normalised", [False, True])
-@pytest.mark.parametrize("length", [1, 21])
-@pytest.mark.parametrize("kind", IMPLICIT)
-def test_reading_with_a_fixed_number_of_steps(kind: str, length: int, normalised: bool) -> None:
-    model = model_of(kind, weight_normalisation=normalised)
-
-    def read() -> None:
-        with torch.inference_mode():
-            model(tokens(BATCH, length), use_cache=False, phase=SEARCH)
-
-    found = reading_flops(
-        model_flops(model),
-        length=length,
-        num_sequences=BATCH,
-        search_evaluations=STEPS * BATCH * length,
-    )
-    assert found == count(read)
-
-
-@pytest.mark.parametrize("piece_length", [1, 5, 6])
-@pytest.mark.parametrize("kind", IMPLICIT)
-def test_reading_in_pieces(kind: str, piece_length: int) -> None:
-    model, text = model_of(kind), tokens(BATCH, 12)
-
-    @torch.inference_mode()
-    def read() -> None:
-        cache = None
-        for piece in text.split(piece_length, dim=1):
-            output = model(piece, past_key_values=cache, use_cache=True, phase=SEARCH)
-            cache = output.past_key_values
-
-    found = reading_flops(
-        model_flops(model),
-        length=12,
-        num_sequences=BATCH,
-        search_evaluations=STEPS * BATCH * 12,
-        piece_length=piece_length,
-    )
-    assert found == pytest.approx(count(read), rel=1e-12)
-
-
-@pytest.mark.parametrize(("width", "patience"), [(1, 1), (4, 1), (4, 12)])
-@pytest.mark.parametrize("kind", IMPLICIT)
-def test_searching_through_a_window_costs_about_what_torch_counts(
-    kind: str, width: int, patience: int
-) -> None:
-    model, text = model_of(kind).requires_grad_(False), tokens(BATCH, 32)
-    phase = search_phase(3e-2, 100, 0.8, Window(width, patience))
-    searches = []
-    counted = count(
-        lambda: searches.append(model(text, use_cache=False, phase=phase).search.token_evaluations)
-    )
-    found = reading_flops(
-        model_flops(model),
-        length=32,
-        num_sequences=BATCH,
-        search_evaluations=float(searches[0].sum()),
-        window=width,
-    )
-    assert found == pytest.approx(counted, rel=0.05)
 
 
 @pytest.mark.parametrize("normalised", [False, True])
@@ -128,6 +57,27 @@ def test_a_training_step(kind: str, phase: Phase, normalised: bool) -> None:
             checkpointing=checkpointing,
         )
         assert found == count(step), (length, checkpointing)
+
+
+@pytest.mark.parametrize("kind", IMPLICIT)
+def test_a_training_step_whose_search_slides_a_window(kind: str) -> None:
+    model, ids = model_of(kind), tokens(BATCH, 32)
+    phase = dataclasses.replace(FREE, stopping=ResidualBelow(3e-2, 100), window=Window(4, 1))
+    outputs = []
+
+    def step() -> None:
+        outputs.append(model(ids, labels=ids, use_cache=False, phase=phase))
+        outputs[0].loss.backward()
+
+    counted = count(step)
+    found = step_flops(
+        model_flops(model),
+        phase,
+        length=32,
+        num_sequences=BATCH,
+        search_evaluations=float(outputs[0].search.token_evaluations.sum()),
+    )
+    assert found == pytest.approx(counted, rel=0.05)
 
 
 def test_a_gradient_that_solves_is_refused() -> None:
@@ -181,31 +131,3 @@ def test_costs_that_nobody_knows_are_none() -> None:
     assert nothing["flops_per_token"] is None
     assert nothing["tokens_per_second"] is None
     assert nothing["energy_joules"] == 2.0
-
-
-def row(step: int, **losses: Any) -> dict[str, Any]:
-    totals = {"tokens": 10 * step, "training_flops": 1e3 * step, "seconds": step / 2}
-    return {"step": step, **totals, **losses}
-
-
-def test_what_a_loss_had_cost_when_it_was_first_reached() -> None:
-    history = [
-        row(10, loss=3.0),
-        row(20, loss=math.nan, validation_loss=2.5),
-        row(30, loss=2.0, validation_loss=None),
-        row(32, loss=2.2, validation_loss=1.0),
-        row(50, loss=1.0),
-    ]
-    at_30 = {"step": 30, "tokens": 300, "flops": 3e4, "seconds": 15.0}
-    assert cost_to_loss(history, 2.0) == at_30
-    assert cost_to_loss(history, 2.1) == at_30
-    reached = cost_to_loss(history, 2.0, "validation_loss")
-    assert reached is not None and reached["step"] == 32
-    assert cost_to_loss(history, 0.5) is None
-    assert cost_to_loss([], 0.5) is None
-    assert cost_to_loss([{"step": 1, "loss": 0.1}], 0.5) == {
-        "step": 1,
-        "tokens": None,
-        "flops": None,
-        "seconds": None,
-    }

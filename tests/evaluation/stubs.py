@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 from implicit_models.equilibrium.solution import Result, Solution
 from implicit_models.language_models.building import build
+from implicit_models.language_models.configuration import ImplicitMamba2Config
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.outputs import ImplicitCausalLMOutput
 from implicit_models.language_models.parameters import ModelParameters
@@ -31,7 +31,7 @@ class Stub(ImplicitForCausalLM):
     ) -> None:
         nn.Module.__init__(self)
         self.is_wrong, self.vocabulary_size = is_wrong, vocabulary_size
-        self.config = SimpleNamespace(implicit=is_implicit)
+        self.config = ImplicitMamba2Config(vocab_size=vocabulary_size, implicit=is_implicit)
         self.weight = nn.Parameter(torch.zeros(5))
         self.phases, self.batches = [], []
 

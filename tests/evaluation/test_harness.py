@@ -28,6 +28,7 @@ with contextlib.redirect_stderr(io.StringIO()):
     from lm_eval import evaluator
     from lm_eval.models.huggingface import HFLM
 
+from implicit_models.cost.flops import model_flops
 from implicit_models.data.parameters import TaskFilesParameters
 from implicit_models.data.task_files import open_tasks, write_tasks
 from implicit_models.data.tokenisation import load_tokenizer
@@ -43,9 +44,11 @@ from implicit_models.evaluation.harness import (
     load_tasks,
 )
 from implicit_models.evaluation.parameters import BenchmarkParameters
+from implicit_models.evaluation.readers import reader_of
 from implicit_models.language_models.building import build
 from implicit_models.language_models.conversion import from_transformers
 from implicit_models.parameters import ParameterError
+from tests.cost.counting import count
 from tests.language_models.kinds import model_of
 from tests.language_models.models import LSTM
 
@@ -264,9 +267,22 @@ def test_interrupted_is_uninterrupted(files, tokenizer, tmp_path, monkeypatch):
         evaluate_tasks(model, tokenizer, files, **arguments, progress_store=store, identity="a")
     rest = evaluate_tasks(model, tokenizer, files, **arguments, progress_store=store, identity="a")
     assert rest.report == whole.report
-    assert 0 < rest.cost.num_tokens < whole.cost.num_tokens
+    assert dataclasses.replace(rest.cost, seconds=0) == dataclasses.replace(whole.cost, seconds=0)
     other = evaluate_tasks(model, tokenizer, files, **arguments, progress_store=store, identity="b")
-    assert other.cost.num_tokens == whole.cost.num_tokens
+    assert other.cost.flops == whole.cost.flops > 0
+
+
+@pytest.mark.parametrize("kind", ["llama-explicit", "mamba2-implicit", "transformers"])
+def test_tasks_cost_what_torch_counts(files, tokenizer, kind):
+    model = llama()
+    if kind != "transformers":
+        model = model_of(kind, vocab_size=VOCABULARY, tolerance=1e-2, window=32)
+    reader_of(model)  # which tries out those of transformers
+    model_flops(model)  # which counts them
+    arguments = {"tasks": ["piqa", "lambada_openai"], "limit": 3, "bootstrap_iters": 2}
+    found = []
+    expected = count(lambda: found.append(evaluate_tasks(model, tokenizer, files, **arguments)))
+    assert found[0].cost.flops == pytest.approx(expected, rel=0.02)
 
 
 def test_report_is_json_of_no_machine(files, tokenizer, capsys):

@@ -53,7 +53,9 @@ def test_metrics_are_the_schema_and_json(kind):
         *("perplexity", "standard_error", "nats_per_token", "bits_per_byte", "num_tokens"),
         *("num_documents", "num_bytes", "context_length", "stride"),
     }
-    assert set(found["perplexity"]) == perplexity | {"num_cut_documents"}
+    assert set(found["perplexity"]) == perplexity | {
+        *("num_cut_documents", "num_documents_in_all", "max_tokens", "bootstrap"),
+    }
     assert found["perplexity"]["num_tokens"] == found["perplexity"]["num_bytes"] == 30
     assert found["perplexity"]["bits_per_byte"] == pytest.approx(
         found["perplexity"]["nats_per_token"] / np.log(2)

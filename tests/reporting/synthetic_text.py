@@ -105,6 +105,7 @@ def _files(name: str, *, is_implicit: bool) -> dict[str, str]:
             "peak_memory_bytes": 600 * 2**20,
             "energy_joules": None,
         },
+        "tokens": _shown_tokens(generator, is_implicit=is_implicit),
     }
     files = {
         "evaluation.json": json.dumps(evaluation),
@@ -115,7 +116,6 @@ def _files(name: str, *, is_implicit: bool) -> dict[str, str]:
                 for p, value in zip(found, by_position[n], strict=True)
             ]
         ),
-        "tokens.csv": write_rows(_shown_tokens(generator, is_implicit=is_implicit)),
     }
     if is_implicit:
         files["test_time_compute.json"] = json.dumps(_sweep(name))
@@ -134,6 +134,9 @@ def _scores(nats: float, num_tokens: int, num_documents: int) -> dict:
         "context_length": 256,
         "stride": 128,
         "num_cut_documents": 0,
+        "num_documents_in_all": num_documents,
+        "max_tokens": None,
+        "bootstrap": "documents",
     }
 
 
@@ -148,7 +151,7 @@ def _shown_tokens(generator: np.random.Generator, *, is_implicit: bool) -> list[
             "token": ord(letter) % 256,
             "text": letter,
             "nats": float(nats[position - 1]),
-            "self_iterations": int(4 + 5 * nats[position - 1]) if is_implicit else "",
+            "self_iterations": int(4 + 5 * nats[position - 1]) if is_implicit else None,
         }
         for position, letter in enumerate(text, start=1)
     ]
@@ -195,6 +198,7 @@ def _training(name: str, generator: np.random.Generator) -> dict[str, str]:
     files, step, flops, tokens = {}, 0, 0.0, 0
     for stage, cost in FLOPS[name].items():
         num_steps = {"train_bounded": 200, "train_free": 100}.get(stage, 300)
+        first = step
         rows = []
         for _ in range(num_steps // 10):
             step, flops, tokens = step + 10, flops + cost / (num_steps // 10), tokens + 20_480
@@ -209,14 +213,14 @@ def _training(name: str, generator: np.random.Generator) -> dict[str, str]:
                     **validation,
                     "tokens": tokens,
                     "training_flops": flops,
-                    "seconds": 0.2 * step,
+                    "seconds": 0.2 * (step - first),
                 }
             )
         summary = {
             "num_tokens": 20_480 * len(rows),
             "training_flops": cost,
-            "train_seconds": 60.0,
-            "tokens_per_second": 20_480 * len(rows) / 60.0,
+            "train_seconds": 0.2 * num_steps,
+            "tokens_per_second": 20_480 * len(rows) / (0.2 * num_steps),
             "num_training_steps": num_steps,
             "peak_memory_bytes": 700 * 2**20 if stage != "train_free" else 900 * 2**20,
             "energy_joules": 2500.0,
@@ -247,6 +251,8 @@ def _benchmark(model: str) -> dict:
         "row": row if is_ours else {**row, "PIQA": None, "average": None},
         "standard_errors": dict.fromkeys(row, 0.012),
         "num_items": dict.fromkeys(TASKS, 5153),
+        "limit": None,
+        "max_length": 2048,
         "published": [] if is_ours else [{"model": "Llama 1.3B", "row": published}],
         "cost": {"seconds": 312.5, "flops": 1e15},
     }

@@ -63,7 +63,7 @@ def test_speed_is_tokens_over_seconds_of_both_phases(runs):
 
 def test_summary_has_the_published_schema(runs):
     summary = summarise(runs, ReportParameters(), {"a5_lstm": "abc"})
-    assert set(summary) == {"runs", "success", "benchmarks"}
+    assert set(summary) == {"runs", "success", "benchmarks", "readings"}
     assert set(summary["runs"]) == {run.name for run in runs}
     for run in summary["runs"].values():
         assert set(run) == RUN_KEYS

@@ -112,7 +112,7 @@ def test_flow_keeps_the_order_and_breaks_lines_between_tokens(widths):
     [
         ("a", "a"),
         (" the", " the"),
-        ("\n\u240d\t", "\u21b5\u2190\u21e5"),
+        ("\n\r\t", "\u21b5\u2190\u21e5"),
         ("\u4e16\x00", "\u25af\u25af"),
         ("\ufffd", "\u25af"),
         ("", "\u25af"),

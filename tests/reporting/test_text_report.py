@@ -9,7 +9,7 @@ from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.report import make_report
 from implicit_models.reporting.results import read_results
 from implicit_models.reporting.summary import summarise
-from implicit_models.reporting.tables.cost import cost_table
+from implicit_models.reporting.tables.cost import cost_cells, cost_table
 from implicit_models.reporting.tables.downstream import downstream_table
 from implicit_models.reporting.tables.table import Table, perplexity, scientific
 from implicit_models.reporting.tables.text import (
@@ -125,13 +125,41 @@ def test_summary_has_the_scores_under_the_papers_names(report):
     assert run["training_flops"] == 1e15 and run["evaluation_flops_per_token"] == 1.25e7
     assert set(run["length_extrapolation"]) == {"256", "512", "1024", "2048"}
     assert run["mlflow_run_id"] == "beef" and "D-Pile ppl" not in run
-    assert run["downstream"]["HellaSwag"] == 0.3
+    assert list(run["downstream"]) == ["downstream_implicit"]
+    assert run["downstream"]["downstream_implicit"]["HellaSwag"] == 0.3
     assert "downstream" not in summary["runs"][EXPLICIT[0]]
     assert list(summary["benchmarks"]) == list(BENCHMARKS)
     llama = summary["benchmarks"]["downstream_llama"]
     assert {*TASKS, "LAMBADA ppl", "average"} < set(llama)
     assert llama["PIQA"] is None and llama["standard_errors"]["ARC-E"] == 0.012
     assert (llama["entry"], llama["mlflow_run_id"]) == (None, "f00d")
+
+
+def test_two_benchmarks_of_a_model_stand_beside_each_other(runs, benchmarks):
+    first = benchmarks[0]
+    row = first.content["row"] | {"HellaSwag": 0.9}
+    second = dataclasses.replace(first, name="again", content=first.content | {"row": row})
+    summary = summarise(runs, ReportParameters(), {}, [first, second])
+    downstream = summary["runs"][IMPLICIT[0]]["downstream"]
+    assert {name: found["HellaSwag"] for name, found in downstream.items()} == {
+        "downstream_implicit": 0.3,
+        "again": 0.9,
+    }
+
+
+def test_rows_of_a_part_of_the_items_are_named(benchmarks):
+    def note(*limits):
+        shown = [
+            dataclasses.replace(each, content=each.content | {"limit": limit})
+            for each, limit in zip(benchmarks, limits, strict=True)
+        ]
+        return downstream_table(shown, {}).note
+
+    assert "scored" not in note(None, None)
+    only = "Only the first 500 items of each task were scored, if it has more."
+    assert f" {only}" in note(500, 500) and "downstream_implicit: Only" not in note(500, 500)
+    both = f"downstream_implicit: {only} downstream_llama: All items of the files were scored."
+    assert both in note(500, None)
 
 
 def test_the_perplexity_of_the_deduplicated_pile_stands_in_the_papers_column(folder, benchmarks):
@@ -177,13 +205,89 @@ def test_the_loss_to_reach_is_where_the_worst_run_ended(runs):
     first, _, last_to_reach, _ = named(table)
     assert last_to_reach["FLOPs to the loss"] == "2.50e14"
     assert first["FLOPs to the loss"] == "2.00e14"
+    assert first["time to the loss (s)"] == "40" and last_to_reach["time to the loss (s)"] == "60"
+    assert first["x reference's training"] == "0.20x"
 
 
 def test_results_without_costs_have_dashes(folder):
     rows = named(cost_table(read_results(folder, synthetic.parameters())))
     assert {row["training FLOPs"] for row in rows} == {"-"}
     assert {row["FLOPs to the loss"] for row in rows} == {"-"}
+    assert {row["time to the loss (s)"] for row in rows} == {"-"}
     assert rows[0]["iso-parameter"] == "1.00x"
+
+
+def sourced(folder, name, source):
+    """Give the results where a run's training began from another model's weights."""
+    content = text_parameters()
+    entry = content["runs"].pop(name)
+    entry = entry | {"model": {"family": "upcycled", "source": source}}
+    content["upcycled"] = {name: entry}
+    return read_results(folder, content)
+
+
+def test_the_flops_of_a_source_count(folder):
+    runs = sourced(folder, IMPLICIT[1], f"models/{EXPLICIT[0]}/final")
+    table = cost_table(runs)
+    row = named(table)[1]
+    assert (row["training FLOPs"], row["iso-FLOP"]) == ("1.25e15", "1.25x")
+    assert (row["FLOPs to the loss"], row["x reference's training"]) == ("4.50e14", "0.45x")
+    assert f"of {IMPLICIT[1]} (from {EXPLICIT[0]}) include those of training" in table.note
+    assert "without the source's" in table.note and "+ source" not in table.note
+    assert cost_cells(runs)[IMPLICIT[1]][1] == "1.25e15 (1.25x)"
+    assert "source" not in cost_table(runs[:1]).note
+
+
+def test_the_flops_of_an_unknown_source_are_said_to_be_missing(folder):
+    runs = sourced(folder, IMPLICIT[1], "gpt2")
+    table = cost_table(runs)
+    row = named(table)[1]
+    assert (row["training FLOPs"], row["iso-FLOP"]) == ("1.00e15 + source", "1.00x + source")
+    assert row["FLOPs to the loss"] == "2.00e14 + source"
+    assert f"the source of {IMPLICIT[1]} took is not among these results" in table.note
+    assert cost_cells(runs)[IMPLICIT[1]][1] == "1.00e15 (1.00x) + source"
+    assert "the FLOPs of the former" not in compare_kinds(runs[1:])
+
+
+def test_nothing_is_compared_with_a_reference_of_unknown_flops(folder):
+    runs = sourced(folder, IMPLICIT[0], "gpt2")[1:]
+    table = cost_table(runs)
+    assert {row["iso-FLOP"] for row in named(table)} == {"-"}
+    assert {row["x reference's training"] for row in named(table)} == {"-"}
+    assert named(table)[1]["training FLOPs"] == "2.50e14"
+    assert "no FLOPs are given against those of the reference" in table.note
+    assert cost_cells(runs)[EXPLICIT[0]][1] == "2.50e14"
+
+
+def scored(run, **changes):
+    found = run.evaluation["perplexity"] | changes
+    return dataclasses.replace(run, evaluation=run.evaluation | {"perplexity": found})
+
+
+def test_the_note_on_perplexity_says_what_was_scored(runs):
+    note = perplexity_table(runs).note
+    assert "All tokens of the test documents are scored." in note
+    assert "by bootstrap over the documents." in note and "cut" not in note
+    cut = {"max_tokens": 5000, "num_documents_in_all": 20, "num_cut_documents": 3}
+    sampled = [scored(run, **cut) for run in runs]
+    note = perplexity_table(sampled).note
+    assert "All tokens" not in note and runs[0].name not in note
+    assert "At most 5,000 tokens are scored, of 12 of the 20 test documents; " in note
+    assert "documents cut to their beginning: 3." in note and "Of the bytes of a cut" in note
+    note = perplexity_table([runs[0], sampled[1]]).note
+    assert f"{runs[0].name}: All tokens" in note and f"{runs[1].name}: At most 5,000" in note
+
+
+def test_the_note_on_perplexity_says_what_the_bootstrap_is_over(runs):
+    alone = {"num_documents": 1, "num_documents_in_all": 1, "bootstrap": "windows"}
+    assert "over the windows." in perplexity_table([scored(runs[0], **alone)]).note
+    old = scored(runs[0])
+    for name in ("max_tokens", "num_documents_in_all", "bootstrap"):
+        del old.evaluation["perplexity"][name]
+    note = perplexity_table([old]).note
+    assert "do not tell whether there are test documents that were left out; " in note
+    assert "documents cut to their beginning: 0." in note
+    assert "over the documents." in note and "All tokens" not in note
 
 
 def test_text_tables_hold_every_point(runs):

@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import yaml
 
 from implicit_models.reporting.benchmark_results import read_benchmarks
 from implicit_models.reporting.files import MissingResultError
-from implicit_models.reporting.history import Series, final_loss, flops_to_loss
+from implicit_models.reporting.history import CostToLoss, Series, cost_to_loss, final_loss
 from implicit_models.reporting.paper import perplexity_column
 from implicit_models.reporting.results import read_results
 from tests.reporting import synthetic_text
@@ -54,7 +55,7 @@ def test_perplexity_by_position_holds_the_ranges_of_each_length(runs):
 
 def test_shown_tokens_keep_line_ends_and_quotes(runs):
     text = "".join(token.text for token in runs[0].shown_tokens)
-    assert text.count("\n") == text.count("\u240d") == 3
+    assert text.count("\n") == text.count("\r") == 3
     assert '"the worst"' in text
     assert np.isfinite([token.self_iterations for token in runs[0].shown_tokens]).all()
     assert np.isnan([token.self_iterations for token in runs[-1].shown_tokens]).all()
@@ -71,16 +72,61 @@ def test_costs_are_those_of_all_phases(runs):
     first.training["train_free"]["energy_joules"] = 2500.0
 
 
-def test_the_flops_to_a_loss_are_those_at_its_first_validation(runs):
+def test_the_cost_to_a_loss_is_that_at_its_first_validation_in_all_phases(runs):
     history = runs[0].history
     losses = history["validation_loss"]
     assert final_loss(history) == losses.values[-1]
-    assert flops_to_loss(history, losses.values[1]) == pytest.approx(1e14)  # 100 of 200 steps
-    assert flops_to_loss(history, losses.values[-1]) == pytest.approx(1e15)
-    assert flops_to_loss(history, 0.9 * losses.values[-1]) is None
-    assert flops_to_loss({"validation_loss": losses}, 9.0) is None
+    for index, step, flops in ((1, 100, 1e14), (-2, 250, 6e14), (-1, 300, 1e15)):
+        found = cost_to_loss(history, losses.values[index])
+        assert (found.step, found.tokens) == (step, 2048 * step)
+        assert found.flops == pytest.approx(flops)
+        assert found.seconds == pytest.approx(0.2 * step)  # on from where the free phase began
+    assert found.seconds == pytest.approx(runs[0].train_seconds)
+    assert cost_to_loss(history, 0.9 * losses.values[-1]) is None
+    assert cost_to_loss({}, 9.0) is None
+    assert cost_to_loss({"validation_loss": losses}, 9.0) == CostToLoss(
+        step=50, tokens=None, flops=None, seconds=None
+    )
     unknown = Series(steps=np.array([1.0]), values=np.array([np.nan]))
     assert final_loss({"validation_loss": unknown}) is None
+
+
+def upcycled(source: str, **model) -> dict:
+    """Give parameters in which the second run's training begins from another model's weights."""
+    content = text_parameters()
+    entry = content["runs"].pop(IMPLICIT[1])
+    content["upcycled"] = {
+        IMPLICIT[1]: entry | {"model": {"family": "upcycled", "source": source, **model}}
+    }
+    return content
+
+
+@pytest.mark.parametrize(
+    "source", [f"models/{EXPLICIT[0]}/final", f"./models/{EXPLICIT[0]}/final/"]
+)
+def test_a_source_among_the_results_is_known_with_its_flops(folder, source):
+    runs = read_results(folder, upcycled(source))
+    assert [run.has_source for run in runs] == [False, True, False, False]
+    assert runs[1].source.name == EXPLICIT[0]
+    assert runs[1].source_flops == 2.5e14 and runs[0].source_flops == 0.0
+    assert runs[1].training_flops == 1e15  # its own
+
+
+def test_the_source_of_a_source_counts_too(folder):
+    content = upcycled(f"models/{MATCHED[0]}/final")
+    chained = {"family": "huggingface", "source": f"models/{EXPLICIT[0]}/final"}
+    content["matched"][MATCHED[0]]["model"] = chained | {"pretrained": True}
+    assert read_results(folder, content)[1].source_flops == 1.02e15 + 2.5e14
+    content["matched"][MATCHED[0]]["model"] = chained  # its configuration alone
+    assert read_results(folder, content)[1].source_flops == 1.02e15
+    content["matched"][MATCHED[0]]["model"] = chained | {"pretrained": True, "source": "gpt2"}
+    assert read_results(folder, content)[1].source_flops is None
+
+
+@pytest.mark.parametrize("source", ["gpt2", "models/elsewhere/final", "conf/models/llama_tiny"])
+def test_a_source_from_elsewhere_is_not_known(folder, source):
+    run = read_results(folder, upcycled(source))[1]
+    assert run.has_source and run.source is None and run.source_flops is None
 
 
 def test_a_benchmark_belongs_to_the_entry_whose_model_it_names(folder):
@@ -115,7 +161,10 @@ def test_a_missing_file_is_named_with_the_stage_of_dvc_that_writes_it(tmp_path, 
 def test_an_evaluation_may_show_no_tokens(tmp_path):
     write_text_results(tmp_path)
     directory = tmp_path / "results" / "runs"
-    (directory / IMPLICIT[0] / "tokens.csv").unlink()
+    path = directory / IMPLICIT[0] / "evaluation.json"
+    evaluation = json.loads(path.read_text())
+    del evaluation["tokens"]
+    path.write_text(json.dumps(evaluation))
     first, second, *_ = read_results(directory, text_parameters())
     assert (len(first.shown_tokens), len(second.shown_tokens) > 0) == (0, True)
 

@@ -24,7 +24,7 @@ TABLES = {
     "train_free": ["runs"],
     "train_baseline": ["baselines", "matched"],
     "sweep_test_time_compute": ["runs"],
-    "evaluate_benchmarks": ["runs", "upcycled", "baselines", "matched", "benchmarks"],
+    "evaluate_benchmarks": ["runs", "upcycled", "baselines", "matched", "benchmarks", "readings"],
     "report": [],
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from implicit_models.data.parameters import CorpusParameters, TaskFilesParameters
-from implicit_models.evaluation.parameters import BenchmarkParameters
+from implicit_models.evaluation.parameters import BenchmarkParameters, ReadingParameters
 from implicit_models.parameters import read_names, read_section
 from implicit_models.reporting.parameters import ReportParameters
 from stages.common import TABLES, find_table, read_dataset, read_entries, run_table
@@ -16,8 +16,8 @@ from stages.evaluation_stage import check_test_splits, read_part
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted(path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml"))
-OPTIONAL = {"benchmarks", "corpora", "hub_tasks", "matched", "tasks", "upcycled"}
-SECTIONS = {"baselines", "datasets", "evaluation", "monitoring", "report", "runs", "sweep"}
+TABLED = {"benchmarks", "corpora", "datasets", "hub_tasks", "readings", "tasks", *TABLES}
+SECTIONS = TABLED | {"evaluation", "monitoring", "report", "sweep"}
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def compose(tmp_path, monkeypatch):
 def test_preset_is_valid(preset, compose):
     path = compose(preset)
     found = {line.split(":")[0] for line in path.read_text().splitlines() if line[0].isalpha()}
-    assert found - OPTIONAL == SECTIONS
+    assert found == SECTIONS
     read_section("report", ReportParameters)
     names = {table: list(read_entries(table)) for table in TABLES}
     for table in ("baselines", "matched"):
@@ -59,6 +59,8 @@ def test_preset_is_valid(preset, compose):
             read_section(f"{table}.{name}", TaskFilesParameters)
     for name in read_entries("benchmarks"):
         read_section(f"benchmarks.{name}", BenchmarkParameters)
+    for name in read_entries("readings"):
+        read_section(f"readings.{name}", ReadingParameters)
 
 
 def check_tests(section: str, table: str, name: str) -> None:

@@ -19,7 +19,7 @@ LINE_WIDTH = 80  # characters
 _FONT = "DejaVu Sans Mono"  # comes with matplotlib
 _CELL = 0.19  # inches: the height of a line of text
 _LONGEST = 16  # characters of a token
-_VISIBLE = {"\n": "\u21b5", "\u240d": "\u2190", "\t": "\u21e5", "\ufffd": "\u25af"}
+_VISIBLE = {"\n": "\u21b5", "\r": "\u2190", "\t": "\u21e5", "\ufffd": "\u25af"}
 
 
 def hard_tokens(runs: Sequence[RunResults], _: Mapping[str, RunStyle]) -> Figure:

@@ -7,7 +7,7 @@ from implicit_models.reporting.benchmark_results import BenchmarkResults
 from implicit_models.reporting.paper import ACCURACIES, AVERAGE, COLUMNS, perplexity_column
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.tables.cost import COST_COLUMNS, Cost
-from implicit_models.reporting.tables.table import Table, number
+from implicit_models.reporting.tables.table import Table, number, said_of_each
 
 PAPER = "paper"
 
@@ -86,6 +86,7 @@ def _note(benchmarks: Sequence[BenchmarkResults], *, has_published: bool) -> str
         "average is that of the seven accuracies, and is given where all seven are. After ± is "
         "the standard error.",
         *_items(benchmarks),
+        *_limits(benchmarks),
     ]
     if has_published:
         sentences.append(
@@ -93,6 +94,21 @@ def _note(benchmarks: Sequence[BenchmarkResults], *, has_published: bool) -> str
             "trained on 207 billion tokens of the deduplicated Pile."
         )
     return " ".join(sentences)
+
+
+def _limits(benchmarks: Sequence[BenchmarkResults]) -> list[str]:
+    """Say which rows are of a part of the items, and are no match for a score of all of them."""
+    limits = {benchmark.name: benchmark.content.get("limit") for benchmark in benchmarks}
+    if not any(limits.values()):
+        return []
+    return said_of_each(
+        {
+            name: "All items of the files were scored."
+            if limit is None
+            else f"Only the first {limit:,} items of each task were scored, if it has more."
+            for name, limit in limits.items()
+        }
+    )
 
 
 def _items(benchmarks: Sequence[BenchmarkResults]) -> list[str]:

@@ -1,7 +1,7 @@
 """A table of text, and how numbers are written in it."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 SELF_ITERATIONS = (
@@ -30,6 +30,16 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     num_text_columns: int = 2
+
+
+def said_of_each(sayings: Mapping[str, str]) -> list[str]:
+    """Give what is said of each run once for all of which it is the same, named if they differ."""
+    names: dict[str, list[str]] = {}
+    for name, saying in sayings.items():
+        names.setdefault(saying, []).append(name)
+    if len(names) == 1:
+        return list(names)
+    return [f"{', '.join(of)}: {saying}" for saying, of in names.items()]
 
 
 def percent(value: float | None, decimals: int = 1) -> str:

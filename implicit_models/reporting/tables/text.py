@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from implicit_models.reporting.results import RunResults
+from implicit_models.reporting.tables.cost import Cost
 from implicit_models.reporting.tables.table import (
     SELF_ITERATIONS,
     WORK,
@@ -13,6 +14,7 @@ from implicit_models.reporting.tables.table import (
     percent,
     perplexity,
     ratio,
+    said_of_each,
 )
 from implicit_models.reporting.text_results import mean_of
 
@@ -21,13 +23,19 @@ _SCORES = ("perplexity", "nats/token", "bits/byte", "tokens", "documents")
 
 def perplexity_table(runs: Sequence[RunResults]) -> Table:
     """Give the perplexity of the test text."""
-    contexts = sorted({run.evaluation["perplexity"]["context_length"] for run in runs})
-    strides = sorted({run.evaluation["perplexity"]["stride"] for run in runs})
+    contexts = sorted({_overall(run)["context_length"] for run in runs})
+    strides = sorted({_overall(run)["stride"] for run in runs})
+    notes = [
+        f"Each scored token is scored once, given at most {_listed(contexts)} tokens before it, in "
+        f"windows that move on by {_listed(strides)}.",
+        *said_of_each({run.name: _coverage(_overall(run)) for run in runs}),
+        *said_of_each({run.name: _errors(_overall(run)) for run in runs}),
+    ]
+    if any(_overall(run).get("num_cut_documents") for run in runs):
+        notes.append("Of the bytes of a cut document as large a share counts as of its tokens.")
     return Table(
         title="Perplexity",
-        note="Each token of the test documents is scored once, given at most "
-        f"{_listed(contexts)} tokens before it, in windows that move on by {_listed(strides)}. "
-        "After ± is the standard error, by bootstrap over the documents.",
+        note=" ".join(notes),
         columns=["run", "kind", *_SCORES],
         rows=[[run.name, run.kind, *_scores(run.evaluation["perplexity"])] for run in runs],
     )
@@ -37,7 +45,8 @@ def domain_table(runs: Sequence[RunResults]) -> Table:
     """Give the perplexity of each domain of the test text."""
     return Table(
         title="Perplexity by domain",
-        note="As above, for the documents of each domain.",
+        note="As above, for the documents of each domain; where it has but one, the bootstrap is "
+        "over its windows.",
         columns=["run", "domain", *_SCORES],
         rows=[
             [run.name, domain, *_scores(found)]
@@ -168,7 +177,9 @@ def compare_kinds(runs: Sequence[RunResults]) -> str:
         return "No run's perplexity is a number."
     sentence = "; ".join(readings)
     if len(best) == 2:
-        factor = ratio(best["explicit"].training_flops, best["implicit"].training_flops)
+        cost, compared = Cost.of(best["explicit"]), Cost.of(best["implicit"])
+        unknown = cost.lacks_source or compared.lacks_source
+        factor = "-" if unknown else ratio(cost.training_flops, compared.training_flops)
         if factor != "-":
             sentence += f", trained for {factor} the FLOPs of the former"
     return f"{sentence[0].upper()}{sentence[1:]}."
@@ -176,6 +187,31 @@ def compare_kinds(runs: Sequence[RunResults]) -> str:
 
 def _overall(run: RunResults) -> Mapping[str, Any]:
     return run.evaluation["perplexity"]
+
+
+def _coverage(found: Mapping[str, Any]) -> str:
+    """Say how much of the test documents was scored, as far as the results tell."""
+    scored, cut = found["num_documents"], found.get("num_cut_documents", 0)
+    if "num_documents_in_all" not in found:
+        unknown = "These results do not tell whether there are test documents that were left out"
+        return f"{unknown}; {_cut(cut)}."
+    in_all = found["num_documents_in_all"]
+    if scored == in_all and not cut:
+        return "All tokens of the test documents are scored."
+    return (
+        f"At most {found['max_tokens']:,} tokens are scored, of {scored:,} of the {in_all:,} test "
+        f"documents; {_cut(cut)}."
+    )
+
+
+def _cut(count: int) -> str:
+    return f"documents cut to their beginning: {count:,}"
+
+
+def _errors(found: Mapping[str, Any]) -> str:
+    is_one = found["num_documents"] == 1
+    units = found.get("bootstrap", "windows" if is_one else "documents")
+    return f"After ± is the standard error, by bootstrap over the {units}."
 
 
 def _scores(found: Mapping[str, Any]) -> list[str]:
