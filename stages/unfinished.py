@@ -12,7 +12,7 @@ from implicit_models.parameters import digest, source_digest
 
 FOLDER = Path("checkpoints", "evaluation")
 
-_COMPUTING = ("backbones", "equilibrium", "evaluation", "kernels", "language_models")
+_COMPUTING = ("backbones", "cost", "equilibrium", "evaluation", "kernels", "language_models")
 
 
 def evaluation_identity(model: Path, *what: Any) -> str:

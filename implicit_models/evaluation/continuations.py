@@ -60,9 +60,14 @@ def group(continuations: Iterable[Continuation], max_members: int) -> list[Group
                 members.append(each)
                 num_shared = common
                 continue
-            groups.append(Group(tuple(members), num_shared))
+            groups.append(_grouped(members, num_shared))
         members, num_shared = [each], len(each.context) - 1
-    return [*groups, Group(tuple(members), num_shared)] if members else groups
+    return [*groups, _grouped(members, num_shared)] if members else groups
+
+
+def _grouped(members: Sequence[Continuation], num_shared: int) -> Group:
+    """Make a group; what a single text shares with none is read in one go with the rest of it."""
+    return Group(tuple(members), num_shared if len(members) > 1 else 0)
 
 
 def answer(

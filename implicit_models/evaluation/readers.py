@@ -367,7 +367,7 @@ def _num_keys(memory: Any) -> float:
 
     Layers that attend to a window alone keep no more; those that have a state keep none.
     """
-    layers = () if memory is None else memory.layers
+    layers = getattr(memory, "layers", ())
     found = [layer.keys.shape[-2] for layer in layers if getattr(layer, "keys", None) is not None]
     return sum(found) / max(len(found), 1)
 

@@ -21,12 +21,14 @@ from implicit_models.evaluation.parameters import (
     TextEvaluationParameters,
     TextSweepParameters,
     WordProblemEvaluationParameters,
+    WordProblemSweepParameters,
 )
 from implicit_models.evaluation.perplexity import evaluate_perplexity
 from implicit_models.evaluation.readers import reader_of
 from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.evaluation.scoring import prefix, score
 from implicit_models.evaluation.state_tracking import evaluate_state_tracking
+from implicit_models.evaluation.test_time_compute import sweep_test_time_compute
 from implicit_models.evaluation.text import evaluate_text
 from implicit_models.evaluation.text_sweep import sweep_text
 from implicit_models.language_models.building import LanguageModel
@@ -153,7 +155,7 @@ def questions() -> list[Continuation]:
 
 @pytest.mark.parametrize(
     ("kind", "phase", "shares"),
-    [(*case, True) for case in CASES] + [("implicit mamba2", SLIDING, False)],
+    [(*case, True) for case in CASES] + [("implicit mamba2", FIXED, False)],
 )
 def test_answers(kind: str, phase: Phase | None, shares: bool) -> None:
     model, cost = make(kind), ReadingCost()
@@ -227,10 +229,30 @@ def test_word_problems(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", IMPLICIT)
+def test_sweeps_of_word_problems(kind: str) -> None:
+    model = make(kind)
+    parameters = WordProblemSweepParameters(
+        length=12,
+        num_sequences=3,
+        batch_size=2,
+        self_iterations=(1, 3),
+        tolerances=(1e-1,),
+        window=8,
+        patience=2,
+        max_steps=20,
+        damping=1.0,
+    )
+    split = _Sequences(random_tokens(3, 12), random_tokens(3, 12))
+    expected, found = counted(model, lambda: sweep_test_time_compute(model, split, parameters))
+    points = [*found.self_iterations, *found.tolerance]
+    assert sum(point.flops for point in points) == expected
+
+
+@pytest.mark.parametrize("kind", IMPLICIT)
 def test_sweeps(kind: str) -> None:
     model = make(kind)
     parameters = TextSweepParameters(
-        length=20,
+        length=12,
         num_sequences=3,
         batch_size=2,
         self_iterations=(1, 3),

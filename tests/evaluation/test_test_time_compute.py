@@ -72,7 +72,7 @@ def test_metrics_and_rows_are_the_schema():
         *(True, False, False)
     ]
     assert [point["tolerance"] for point in found["tolerance"]] == [0.5, 0.02]
-    shared = {"accuracy", "accuracy_last_10", "seconds"}
+    shared = {"accuracy", "accuracy_last_10", "flops", "seconds"}
     shared |= {"relative_residual", "relative_residual_p95"}
     assert set(found["self_iterations"][0]) == shared | {"self_iterations"}
     assert set(found["tolerance"][0]) == shared | {
@@ -97,7 +97,7 @@ def test_every_number_of_both_sweeps_is_tracked():
     logged = {}
     found = sweep_test_time_compute(Front(None), TEST, PARAMETERS).metrics()
     track(found, Recorder())
-    shared = {"accuracy", "accuracy_last_10", "seconds"}
+    shared = {"accuracy", "accuracy_last_10", "flops", "seconds"}
     shared |= {"relative_residual", "relative_residual_p95"}
     expected = {
         (f"sweep.self_iterations.{name}", number) for name in shared for number in (1, 4, 12)

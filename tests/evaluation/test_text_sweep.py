@@ -71,7 +71,7 @@ def test_metrics_and_rows_are_the_schema(result):
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert (found["length"], found["num_sequences"]) == (10, 5)
     shared = {"perplexity", "standard_error", "relative_residual", "relative_residual_p95"}
-    shared |= {"seconds"}
+    shared |= {"flops", "seconds"}
     assert set(found["self_iterations"][1]) == shared | {"self_iterations"}
     costs = {"share_converged", "self_iterations", "evaluations_per_token"}
     assert set(found["tolerance"][0]) == shared | costs | {"tolerance", "mode"}
