@@ -72,6 +72,7 @@ BATCH = 16
 ACCURACIES = ("acc,none", "acc_norm,none")
 LAMBADA_ITEMS = 5153
 TOLERANCE = 0.05
+SEARCH = {"tolerance": TOLERANCE, "window": 32, "patience": 2}  # as in conf/preset/text_small.yaml
 CONTRACTION = 0.3  # of the random input projections, for cells that settle as trained ones do
 PIECE, LONG = 1024, (2048, 16_384)
 MEMORY_STEPS = 2
@@ -109,7 +110,7 @@ def model_of(kind: str, vocabulary: int = VOCABULARY, small: bool = False) -> Pr
     if family == "lstm":
         sizes |= {"embedding_size": width, "hidden_size": 2 * width}
         return LSTMLanguageModel(LSTMConfig(label_alignment="next_token", **sizes)).eval()
-    sizes |= {"hidden_size": width, "implicit": what == "implicit", "tolerance": TOLERANCE}
+    sizes |= {"hidden_size": width, "implicit": what == "implicit", **SEARCH}
     model: ImplicitForCausalLM
     if family == "mamba2":
         sizes |= {"num_hidden_layers": layers, "state_size": 64}
