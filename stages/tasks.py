@@ -47,7 +47,7 @@ def evaluate_on_tasks(
     model = load_model(folder, default_device())
     tokenizer = load_tokenizer(folder)
     phase = benchmark_phase(model, parameters)
-    identity = evaluation_identity(folder, repr(phase), parameters, model.device.type)
+    identity = evaluation_identity(folder, parameters, model.device.type)
     answers = FOLDER / f"{identity[:16]}.sqlite"
     with Meter(model.device) as meter:
         result = evaluate_tasks(

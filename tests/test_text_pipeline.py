@@ -178,3 +178,22 @@ def test_a_text_in_another_tokenizer_is_refused(repository, tmp_path):
     output = process.communicate()[0]
     assert process.returncode == 2
     assert "data/text was made with another tokenizer" in output
+
+
+def test_a_killed_evaluation_finds_its_answers_again(repository):
+    code = f"""
+import stages.tasks as tasks
+from implicit_models.evaluation.parameters import BenchmarkParameters
+from implicit_models.parameters import read_section
+
+def stop(*_, progress_store, identity, **__):
+    print(progress_store, identity)
+    raise SystemExit
+
+tasks.evaluate_tasks = stop
+key = "benchmarks.{RUN}_downstream"
+tasks.evaluate_on_tasks(key, read_section(key, BenchmarkParameters))
+"""
+    first, second = (repository.run("python", "-c", code).splitlines()[-1] for _ in range(2))
+    assert "checkpoints/evaluation" in first
+    assert first == second
