@@ -24,6 +24,7 @@ from implicit_models.data.corpus_writing import (
     file_digest,
     write_corpus,
 )
+from implicit_models.data.manifests import read_manifest
 from implicit_models.data.shards import (
     CorpusError,
     Packed,
@@ -271,25 +272,14 @@ def _no_split(name: str, names: Iterable[str], directory: Path) -> str:
 
 
 def _read_json(path: Path, directory: Path, keys: Iterable[str]) -> dict[str, Any]:
-    """Read a manifest; its version and that nothing is missing are checked."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CorpusError(
-            f"{path}: is missing, the corpus is incomplete; {_again(directory)}"
-        ) from None
-    except ValueError as error:
-        raise CorpusError(f"{path}: is not valid JSON ({error}); {_again(directory)}") from None
-    version = content.get("format_version") if isinstance(content, dict) else content
-    if version != FORMAT_VERSION:
-        raise CorpusError(
-            f"{path}: format_version is {version!r}, this version of the library reads "
-            f"{FORMAT_VERSION}; {_again(directory)}"
-        )
-    missing = [key for key in (*_SHARED, *keys) if key not in content]
-    if missing:
-        raise CorpusError(f"{path}: is incomplete, {missing[0]!r} is missing; {_again(directory)}")
-    return content
+    return read_manifest(
+        path,
+        version=FORMAT_VERSION,
+        keys=(*_SHARED, *keys),
+        what="corpus",
+        again=_again(directory),
+        error=CorpusError,
+    )
 
 
 def _open_split(directory: Path, name: str) -> CorpusSplit:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tqdm import tqdm
 
+from implicit_models.data.manifests import read_manifest
 from implicit_models.data.parameters import TASKS, TaskFilesParameters
 from implicit_models.data.task_items import ItemError, hellaswag_item, to_item
 
@@ -173,24 +174,15 @@ def _move_into_place(partial: Path, directory: Path) -> None:
 
 
 def _read_manifest(directory: Path) -> dict[str, Any]:
-    path = directory / _MANIFEST
     if not directory.is_dir():
         raise TaskFileError(f"{directory}: no such folder; {_again(directory)}")
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise TaskFileError(
-            f"{path}: is missing, the tasks are incomplete; {_again(directory)}"
-        ) from None
-    except ValueError as error:
-        raise TaskFileError(f"{path}: is not valid JSON ({error}); {_again(directory)}") from None
-    found = manifest.get("format_version") if isinstance(manifest, dict) else manifest
-    if found != FORMAT_VERSION:
-        raise TaskFileError(
-            f"{path}: format_version is {found!r}, this version of the library reads "
-            f"{FORMAT_VERSION}; {_again(directory)}"
-        )
-    return manifest
+    return read_manifest(
+        directory / _MANIFEST,
+        version=FORMAT_VERSION,
+        what="set of tasks",
+        again=_again(directory),
+        error=TaskFileError,
+    )
 
 
 def _hub_items(task: str) -> Iterator[dict[str, Any]]:

@@ -19,6 +19,7 @@ from jaxtyping import UInt
 from tqdm import tqdm
 
 from implicit_models.data import groups
+from implicit_models.data.manifests import read_manifest
 from implicit_models.data.parameters import DatasetParameters
 from implicit_models.data.sequences import ReservedSequences, prefix_products, sample_inputs
 from implicit_models.parameters import ParameterError
@@ -319,20 +320,13 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
     path = directory / _METADATA
     if not directory.is_dir():
         raise DataError(f"{directory}: no such folder; {_again(directory)}")
-    try:
-        metadata = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise DataError(
-            f"{path}: is missing, the data set is incomplete; {_again(directory)}"
-        ) from None
-    except ValueError as error:
-        raise DataError(f"{path}: is not valid JSON ({error}); {_again(directory)}") from None
-    if not isinstance(metadata, dict) or metadata.get("format_version") != FORMAT_VERSION:
-        found = metadata.get("format_version") if isinstance(metadata, dict) else metadata
-        raise DataError(
-            f"{path}: format_version is {found!r}, this version of the library reads "
-            f"{FORMAT_VERSION}; {_again(directory)}"
-        )
+    metadata = read_manifest(
+        path,
+        version=FORMAT_VERSION,
+        what="data set",
+        again=_again(directory),
+        error=DataError,
+    )
     try:
         try:
             table = groups.multiplication_table(metadata["group"])
