@@ -32,13 +32,34 @@ class RunParameters:
     free: FreeParameters
 
     def __post_init__(self) -> None:
-        """Check each key, and that the model is implicit."""
+        """Check each key, that the model is implicit, and the free phase's number of steps."""
         validate(self)
+        if (self.free.num_training_steps is None) == (self.bounded.share is None):
+            raise ParameterError(
+                f"free.num_training_steps = {self.free.num_training_steps} is not allowed; allowed "
+                + (
+                    "is null beside bounded.share, which leaves the rest of the steps"
+                    if self.bounded.share is not None
+                    else "is a number of steps, or null beside bounded.share"
+                )
+            )
+        try:
+            self.free.check_steps(self.free_steps)
+        except ParameterError as error:
+            raise ParameterError(f"free.{error}") from None
         if not self.model.implicit:
             raise ParameterError(
                 "model.implicit = False is not allowed; entries of runs are implicit: an "
                 "explicit model is an entry of baselines"
             )
+
+    @property
+    def free_steps(self) -> int:
+        """Training steps of the free phase."""
+        if self.free.num_training_steps is not None:
+            return self.free.num_training_steps
+        assert self.bounded.total_training_steps
+        return self.bounded.total_training_steps - self.bounded.steps
 
 
 @dataclass(frozen=True, kw_only=True)

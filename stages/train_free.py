@@ -21,7 +21,7 @@ def main(name: str) -> None:
         entry=run,
         sections={"bounded": run.bounded, "free": run.free},
         monitoring=monitoring,
-        segment=free_segment(run.free, first_step=run.bounded.num_training_steps),
+        segment=free_segment(run.free, run.bounded.steps, run.free_steps),
         output=Path("models", name, "final"),
         earlier="train_bounded",
         start=Path("models", name, "bounded", "training_state.safetensors"),

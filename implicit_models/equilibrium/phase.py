@@ -32,9 +32,18 @@ class Phase:
     penalty: JacobianPenalty | None = None
 
 
-def bounded_phase(num_self_iterations: int) -> Phase:
-    """Give the bounded phase: no search, the gradient through a few iterations from zero."""
-    return Phase(Picard(), FixedSteps(0), Unrolled(num_self_iterations))
+def bounded_phase(
+    num_self_iterations: int, phantom_steps: int | None = None, damping: float = 1.0
+) -> Phase:
+    """Give the bounded phase: always as many iterations from zero.
+
+    Without ``phantom_steps`` the gradient goes through all of them. With some it goes through these
+    alone, which follow the others, damped alike: (4+1) in the paper is four and one.
+    """
+    if phantom_steps is None:
+        return Phase(Picard(), FixedSteps(0), Unrolled(num_self_iterations))
+    gradient = Phantom(phantom_steps, damping)
+    return Phase(Picard(damping), FixedSteps(num_self_iterations), gradient)
 
 
 def free_phase(

@@ -67,14 +67,16 @@ class Segment:
 
 def bounded_segment(parameters: BoundedParameters) -> Segment:
     """Give the bounded phase of an implicit model's training."""
-    phase = bounded_phase(parameters.num_self_iterations)
-    return Segment(
-        "bounded", 0, parameters.num_training_steps, phase, parameters.lengths, decay_steps=0
+    phase = bounded_phase(
+        parameters.num_self_iterations,
+        parameters.phantom_steps,
+        1.0 if parameters.damping is None else parameters.damping,
     )
+    return Segment("bounded", 0, parameters.steps, phase, parameters.lengths, decay_steps=0)
 
 
-def free_segment(parameters: FreeParameters, first_step: int) -> Segment:
-    """Give the free phase, which goes on after ``first_step`` bounded steps."""
+def free_segment(parameters: FreeParameters, first_step: int, num_steps: int) -> Segment:
+    """Give the free phase: so many steps that follow ``first_step`` bounded ones."""
     phase = free_phase(
         parameters.tolerance,
         parameters.max_steps,
@@ -86,7 +88,7 @@ def free_segment(parameters: FreeParameters, first_step: int) -> Segment:
     return Segment(
         "free",
         first_step,
-        parameters.num_training_steps,
+        num_steps,
         phase,
         parameters.lengths,
         parameters.decay_steps,

@@ -19,8 +19,15 @@ class OptimisationParameters:
         Of the matrices of the cell; embeddings, norms, biases and scales have none.
     clip_norm
         Largest norm of the whole gradient.
-    batch_size
-        Sequences a step.
+    batch_size, batch_tokens
+        The global batch of a step, whatever the number of processes: in sequences, or in tokens of
+        the longest sequences that are trained on. One of the two is given.
+    precision
+        Of the activations and of the matrices that multiply them; weights and optimiser are
+        float32 in any case.
+    max_skipped_steps
+        Steps in a row whose loss, gradient or search is not finite, which are left out; after so
+        many training stops.
     """
 
     learning_rate: float = setting(above=0.0, maximum=1.0)
@@ -29,17 +36,44 @@ class OptimisationParameters:
     beta2: float = setting(default=0.95, minimum=0.0, below=1.0)
     weight_decay: float = setting(default=0.0, minimum=0.0)
     clip_norm: float = setting(above=0.0)
-    batch_size: int = setting(minimum=1)
+    batch_size: int | None = setting(default=None, minimum=1)
+    batch_tokens: int | None = setting(default=None, minimum=1)
     warmup_steps: int = setting(minimum=0)
+    precision: str = setting(default="float32", choices=("float32", "bfloat16"))
+    max_skipped_steps: int = setting(default=10, minimum=0)
 
     def __post_init__(self) -> None:
-        """Check each key, and that the learning rate decays downwards."""
+        """Check each key, that there is one batch, and that the learning rate decays downwards."""
         validate(self)
+        if (self.batch_size is None) == (self.batch_tokens is None):
+            found = "neither is given" if self.batch_size is None else "both are given"
+            raise ParameterError(
+                f"batch_size, batch_tokens: {found}; allowed is one of them, the sequences or the "
+                "tokens of a step"
+            )
         if self.final_learning_rate > self.learning_rate:
             raise ParameterError(
                 f"final_learning_rate is {self.final_learning_rate}; it must be at most "
                 f"learning_rate, {self.learning_rate}"
             )
+
+    def sequences_a_step(self, length: int) -> int:
+        """Give the global batch in sequences, of which the longest have ``length`` tokens.
+
+        Raises
+        ------
+        ParameterError
+            Where the tokens are not a whole number of them.
+        """
+        if self.batch_size is not None:
+            return self.batch_size
+        assert self.batch_tokens is not None
+        if self.batch_tokens % length:
+            raise ParameterError(
+                f"optimisation.batch_tokens = {self.batch_tokens} is not allowed; allowed is a "
+                f"multiple of the length of the sequences, {length}"
+            )
+        return self.batch_tokens // length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,16 +107,59 @@ class LengthParameters:
 
 @dataclass(frozen=True, kw_only=True)
 class BoundedParameters:
-    """The bounded phase: ``num_self_iterations`` from zero, all of them differentiated."""
+    """The bounded phase: a few self-iterations from zero, always as many.
 
-    num_training_steps: int = setting(minimum=1)
+    Attributes
+    ----------
+    num_training_steps
+        Of this phase; or null, with ``share`` and ``total_training_steps``.
+    share, total_training_steps
+        The part of all the entry's training steps that this phase has, and how many both phases
+        have together; the free phase then has the rest.
+    num_self_iterations
+        All of them differentiated; with ``phantom_steps`` none.
+    phantom_steps
+        Self-iterations with gradient that follow: the paper's (4+1) is 4 self-iterations and 1
+        phantom step.
+    damping
+        How far each self-iteration goes towards the cell's value, where there are phantom steps.
+    """
+
+    num_training_steps: int | None = setting(default=None, minimum=1)
+    share: float | None = setting(default=None, above=0.0, below=1.0)
+    total_training_steps: int | None = setting(default=None, minimum=2)
     num_self_iterations: int = setting(minimum=1)
+    phantom_steps: int | None = setting(default=None, minimum=1)
+    damping: float | None = setting(default=None, above=0.0, below=2.0)
     lengths: LengthParameters
 
     def __post_init__(self) -> None:
-        """Check each key, and that the lengths arrive."""
+        """Check each key, that the steps are given once, and that the lengths arrive."""
         validate(self)
-        _check_growth(self.lengths, self.num_training_steps)
+        if (self.share is None) != (self.total_training_steps is None) or (
+            (self.share is None) == (self.num_training_steps is None)
+        ):
+            raise ParameterError(
+                f"num_training_steps, share, total_training_steps are {self.num_training_steps}, "
+                f"{self.share}, {self.total_training_steps}; allowed is either the first, or the "
+                "two others"
+            )
+        if self.phantom_steps is None and self.damping is not None:
+            raise ParameterError(
+                f"damping = {self.damping} is not allowed; allowed is only null without "
+                "phantom_steps"
+            )
+        _check_growth(self.lengths, self.steps)
+
+    @property
+    def steps(self) -> int:
+        """Training steps of this phase."""
+        if self.num_training_steps is not None:
+            return self.num_training_steps
+        assert self.share and self.total_training_steps
+        return min(
+            max(1, round(self.share * self.total_training_steps)), self.total_training_steps - 1
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +168,8 @@ class FreeParameters:
 
     Attributes
     ----------
+    num_training_steps
+        Of this phase; null where the bounded phase has a share, which leaves the rest.
     tolerance, max_steps
         Where the search of a sequence ends: relative residual of its worst token, or number of
         self-iterations.
@@ -111,7 +190,7 @@ class FreeParameters:
         Training steps at the end over which the learning rate decays.
     """
 
-    num_training_steps: int = setting(minimum=1)
+    num_training_steps: int | None = setting(default=None, minimum=1)
     tolerance: float = setting(above=0.0, below=1.0)
     max_steps: int = setting(minimum=1)
     phantom_steps: int = setting(minimum=1)
@@ -132,8 +211,19 @@ class FreeParameters:
                     "window"
                 )
             check_at_most(self, "patience", "max_steps")
-        _check_decay(self.decay_steps, self.num_training_steps)
-        _check_growth(self.lengths, self.num_training_steps)
+        if self.num_training_steps is not None:
+            self.check_steps(self.num_training_steps)
+
+    def check_steps(self, num_training_steps: int) -> None:
+        """Check that the decay and the growth of lengths fit into so many steps.
+
+        Raises
+        ------
+        ParameterError
+            Naming what does not fit.
+        """
+        _check_decay(self.decay_steps, num_training_steps)
+        _check_growth(self.lengths, num_training_steps)
 
 
 @dataclass(frozen=True, kw_only=True)
