@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 from implicit_models.cost.matching import match_parameters, match_training_flops
@@ -28,24 +29,51 @@ def like_its_run(name: str, baseline: MatchedParameters) -> MatchedParameters:
     ModelFileError
         Where the run's model does not tell what its training has cost.
     """
+    cost = _read_cost(baseline.match.run)
+    data = open_training_data(*read_dataset("matched", name))
+    segment = explicit_segment(baseline.training)
+    steps = range(baseline.training.num_training_steps)
+    return matched_to(
+        baseline,
+        flops=cost["flops"],
+        num_parameters=int(cost["num_parameters"]),
+        vocabulary_size=data.vocabulary_size,
+        longest=data.train.inputs.shape[1],
+        lengths=(segment.length_at(step, baseline.seed) for step in steps),
+    )
+
+
+def matched_to(
+    baseline: MatchedParameters,
+    *,
+    flops: float,
+    num_parameters: int,
+    vocabulary_size: int,
+    longest: int,
+    lengths: Iterable[int],
+) -> MatchedParameters:
+    """Fill in what the FLOPs of a run's training, or its parameters, mean; see `like_its_run`.
+
+    Parameters
+    ----------
+    longest, lengths
+        Tokens of the longest sequences, and of those of each planned step.
+    """
     match, training = baseline.match, baseline.training
-    cost = _read_cost(match.run)
-    size = open_training_data(*read_dataset("matched", name)).vocabulary_size
     if match.quantity == "parameters":
-        target = int(cost["num_parameters"])
-        found = match_parameters(target, baseline.model, size, vary=match.vary)
+        target = num_parameters
+        found = match_parameters(target, baseline.model, vocabulary_size, vary=match.vary)
         model, steps, reached = found.parameters, training.num_training_steps, found.num_parameters
     else:
-        target, segment = cost["flops"], explicit_segment(training)
-        planned = range(training.num_training_steps)
+        target = flops
         found = match_training_flops(
             target,
             baseline.model,
-            size,
+            vocabulary_size,
             vary=match.vary,
             num_training_steps=training.num_training_steps,
-            batch_size=baseline.optimisation.batch_size,
-            lengths=(segment.length_at(step, baseline.seed) for step in planned),
+            batch_size=baseline.optimisation.sequences_a_step(longest),
+            lengths=lengths,
         )
         model, steps, reached = found.parameters, found.num_training_steps, found.flops
     log.info(

@@ -4,12 +4,14 @@ from pathlib import Path
 
 from stages.common import find_table, run_stage
 from stages.entries import MatchedParameters, read_baseline, read_monitoring
+from stages.launching import start_processes
 
 
 def main(name: str) -> None:
     """Write ``models/NAME/final`` and the metrics of its training."""
     table = find_table(name, ("baselines", "matched"))
     baseline, monitoring = read_baseline(table, name), read_monitoring(table, name)
+    start_processes("train_baseline", name)
 
     from implicit_models.training.curriculum import explicit_segment
     from stages.training_stage import train_segment

@@ -4,12 +4,14 @@ from pathlib import Path
 
 from stages.common import run_stage, run_table
 from stages.entries import read_monitoring, read_run
+from stages.launching import start_processes
 
 
 def main(name: str) -> None:
     """Write ``models/NAME/bounded`` and the metrics of the bounded phase."""
     table = run_table(name)
     run, monitoring = read_run(table, name), read_monitoring(table, name)
+    start_processes("train_bounded", name)
 
     from implicit_models.training.curriculum import bounded_segment
     from stages.training_stage import train_segment

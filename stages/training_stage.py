@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 import implicit_models
+from implicit_models.cost.devices import peak_flops
 from implicit_models.cost.flops import model_flops
 from implicit_models.cost.meter import Meter
 from implicit_models.cost.passes import step_flops
@@ -23,11 +24,10 @@ from implicit_models.data.tokenisation import load_tokenizer
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.language_models.building import LanguageModel, build, num_parameters
 from implicit_models.language_models.modelling import ModelFileError
-from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.language_models.sources import digest_source
 from implicit_models.parameters import ParameterError, digest, source_digest
-from implicit_models.tracking.tracker import Level, Tracker
+from implicit_models.tracking.tracker import Level, NullTracker, Tracker
 from implicit_models.training.checkpoints import (
     CheckpointFolder,
     Progress,
@@ -35,10 +35,18 @@ from implicit_models.training.checkpoints import (
     save_state,
 )
 from implicit_models.training.curriculum import Segment
+from implicit_models.training.distributed import (
+    Execution,
+    Processes,
+    distribute,
+    open_execution,
+    whole_model,
+)
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import MonitoringParameters
 from implicit_models.training.trainer import CountFlops, Training, train
 from implicit_models.training.validation import validator
+from stages.changed_batch import begun_with_another_batch, note_batch
 from stages.common import RESULTS, read_dataset, write_json
 from stages.ended_trainings import (
     CHECKPOINTS,
@@ -89,22 +97,69 @@ def train_segment(
         The state of training from which the segment starts, and where it leaves its own; a state
         is left where another segment follows, and the model counts as final otherwise.
     """
-    discard_recorded(name)
-    data = open_training_data(*read_dataset(table, name))
-    _check_validation(data, monitoring, entry.dataset)
-    torch.manual_seed(entry.seed)  # for the dropout of models that have some
+    with open_execution() as execution:
+        _train_segment(
+            _Segment(stage, table, name, entry, sections, monitoring, segment, output),
+            execution,
+            earlier,
+            start,
+            state,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Segment:
+    """What is trained; as the parameters of `train_segment`."""
+
+    stage: str
+    table: str
+    name: str
+    entry: RunParameters | BaselineParameters
+    sections: Mapping[str, Any]
+    monitoring: MonitoringParameters
+    segment: Segment
+    output: Path
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Of the entry, as far as the weights depend on them."""
+        return {
+            "dataset": self.entry.dataset,
+            "seed": self.entry.seed,
+            "model": self.entry.model,
+            "optimisation": self.entry.optimisation,
+            **self.sections,
+        }
+
+
+def _train_segment(
+    this: _Segment,
+    execution: Execution,
+    earlier: str | None,
+    start: Path | None,
+    state: Path | None,
+) -> None:
+    processes, entry, segment = execution.processes, this.entry, this.segment
+    if processes.is_main:
+        discard_recorded(this.name)
+    processes.wait()
+    data = open_training_data(*read_dataset(this.table, this.name))
+    batch_size = entry.optimisation.sequences_a_step(data.train.inputs.shape[1])
+    _check_validation(data, this.monitoring, entry.dataset)
+    _check_batch(data, batch_size, entry.dataset, processes)
     model = _build(entry, data, start)
-    model.to(default_device())  # type: ignore[arg-type]
+    model.to(processes.device)  # type: ignore[arg-type]
+    module = distribute(model, entry.optimisation.precision, execution)
     optimiser = build_optimiser(model, entry.optimisation)
     begin = Progress(segment.first_step)
     if start is not None:
-        begin = _read_state(start, model, optimiser, segment.first_step)
-    batch_size = entry.optimisation.batch_size
+        begin = _read_state(start, module, optimiser, segment.first_step, processes)
     training = Training(
         segment=segment,
         optimisation=entry.optimisation,
-        monitoring=monitoring,
+        monitoring=this.monitoring,
         sequences=data.train,
+        batch_size=batch_size,
         batch_indices=functools.partial(
             batch_indices,
             batch_size=batch_size,
@@ -112,71 +167,109 @@ def train_segment(
             seed=entry.seed,
         ),
         validate=validator(
-            data.validation, monitoring.validation_sequences, segment.phase, batch_size
+            data.validation, this.monitoring.validation_sequences, segment.phase, batch_size
         ),
         count_flops=_flops_counter(model, segment.phase),
+        peak_flops=peak_flops(processes.device, getattr(torch, entry.optimisation.precision)),
         start=begin,
         seed=entry.seed,
     )
-    parameters = {
-        "dataset": entry.dataset,
-        "seed": entry.seed,
-        "model": entry.model,
-        "optimisation": entry.optimisation,
-        **sections,
-    }
-    identity = _identity(parameters, data, start, entry.model.source if start is None else None)
-    checkpoints = CheckpointFolder(CHECKPOINTS / name / stage, identity)
-    name_others(checkpoints.path)
+    source = entry.model.source if start is None else None
+    identity = _identity(this.parameters, data, start, source)
+    rest = _identity(_without_batch(this.parameters), data, start, source)
+    root = CHECKPOINTS / this.name / this.stage
+    checkpoints = CheckpointFolder(root, identity, processes)
+    other = begun_with_another_batch(checkpoints.path, batch_size, rest)
+    resumed = None
+    if other is not None:
+        resumed = CheckpointFolder(root, other.name, processes).resume(module, optimiser)
     had_ended = is_ended(checkpoints.path)
-    before = _Earlier.read(name, earlier) if earlier else None
-    with open_run(
-        table,
-        name,
-        stage,
-        {"monitoring": monitoring},
-        entry=dataclasses.asdict(entry),
-        resume_key=identity,
-    ) as tracker:
+    processes.wait()  # until all have looked
+    if processes.is_main:
+        name_others(checkpoints.path)
+        note_batch(checkpoints.path, batch_size, rest)
+    before = _Earlier.read(this.name, earlier) if earlier else None
+    tracker: Tracker = NullTracker()
+    if processes.is_main:
+        tracker = open_run(
+            this.table,
+            this.name,
+            this.stage,
+            {"monitoring": this.monitoring},
+            entry=dataclasses.asdict(entry),
+            resume_key=identity,
+        )
+    with tracker:
         if before is not None:
             _track_history(before.history, tracker, "new entry")
-        with Meter(model.device) as meter:
-            progress = train(training, model, optimiser, checkpoints, tracker)
-        checkpoints.save(model, optimiser, progress)
-        _remember_phases(model, parameters)
-        save_model(model, output, _provenance(table, name, parameters, is_final=state is None))
-        if data.tokenizer is not None:
-            load_tokenizer(data.tokenizer).save(output)
-        # No times: training again must leave the same bytes, or DVC would have all that follows
-        # done again as well.
-        spent = {"tokens": progress.tokens, "flops": progress.flops}
-        write_json(output / COST, {"num_parameters": num_parameters(model), **spent})
-        num_tokens = progress.tokens - begin.tokens
-        metrics = {
-            "num_parameters": num_parameters(model),
-            "num_training_steps": segment.num_steps,
-            "num_tokens": num_tokens,
-            "training_flops": progress.flops - begin.flops,
-            "train_seconds": progress.seconds,
-            "tokens_per_second": num_tokens / max(progress.seconds, 1e-9),
-            "peak_memory_bytes": meter.measurement.peak_memory_bytes,
-            "energy_joules": meter.measurement.energy_joules,
-        }
-        last = progress.history[-1]
-        metrics |= {key: last[key] for key in SUMMARISED if key in last}
-        if state is not None:
-            done = Progress(progress.step, progress.tokens, progress.flops)  # no times here either
-            save_state(state, model, optimiser, done)
-        files = {f"{stage}.json": metrics, f"{stage}_history.csv": progress.history}
-        write_results(name, files, tracker)
-        if had_ended:
-            _track_history(progress.history, tracker)
-        whole = metrics if before is None else before.added_to(metrics)
-        tracker.log_metrics(numbers(metrics, "training."), progress.step, "stage")
-        tracker.log_metrics(numbers(whole, "training."), progress.step, "entry")
-        if state is None:
-            tracker.log_artifact(output, "checkpoint")
-        mark_ended(checkpoints.path, RESULTS / "runs" / name / f"{stage}.json")
+        with Meter(processes.device) as meter:
+            progress = train(training, module, optimiser, checkpoints, tracker, execution, resumed)
+        checkpoints.save(module, optimiser, progress)
+        checkpoints.wait()
+        if state is not None:  # no times: see below
+            done = dataclasses.replace(progress, seconds=0.0, skipped_steps=0, history=[])
+            save_state(state, module, optimiser, done, processes)
+        whole = whole_model(module, model)
+        if processes.is_main:
+            _remember_phases(whole, this.parameters)
+            spent = _Spent(begin, progress, meter)
+            _write(this, whole, data, spent, before, tracker, had_ended, state is None)
+            mark_ended(checkpoints.path, RESULTS / "runs" / this.name / f"{this.stage}.json")
+    processes.wait()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Spent:
+    """What the segment took."""
+
+    begin: Progress
+    progress: Progress
+    meter: Meter
+
+
+def _write(
+    this: _Segment,
+    model: LanguageModel,
+    data: TrainingData,
+    spent: _Spent,
+    before: "_Earlier | None",
+    tracker: Tracker,
+    had_ended: bool,
+    is_final: bool,
+) -> None:
+    """Write the model and what is told of its training."""
+    begin, progress = spent.begin, spent.progress
+    provenance = _provenance(this.table, this.name, this.parameters, is_final=is_final)
+    save_model(model, this.output, provenance)
+    if data.tokenizer is not None:
+        load_tokenizer(data.tokenizer).save(this.output)
+    # No times: training again must leave the same bytes, or DVC would have all that follows
+    # done again as well.
+    totals = {"tokens": progress.tokens, "flops": progress.flops}
+    write_json(this.output / COST, {"num_parameters": num_parameters(model), **totals})
+    num_tokens = progress.tokens - begin.tokens
+    metrics = {
+        "num_parameters": num_parameters(model),
+        "num_training_steps": this.segment.num_steps,
+        "num_skipped_steps": progress.skipped_steps,
+        "num_tokens": num_tokens,
+        "training_flops": progress.flops - begin.flops,
+        "train_seconds": progress.seconds,
+        "tokens_per_second": num_tokens / max(progress.seconds, 1e-9),
+        "peak_memory_bytes": spent.meter.measurement.peak_memory_bytes,
+        "energy_joules": spent.meter.measurement.energy_joules,
+    }
+    last = progress.history[-1]
+    metrics |= {key: last[key] for key in SUMMARISED if key in last}
+    files = {f"{this.stage}.json": metrics, f"{this.stage}_history.csv": progress.history}
+    write_results(this.name, files, tracker)
+    if had_ended:
+        _track_history(progress.history, tracker)
+    whole = metrics if before is None else before.added_to(metrics)
+    tracker.log_metrics(numbers(metrics, "training."), progress.step, "stage")
+    tracker.log_metrics(numbers(whole, "training."), progress.step, "entry")
+    if is_final:
+        tracker.log_artifact(this.output, "checkpoint")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,6 +337,22 @@ def _check_validation(data: TrainingData, monitoring: MonitoringParameters, data
         )
 
 
+def _check_batch(data: TrainingData, batch_size: int, dataset: str, processes: Processes) -> None:
+    found = len(data.train.inputs)
+    if batch_size > found:
+        raise ParameterError(
+            f"a step takes {batch_size} sequences (optimisation.batch_size, or batch_tokens), and "
+            f"data/{dataset} has {found} of {data.train.inputs.shape[1]} tokens to train on: too "
+            "little for one batch; add data, or lower the batch"
+        )
+    if batch_size % processes.size:
+        raise ParameterError(
+            f"a step takes {batch_size} sequences (optimisation.batch_size, or batch_tokens), "
+            f"which {processes.size} processes cannot share equally; start a number of processes "
+            "that divides it"
+        )
+
+
 def _track_history(
     rows: Iterable[Mapping[str, Any]], tracker: Tracker, level: Level = "both"
 ) -> None:
@@ -254,10 +363,14 @@ def _track_history(
 
 
 def _read_state(
-    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, first_step: int
+    path: Path,
+    module: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    first_step: int,
+    processes: Processes,
 ) -> Progress:
     try:
-        progress = load_state(path, model, optimiser)
+        progress = load_state(path, module, optimiser, processes)
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise ModelFileError(
             f"{path} is not a state of training of this model ({error}); run the stage "
@@ -276,6 +389,9 @@ def _remember_phases(model: LanguageModel, parameters: Mapping[str, Any]) -> Non
     if bounded := parameters.get("bounded"):
         model.config.training_phase = "bounded"
         model.config.bounded_self_iterations = bounded.num_self_iterations
+        model.config.bounded_phantom_steps = bounded.phantom_steps
+        if bounded.damping is not None:
+            model.config.damping = bounded.damping
     if free := parameters.get("free"):
         model.config.training_phase = "free"
         model.config.training_tolerance = free.tolerance
@@ -307,6 +423,12 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     return value
+
+
+def _without_batch(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    plain = dataclasses.asdict(parameters["optimisation"])
+    kept = {key: value for key, value in plain.items() if key not in ("batch_size", "batch_tokens")}
+    return {**parameters, "optimisation": kept}
 
 
 def _identity(

@@ -48,8 +48,21 @@ class StackTrail(NamedTuple):
 class BlockWeights(NamedTuple):
     """A block's effective weights, computed once a solve."""
 
+    norm: Float[Tensor, " D"]
     mixer: Mamba2Weights | AttentionWeights
+    feed_forward_norm: Float[Tensor, " D"] | None
     feed_forward: FeedForwardWeights | None
+
+
+class StackWeights(NamedTuple):
+    """All that the evaluations of a solve read of a stack's parameters.
+
+    Nothing else is read: an evaluation that is done again in the backward pass finds the weights of
+    the first one, in the precision that they had.
+    """
+
+    blocks: tuple[BlockWeights, ...]
+    norm: Float[Tensor, " D"]
 
 
 class Block(nn.Module):
@@ -74,7 +87,10 @@ class Block(nn.Module):
         """Give the effective weights, for every iteration of a solve."""
         feed_forward = self.feed_forward
         return BlockWeights(
-            self.mixer.weights(), None if feed_forward is None else feed_forward.weights()
+            self.norm,
+            self.mixer.weights(),
+            None if feed_forward is None else self.feed_forward_norm,
+            None if feed_forward is None else feed_forward.weights(),
         )
 
     def forward(
@@ -87,11 +103,11 @@ class Block(nn.Module):
     ) -> tuple[Float[Tensor, "B L D"], MixerTrail | None]:
         """Apply the block."""
         rms_norm = kernels_for(hidden.device).rms_norm
-        normed = rms_norm(hidden, self.norm, self.norm_epsilon)
+        normed = rms_norm(hidden, weights.norm, self.norm_epsilon)
         mixed, trail = self.mixer(normed, injection, carry, weights.mixer, positions)
         hidden = hidden + mixed
         if self.feed_forward is not None:
-            normed = rms_norm(hidden, self.feed_forward_norm, self.norm_epsilon)
+            normed = rms_norm(hidden, weights.feed_forward_norm, self.norm_epsilon)
             hidden = hidden + self.feed_forward(normed, weights.feed_forward)
         return hidden, trail
 
@@ -124,9 +140,9 @@ class Stack(nn.Module):
         """Width of the injection."""
         return self.mixers[0].shape.d_projection
 
-    def weights(self) -> tuple[BlockWeights, ...]:
+    def weights(self) -> StackWeights:
         """Give every block's effective weights, for every iteration of a solve."""
-        return tuple(block.weights() for block in self._blocks())
+        return StackWeights(tuple(block.weights() for block in self._blocks()), self.norm)
 
     def initial_carry(self, batch: int) -> StackCarry:
         """Give the carry of a sequence's start."""
@@ -142,7 +158,7 @@ class Stack(nn.Module):
         value: Float[Tensor, "B L D"],
         injection: Float[Tensor, "B L projection"] | None,
         carry: StackCarry | None,
-        weights: tuple[BlockWeights, ...],
+        weights: StackWeights,
         positions: AttentionPositions | None,
         *,
         leave: Leave | None = None,
@@ -167,7 +183,7 @@ class Stack(nn.Module):
         inputs = (value, injection, carry, weights, positions)
         hidden, left = self._apply_blocks(*inputs, leave, checkpointing, hidden_states)
         kernels = kernels_for(hidden.device)
-        output = kernels.rms_norm(hidden, self.norm, self.norm_epsilon).to(value.dtype)
+        output = kernels.rms_norm(hidden, weights.norm, self.norm_epsilon).to(value.dtype)
         if hidden_states is not None:
             hidden_states.append(output)
         return output, left
@@ -177,7 +193,7 @@ class Stack(nn.Module):
         value: Float[Tensor, "B L D"],
         injection: Float[Tensor, "B L projection"] | None,
         carry: StackCarry | None,
-        weights: tuple[BlockWeights, ...],
+        weights: StackWeights,
         positions: AttentionPositions | None,
         damping: float,
         leave: Leave | None = None,
@@ -194,7 +210,7 @@ class Stack(nn.Module):
         inputs = (value, injection, carry, weights, positions)
         hidden, left = self._apply_blocks(*inputs, leave, False, None)
         update = kernels_for(hidden.device).normed_update
-        following, residual = update(hidden, self.norm, self.norm_epsilon, value, damping)
+        following, residual = update(hidden, weights.norm, self.norm_epsilon, value, damping)
         return following, residual.to(value.dtype), left
 
     def _apply_blocks(
@@ -202,7 +218,7 @@ class Stack(nn.Module):
         value: Tensor,
         injection: Tensor | None,
         carry: StackCarry | None,
-        weights: tuple[BlockWeights, ...],
+        weights: StackWeights,
         positions: AttentionPositions | None,
         leave: Leave | None,
         checkpointing: bool,
@@ -211,7 +227,9 @@ class Stack(nn.Module):
         carries = carry.blocks if carry is not None else (None,) * len(self.blocks)
         hidden = value.to(accumulation_dtype(value.dtype))
         left = []
-        for block, block_carry, block_weights in zip(self.blocks, carries, weights, strict=True):
+        for block, block_carry, block_weights in zip(
+            self.blocks, carries, weights.blocks, strict=True
+        ):
             if hidden_states is not None:
                 hidden_states.append(hidden.to(value.dtype))
             arguments = (hidden, injection, block_carry, block_weights, positions)

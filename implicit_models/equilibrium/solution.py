@@ -1,8 +1,11 @@
 """What a search for a fixed point returns."""
 
+import dataclasses
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
@@ -78,6 +81,23 @@ class Solution:
                 "residual_max": largest,
             }
         return metrics
+
+    def without_value(self) -> "Solution":
+        """Give how it went, for no more memory than that takes; the value is cut to no width."""
+        return dataclasses.replace(self, value=self.value[..., :0])
+
+    def to(self, device: torch.device) -> "Solution":
+        """Give it on a device."""
+        return _over_fields(lambda name: getattr(self, name).to(device))
+
+
+def joined(solutions: Sequence[Solution]) -> Solution:
+    """Put the searches of several batches together as that of one."""
+    return _over_fields(lambda name: torch.cat([getattr(solution, name) for solution in solutions]))
+
+
+def _over_fields(make: Callable[[str], Tensor]) -> Solution:
+    return Solution(**{field.name: make(field.name) for field in dataclasses.fields(Solution)})
 
 
 def _quantile(ordered: Float[Tensor, " N"], q: float) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from implicit_models.backbones.attention import AttentionPositions
 from implicit_models.backbones.linear import NormalisedWeight
-from implicit_models.backbones.stack import BlockWeights, Leave, Stack, StackCarry, StackTrail
+from implicit_models.backbones.stack import Leave, Stack, StackCarry, StackTrail, StackWeights
 from implicit_models.kernels.dispatch import kernels_for
 from implicit_models.kernels.replay import Replay, replays
 
@@ -22,7 +22,7 @@ class StackCell:
     """The cell ``f(z)``, with everything else it reads frozen inside."""
 
     stack: Stack
-    weights: tuple[BlockWeights, ...]
+    weights: StackWeights
     injection: Float[Tensor, "B L projection"]
     carry: StackCarry | None
     positions: AttentionPositions | None
@@ -33,7 +33,7 @@ class StackCell:
     def of(
         cls,
         stack: Stack,
-        weights: tuple[BlockWeights, ...],
+        weights: StackWeights,
         injection: Float[Tensor, "B L projection"],
         carry: StackCarry | None,
         checkpointing: bool = False,

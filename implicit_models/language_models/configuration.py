@@ -105,8 +105,9 @@ class ImplicitConfig(StrictConfig):
     training_phase
         What ``model(..., labels=...)`` does where gradients are wanted and no phase is given:
         ``free`` or ``bounded``.
-    bounded_self_iterations
-        Self-iterations of the bounded phase.
+    bounded_self_iterations, bounded_phantom_steps
+        Self-iterations of the bounded phase, all of them differentiated; or, where the second is
+        not None, none of them, and so many phantom steps after them.
     training_tolerance, training_max_self_iterations, phantom_steps
         Search and gradient of the free phase, over whole sequences.
     provenance
@@ -136,6 +137,7 @@ class ImplicitConfig(StrictConfig):
     damping: float = 0.8
     training_phase: Literal["free", "bounded"] = "free"
     bounded_self_iterations: int = 4
+    bounded_phantom_steps: int | None = None
     training_tolerance: float = 0.05
     training_max_self_iterations: int = 24
     phantom_steps: int = 4
@@ -146,6 +148,7 @@ class ImplicitConfig(StrictConfig):
         counts = ["vocab_size", "pad_vocab_size_multiple", "hidden_size", "num_hidden_layers"]
         counts += ["max_self_iterations", "window", "patience", "bounded_self_iterations"]
         counts += ["training_max_self_iterations", "phantom_steps"]
+        counts += ["bounded_phantom_steps"] if self.bounded_phantom_steps is not None else []
         check_positive(self, *counts)
         for name in ("tolerance", "training_tolerance"):
             if not 0.0 < getattr(self, name) < 1.0:

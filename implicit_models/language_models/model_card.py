@@ -12,6 +12,7 @@ _SEARCH = ("tolerance", "max_self_iterations", "window", "patience", "damping", 
 _TRAINING = (
     "training_phase",
     "bounded_self_iterations",
+    "bounded_phantom_steps",
     "training_tolerance",
     "training_max_self_iterations",
     "phantom_steps",

@@ -29,7 +29,10 @@ def default_phase(
     if differentiable and config.training_phase == "bounded":
         if tolerance is not None:
             raise ValueError(f"tolerance is {tolerance}; the bounded phase of training has none")
-        return bounded_phase(max_self_iterations or config.bounded_self_iterations)
+        phantom = config.bounded_phantom_steps
+        damping = 1.0 if phantom is None else config.damping
+        num_self_iterations = max_self_iterations or config.bounded_self_iterations
+        return bounded_phase(num_self_iterations, phantom, damping)
     if differentiable:
         return free_phase(
             config.training_tolerance if tolerance is None else tolerance,

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Solution
 from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.losses import aligned_loss
 from implicit_models.language_models.sources import SourceError
 
 
@@ -30,13 +32,41 @@ class Reading:
     penalty: Float[Tensor, ""] | None
 
 
+@dataclass(frozen=True)
+class LabelledReading:
+    """What a model makes of a batch whose labels it is given.
+
+    Attributes
+    ----------
+    loss
+        The cross-entropy of the labels alone; see `aligned_loss`.
+    search, penalty
+        As in `Reading`.
+    """
+
+    loss: Float[Tensor, ""]
+    search: Solution | None
+    penalty: Float[Tensor, ""] | None
+    _predictions: Int[Tensor, "B L"] | None
+    _logits: Float[Tensor, "B L V"] | None
+
+    def predictions(self) -> Int[Tensor, "B L"]:
+        """Give the likeliest label of each token."""
+        if self._predictions is not None:
+            return self._predictions
+        assert self._logits is not None
+        return self._logits.argmax(-1)
+
+
 def is_implicit(model: LanguageModel) -> bool:
     """Tell whether a forward pass seeks a fixed point."""
     return getattr(model.config, "implicit", False)
 
 
-def read(model: LanguageModel, tokens: Int[Tensor, "B L"], phase: Phase | None) -> Reading:
-    """Read whole sequences; ``phase`` is None for a model that seeks no fixed point.
+def read(model: nn.Module, tokens: Int[Tensor, "B L"], phase: Phase | None) -> Reading:
+    """Read whole sequences with a model, or with what calls one.
+
+    ``phase`` is None for a model that seeks no fixed point.
 
     Raises
     ------
@@ -47,14 +77,41 @@ def read(model: LanguageModel, tokens: Int[Tensor, "B L"], phase: Phase | None) 
         try:
             output = model(input_ids=tokens, use_cache=False)
         except IndexError as error:
-            limit = getattr(model.config, "max_position_embeddings", None)
+            called = next(each for each in model.modules() if isinstance(each, PreTrainedModel))
+            limit = getattr(called.config, "max_position_embeddings", None)
             if limit is None or tokens.shape[1] <= limit:
                 raise
             raise SourceError(
-                f"a {type(model).__name__} of {limit} positions cannot read {tokens.shape[1]} "
+                f"a {type(called).__name__} of {limit} positions cannot read {tokens.shape[1]} "
                 "tokens; choose a configuration with more, or shorter sequences"
             ) from error
     else:
         output = model(input_ids=tokens, use_cache=False, phase=phase)
     search, penalty = (getattr(output, name, None) for name in ("search", "penalty"))
     return Reading(output.logits, search, penalty)
+
+
+def read_labelled(
+    model: nn.Module,
+    tokens: Int[Tensor, "B L"],
+    labels: Int[Tensor, "B L"],
+    phase: Phase | None,
+    num_items: Tensor | int | None = None,
+) -> LabelledReading:
+    """Read whole sequences whose labels are given, as `read` and `aligned_loss`.
+
+    Models that can do without never hold all logits, which saves memory and time.
+    """
+    called = next(part for part in model.modules() if isinstance(part, PreTrainedModel))
+    if not getattr(called, "takes_targets", False):
+        found = read(model, tokens, phase)
+        loss = aligned_loss(found.logits, labels, num_items)
+        return LabelledReading(loss, found.search, found.penalty, None, found.logits.detach())
+    output = model(
+        input_ids=tokens,
+        use_cache=False,
+        phase=phase,
+        targets=labels,
+        num_items_in_batch=num_items,
+    )
+    return LabelledReading(output.loss, output.search, output.penalty, output.predictions, None)

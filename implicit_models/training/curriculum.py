@@ -37,11 +37,18 @@ class Segment:
         """The number of steps done when the segment ends."""
         return self.first_step + self.num_steps
 
-    def phase_at(self, step: int, seed: int) -> Phase | None:
-        """Give a step's phase: the segment's, with the random signs of its penalty drawn anew."""
+    def phase_at(self, step: int, seed: int, first: int = 0) -> Phase | None:
+        """Give a step's phase: the segment's, with the random signs of its penalty drawn anew.
+
+        Parameters
+        ----------
+        first
+            Place in the global batch of the first sequence that it is for.
+        """
         if self.phase is None or self.phase.penalty is None:
             return self.phase
-        drawn = int(np.random.default_rng((seed, step)).integers(2**63))
+        key = (seed, step, first) if first else (seed, step)
+        drawn = int(np.random.default_rng(key).integers(2**63))
         return replace(self.phase, penalty=replace(self.phase.penalty, seed=drawn))
 
     def length_at(self, step: int, seed: int) -> int:
@@ -75,8 +82,18 @@ def bounded_segment(parameters: BoundedParameters) -> Segment:
     return Segment("bounded", 0, parameters.steps, phase, parameters.lengths, decay_steps=0)
 
 
-def free_segment(parameters: FreeParameters, first_step: int, num_steps: int) -> Segment:
-    """Give the free phase: so many steps that follow ``first_step`` bounded ones."""
+def free_segment(
+    parameters: FreeParameters, first_step: int, num_steps: int | None = None
+) -> Segment:
+    """Give the free phase, which goes on after ``first_step`` bounded steps.
+
+    Parameters
+    ----------
+    num_steps
+        In place of the parameters' own number, which they may leave open.
+    """
+    num_steps = parameters.num_training_steps if num_steps is None else num_steps
+    assert num_steps is not None
     phase = free_phase(
         parameters.tolerance,
         parameters.max_steps,

@@ -12,19 +12,29 @@ from typing import Any, Literal, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.nn.parallel import DistributedDataParallel
 
+from implicit_models.language_models.building import LanguageModel
 from implicit_models.language_models.placement import DeviceError, default_device
+from implicit_models.training.precision import InPrecision
+from implicit_models.training.rendezvous import open_store
 
 PARALLELISM = "IMPLICIT_MODELS_PARALLELISM"
+MICRO_BATCH = "IMPLICIT_MODELS_MICRO_BATCH"
+CHECKPOINTING = "IMPLICIT_MODELS_CHECKPOINTING"
 
 Parallelism = Literal["ddp", "fsdp"]
+Checkpointing = Literal["none", "iterations", "blocks"]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those that train together.
+    """One process among those that train together.
 
     Attributes
     ----------
@@ -76,18 +86,112 @@ class Processes:
             dist.barrier()
 
 
+@dataclass(frozen=True)
+class Execution:
+    """How a step is computed here: its result depends on none of it, but for rounding.
+
+    Attributes
+    ----------
+    micro_batch
+        The most sequences that a process computes at once, with gradients added up over as many
+        turns as that takes; None computes its whole share at once.
+    checkpointing
+        What is evaluated again in the backward pass to save memory: ``none``; ``iterations``, of
+        which each keeps its input alone; ``blocks``, each of which does.
+    """
+
+    processes: Processes = Processes()
+    micro_batch: int | None = None
+    checkpointing: Checkpointing = "none"
+
+
 @contextlib.contextmanager
-def open_processes() -> Iterator[Processes]:
-    """Join the processes that torchrun has started; alone where it has not.
+def open_execution() -> Iterator[Execution]:
+    """Read from the environment how to compute, and join the processes that torchrun has started.
 
     Raises
     ------
     DeviceError
-        Where ``IMPLICIT_MODELS_PARALLELISM`` is neither ``ddp`` nor ``fsdp``.
+        Where a variable is none of what is allowed.
     """
-    parallelism = os.environ.get(PARALLELISM) or "ddp"
-    if parallelism not in ("ddp", "fsdp"):
-        raise DeviceError(f"{PARALLELISM} is {parallelism!r}; allowed are ddp and fsdp")
+    parallelism = _choice(PARALLELISM, "ddp", "fsdp")
+    checkpointing = _choice(CHECKPOINTING, "none", "iterations", "blocks")
+    micro_batch = os.environ.get(MICRO_BATCH)
+    if micro_batch and (not micro_batch.isdecimal() or int(micro_batch) < 1):
+        raise DeviceError(f"{MICRO_BATCH} is {micro_batch!r}; allowed is a number of sequences")
+    at_once = int(micro_batch) if micro_batch else None
+    with _open_processes(parallelism) as processes:
+        yield Execution(processes, at_once, checkpointing)  # type: ignore[arg-type]
+
+
+def distribute(model: LanguageModel, precision: str, execution: Execution) -> nn.Module:
+    """Give the module that is trained: the model in a precision, spread over the processes.
+
+    The weights are gathered once for a whole forward and backward pass, so that no collective
+    depends on how many iterations a process's own sequences take.
+    """
+    processes = execution.processes
+    if execution.checkpointing == "blocks":
+        # transformers before 5.20 has the older name alone, and later ones warn of it.
+        name = "activation_checkpointing_enable"
+        getattr(model, name if hasattr(model, name) else "gradient_checkpointing_enable")()
+    module = InPrecision(model, precision)
+    if processes.size == 1:
+        return module
+    if processes.parallelism == "fsdp":
+        mesh = init_device_mesh(processes.device.type, (processes.size,))
+        return fully_shard(module, mesh=mesh, reshard_after_forward=False)
+    return DistributedDataParallel(module, gradient_as_bucket_view=True)
+
+
+@contextlib.contextmanager
+def accumulating(module: nn.Module, *, is_last: bool) -> Iterator[None]:
+    """Add gradients up, and exchange them among the processes after the last part of a step."""
+    if isinstance(module, FSDPModule):
+        module.set_requires_gradient_sync(is_last)
+        module.set_reshard_after_backward(is_last)
+        yield
+    elif isinstance(module, DistributedDataParallel) and not is_last:
+        with module.no_sync():
+            yield
+    else:
+        yield
+
+
+@contextlib.contextmanager
+def whole_weights(module: nn.Module) -> Iterator[None]:
+    """Have every process hold all weights, so that each may call the model as often as it likes."""
+    if not isinstance(module, FSDPModule):
+        yield
+        return
+    module.unshard()
+    try:
+        yield
+    finally:
+        module.reshard()
+
+
+def whole_model(module: nn.Module, model: LanguageModel) -> LanguageModel:
+    """Give the trained model in one piece; every process calls this, the main one may use it."""
+    if not isinstance(module, FSDPModule):
+        return model
+    options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+    weights = get_model_state_dict(module, options=options)
+    whole = type(model)(model.config)
+    if weights:  # the others have none
+        whole.load_state_dict({name.removeprefix("model."): w for name, w in weights.items()})
+    return whole
+
+
+def _choice(variable: str, *allowed: str) -> str:
+    found = os.environ.get(variable) or allowed[0]
+    if found not in allowed:
+        raise DeviceError(f"{variable} is {found!r}; allowed are {', '.join(allowed)}")
+    return found
+
+
+@contextlib.contextmanager
+def _open_processes(parallelism: str) -> Iterator[Processes]:
     device = default_device()
     size = int(os.environ.get("WORLD_SIZE", 1))
     if size == 1:
@@ -97,8 +201,14 @@ def open_processes() -> Iterator[Processes]:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
         torch.cuda.set_device(device)
     # Numbers and checkpoints travel between CPUs, gradients between GPUs.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    rank = int(os.environ["RANK"])
+    store = open_store(rank, size)
+    if store is None:
+        dist.init_process_group(backend)
+    else:
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
     try:
-        yield Processes(dist.get_rank(), dist.get_world_size(), device, parallelism)  # type: ignore[arg-type]
+        yield Processes(rank, size, device, parallelism)  # type: ignore[arg-type]
     finally:
         dist.destroy_process_group()

@@ -29,5 +29,5 @@ def build_optimiser(model: LanguageModel, parameters: OptimisationParameters) ->
         groups,
         lr=parameters.learning_rate,
         betas=(parameters.beta1, parameters.beta2),
-        foreach=True,
+        fused=True,
     )

@@ -1,56 +1,53 @@
 """How right a model is on held-out sequences while it trains."""
 
-import dataclasses
 from collections.abc import Callable
 
 import torch
+from torch import nn
 
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.equilibrium.solution import Solution
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.labelled import Sequences
 from implicit_models.language_models.losses import aligned_loss
 from implicit_models.language_models.reading import read
+from implicit_models.training.distributed import Execution
+from implicit_models.training.loading import as_tensor
 from implicit_models.training.objectives import accuracies
-from implicit_models.training.trainer import Sequences, as_tensor
+from implicit_models.training.trainer import gathered
+
+NAMES = ("loss", "accuracy", "accuracy_last_10")
 
 
 def validator(
     sequences: Sequences, num_sequences: int, phase: Phase | None, batch_size: int
-) -> Callable[[LanguageModel], dict[str, float]]:
+) -> Callable[[nn.Module, Execution], dict[str, float]]:
     """Give a function that measures a model on the first ``num_sequences`` sequences.
 
     It runs the model exactly as training does, in the same phase and on batches of the same size,
-    and keeps no graph.
+    and keeps no graph. The processes take turns with the batches; each must hold all weights.
     """
 
     @torch.no_grad()
-    def validate(model: LanguageModel) -> dict[str, float]:
-        device = next(model.parameters()).device
-        was_training = model.training
-        model.eval()
-        totals: dict[str, float] = {}
-        searches = []
-        for start in range(0, num_sequences, batch_size):
-            rows = slice(start, min(start + batch_size, num_sequences))
-            inputs = as_tensor(sequences.inputs[rows], device)
-            labels = as_tensor(sequences.labels[rows], device)
-            output = read(model, inputs, phase)
+    def validate(module: nn.Module, execution: Execution) -> dict[str, float]:
+        processes = execution.processes
+        at_once = min(batch_size, execution.micro_batch or batch_size)
+        was_training = module.training
+        module.eval()
+        totals, searches = dict.fromkeys(NAMES, 0.0), []
+        for start in range(0, num_sequences, at_once)[processes.rank :: processes.size]:
+            rows = slice(start, min(start + at_once, num_sequences))
+            inputs = as_tensor(sequences.inputs[rows], processes.device)
+            labels = as_tensor(sequences.labels[rows], processes.device)
+            output = read(module, inputs, phase)
             metrics = {"loss": aligned_loss(output.logits, labels).item()}
             metrics |= accuracies(output.logits, labels)
-            for name, value in metrics.items():
-                totals[name] = totals.get(name, 0.0) + value * len(inputs)
+            for name in NAMES:
+                totals[name] += metrics[name] * len(inputs)
             if output.search is not None:
                 searches.append(output.search)
-        model.train(was_training)
-        means = {name: total / num_sequences for name, total in totals.items()}
-        return means | (_joined(searches).metrics() if searches else {})
+        module.train(was_training)
+        sums = processes.total(*totals.values())
+        means = {name: total / num_sequences for name, total in zip(NAMES, sums, strict=True)}
+        found = gathered(searches, processes)
+        return means | (found.metrics() if found is not None else {})
 
     return validate
-
-
-def _joined(searches: list[Solution]) -> Solution:
-    """Put the searches of several batches together as that of one."""
-    names = (field.name for field in dataclasses.fields(Solution))
-    return Solution(
-        **{name: torch.cat([getattr(search, name) for search in searches]) for name in names}
-    )

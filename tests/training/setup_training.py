@@ -1,6 +1,7 @@
 """A training small enough for the tests."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from implicit_models.data.batching import batch_indices
 from implicit_models.language_models.building import LanguageModel, build
 from implicit_models.language_models.parameters import ModelParameters
 from implicit_models.training.checkpoints import CheckpointFolder, Progress
 from implicit_models.training.curriculum import Segment, bounded_segment, free_segment
+from implicit_models.training.distributed import Execution, Processes, distribute
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import (
     BoundedParameters,
@@ -85,10 +88,11 @@ def small_training(segment: Segment = FREE, **changes: Any) -> Training:
         optimisation=OPTIMISATION,
         monitoring=MONITORING,
         sequences=data,
-        batch_indices=lambda step: np.random.default_rng(step).integers(0, 16, 4),
+        batch_size=OPTIMISATION.batch_size,
+        batch_indices=functools.partial(batch_indices, batch_size=4, num_sequences=16, seed=0),
         validate=validator(data, MONITORING.validation_sequences, segment.phase, batch_size=4),
         count_flops=count_flops,
-        start=Progress(segment.first_step),
+        start=Progress(segment.first_step, sequences=4 * segment.first_step),
         seed=0,
     )
     return dataclasses.replace(training, **changes)
@@ -99,20 +103,19 @@ def run(
     training: Training | None = None,
     stop_after: int | None = None,
     device: torch.device | None = None,
+    execution: Execution | None = None,
 ) -> tuple[LanguageModel, torch.optim.Optimizer, Progress | None, Recorder]:
     """Train from the newest checkpoint in the folder, or from the start."""
+    training = training or small_training()
+    execution = execution or Execution(Processes(device=device or torch.device("cpu")))
     model = build(MODEL, vocabulary_size=5, seed=0).to(device)
-    optimiser = build_optimiser(model, OPTIMISATION)
+    module = distribute(model, training.optimisation.precision, execution)
+    optimiser = build_optimiser(model, training.optimisation)
     recorder = Recorder(stop_after)
     progress = None
+    checkpoints = CheckpointFolder(folder, "identity")
     try:
-        progress = train(
-            training or small_training(),
-            model,
-            optimiser,
-            CheckpointFolder(folder, "identity"),
-            recorder,
-        )
+        progress = train(training, module, optimiser, checkpoints, recorder, execution)
     except KeyboardInterrupt:
         assert stop_after is not None
     return model, optimiser, progress, recorder

@@ -1,20 +1,31 @@
 """The loop: it learns, it is deterministic, and interrupting it changes nothing."""
 
 import dataclasses
+import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from implicit_models.equilibrium.solution import Result
 from implicit_models.equilibrium.window import Window
+from implicit_models.language_models.building import build
+from implicit_models.language_models.reading import Reading, read
+from implicit_models.training import trainer
 from implicit_models.training.checkpoints import CheckpointFolder, Progress
 from implicit_models.training.curriculum import Segment, free_segment
-from implicit_models.training.trainer import train
+from implicit_models.training.distributed import Execution, distribute
+from implicit_models.training.interruption import Stopped
+from implicit_models.training.optimisation import build_optimiser
+from implicit_models.training.trainer import Training, train
 from tests.training.setup_training import (
     BOUNDED,
     FREE,
     FREE_PARAMETERS,
+    MODEL,
+    OPTIMISATION,
     Recorder,
     run,
     small_training,
@@ -128,14 +139,22 @@ def test_the_phase_alone_tells_the_segments_apart(tmp_path: Path) -> None:
     assert_same(first, second)
 
 
-def test_a_gradient_that_is_no_number_never_reaches_the_weights(tmp_path: Path) -> None:
+def impatient(max_skipped_steps: int = 2) -> Training:
+    optimisation = dataclasses.replace(OPTIMISATION, max_skipped_steps=max_skipped_steps)
+    return small_training(optimisation=optimisation)
+
+
+def test_gradients_that_are_no_number_never_reach_the_weights(tmp_path: Path) -> None:
     model, optimiser, _, _ = run(tmp_path, stop_after=8)
     before = [parameter.clone() for parameter in model.parameters()]
     model.get_input_embeddings().weight.register_hook(lambda gradient: gradient * torch.inf)
-    with pytest.raises(FloatingPointError, match="gradient's norm of step 5 .free. is"):
-        train(
-            small_training(), model, optimiser, CheckpointFolder(tmp_path / "new", "x"), Recorder()
-        )
+    checkpoints = CheckpointFolder(tmp_path / "new", "x")
+    with pytest.raises(FloatingPointError, match="norm is inf in step 7 .free., and 3 steps in a"):
+        train(impatient(), model, optimiser, checkpoints, Recorder())
+    assert_unchanged(before, model)
+
+
+def assert_unchanged(before: list[torch.Tensor], model: torch.nn.Module) -> None:
     for kept, parameter in zip(before, model.parameters(), strict=True):
         assert torch.equal(kept, parameter)
 
@@ -146,5 +165,85 @@ def test_a_loss_that_is_no_number_ends_training_with_its_step(tmp_path: Path) ->
         next(model.parameters()).fill_(torch.nan)
     checkpoints = CheckpointFolder(tmp_path, "poisoned")
     checkpoints.save(model, optimiser, Progress(9))
-    with pytest.raises(FloatingPointError, match=r"loss of step 9 \(free\) is nan"):
-        train(small_training(), model, optimiser, checkpoints, Recorder())
+    match = r"(loss is nan|became non-finite) in step 9 \(free\), and 1 steps in a row"
+    with pytest.raises(FloatingPointError, match=match):
+        train(impatient(0), model, optimiser, checkpoints, Recorder())
+
+
+def test_a_single_bad_step_is_left_out_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As often as steps between are good, there is no end to it."""
+    model, optimiser, _, _ = run(tmp_path, stop_after=8)
+    steps = iter(range(100))
+
+    def every_fourth_is_infinite(gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * (torch.inf if next(steps) % 4 == 3 else 1.0)
+
+    model.get_input_embeddings().weight.register_hook(every_fourth_is_infinite)
+    checkpoints, recorder = CheckpointFolder(tmp_path / "new", "x"), Recorder()
+    progress = train(impatient(1), model, optimiser, checkpoints, recorder)
+    assert progress.step == 17
+    assert progress.skipped_steps == 3
+    assert [row["skipped_steps"] for row in recorder.rows.values()] == [0, 0, 1, 1, 2, 2, 3]
+    assert caplog.text.count("is left out: the gradient's norm is inf") == 3
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+    assert progress.sequences == 17 * 4  # the data goes on
+
+
+def test_a_step_whose_search_diverges_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, optimiser, _, _ = run(tmp_path, stop_after=8)
+    before = [parameter.clone() for parameter in model.parameters()]
+
+    def diverging(*inputs: Any) -> Reading:
+        found = read(*inputs)
+        assert found.search is not None
+        result = found.search.result.clone()
+        result[0] = Result.NON_FINITE
+        return dataclasses.replace(found, search=dataclasses.replace(found.search, result=result))
+
+    monkeypatch.setattr(trainer, "read", diverging)
+    match = "the search of 1 sequences or tokens became non-finite in step 7"
+    with pytest.raises(FloatingPointError, match=match):
+        train(impatient(), model, optimiser, CheckpointFolder(tmp_path, "x"), Recorder())
+    assert_unchanged(before, model)
+
+
+def test_what_is_logged_of_position_speed_and_memory(tmp_path: Path) -> None:
+    _, _, progress, recorder = run(tmp_path, small_training(peak_flops=1e9))
+    row = recorder.rows[17]
+    assert progress is not None and progress.sequences == row["sequences"] == 17 * 4
+    assert row["epoch"] == 17 * 4 / 16
+    assert 0 < row["model_flop_utilisation"] < 1
+    assert row["peak_memory_bytes"] > 2**20
+    assert row["tokens_per_second"] > 0
+    assert row["skipped_steps"] == 0
+
+
+def test_asked_to_stop_it_keeps_a_checkpoint_and_goes_on_later(tmp_path: Path) -> None:
+    whole, _, _, _ = run(tmp_path / "whole")
+    before = signal.getsignal(signal.SIGTERM)
+
+    class Asking(Recorder):
+        def log_metrics(self, metrics, step=None):
+            super().log_metrics(metrics, step)
+            if step == 10:
+                signal.raise_signal(signal.SIGTERM)
+
+    model = build(MODEL, vocabulary_size=5, seed=0)
+    module = distribute(model, "float32", Execution())
+    optimiser = build_optimiser(model, OPTIMISATION)
+    with pytest.raises(Stopped) as stopped:
+        train(small_training(), module, optimiser, folder_of(tmp_path / "cut"), Asking())
+    assert stopped.value.step == 11
+    assert stopped.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+    cut, _, _, after = run(tmp_path / "cut")
+    assert min(after.rows) == 12
+    assert_same(whole, cut)
+
+
+def folder_of(path: Path) -> CheckpointFolder:
+    return CheckpointFolder(path, "identity")

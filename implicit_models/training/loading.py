@@ -1,0 +1,135 @@
+"""Batches, read from their files in a thread before the training asks for them."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from implicit_models.language_models.labelled import Sequences
+
+_AHEAD = 2  # steps
+
+
+@dataclass(frozen=True)
+class Part:
+    """Sequences that a process computes at once.
+
+    Attributes
+    ----------
+    first
+        The place of the first of them in the global batch.
+    """
+
+    inputs: Int[Tensor, "B L"]
+    labels: Int[Tensor, "B L"]
+    first: int
+
+    def to(self, device: torch.device) -> "Part":
+        """Give them on a device."""
+        inputs, labels = (t.to(device, non_blocking=True) for t in (self.inputs, self.labels))
+        return Part(inputs, labels, self.first)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A process's share of a step's sequences.
+
+    Attributes
+    ----------
+    parts
+        One after the other.
+    num_sequences
+        Of all processes together.
+    length
+        Tokens of each.
+    """
+
+    parts: tuple[Part, ...]
+    num_sequences: int
+    length: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Of all processes together."""
+        return self.num_sequences * self.length
+
+
+def read_batch(
+    sequences: Sequences,
+    rows: np.ndarray,
+    length: int,
+    *,
+    rank: int = 0,
+    size: int = 1,
+    at_once: int | None = None,
+    pinned: bool = False,
+) -> Batch:
+    """Copy a process's share of a global batch out of the files.
+
+    Parameters
+    ----------
+    rows
+        The sequences of the global batch, of which each process takes as many, one share behind
+        the other; how many processes there are does not change which sequences a step has.
+    at_once
+        The most sequences of a part; None takes the share as one.
+    pinned
+        Whether the copies can go to a GPU while that computes.
+    """
+    share = len(rows) // size
+    own = range(rank * share, (rank + 1) * share)
+    parts = []
+    for first in own[:: at_once or max(share, 1)]:
+        chosen = rows[first : min(first + (at_once or share), own.stop)]
+        inputs, labels = (
+            as_tensor(kind[chosen, :length]) for kind in (sequences.inputs, sequences.labels)
+        )
+        if pinned:
+            inputs, labels = inputs.pin_memory(), labels.pin_memory()
+        parts.append(Part(inputs, labels, first))
+    return Batch(tuple(parts), len(rows), length)
+
+
+def as_tensor(tokens: np.ndarray, device: torch.device | None = None) -> Int[Tensor, "B L"]:
+    """Copy tokens out of their file, as indices."""
+    return torch.from_numpy(tokens.astype(np.int64)).to(device)
+
+
+class Loader:
+    """Reads the batches of some steps in a thread, a few steps ahead.
+
+    Iterating gives steps and their batches. Used as a context, its thread ends with it.
+
+    Attributes
+    ----------
+    waited
+        Seconds that the training has waited for batches so far.
+    """
+
+    def __init__(self, read: Callable[[int], Batch], steps: range) -> None:
+        self.waited = 0.0
+        self._read, self._steps = read, steps
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="loader")
+
+    def __enter__(self) -> "Loader":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def __iter__(self) -> Iterator[tuple[int, Batch]]:
+        coming: deque[Future[Batch]] = deque()
+        asked = iter(self._steps)
+        for step in self._steps:
+            while len(coming) <= _AHEAD and (following := next(asked, None)) is not None:
+                coming.append(self._thread.submit(self._read, following))
+            began = time.perf_counter()
+            batch = coming.popleft().result()
+            self.waited += time.perf_counter() - began
+            yield step, batch

@@ -1,0 +1,183 @@
+"""What torchrun starts in the tests: small trainings of both families, in all phases.
+
+    torchrun ... -m tests.training.distributed_worker OUTPUT [KEY=VALUE ...]
+
+writes what each has logged to OUTPUT/logs.json. Checkpoints lie in OUTPUT/checkpoints, so that a
+second start with other numbers of processes goes on from there.
+"""
+
+import functools
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from implicit_models.data.batching import batch_indices
+from implicit_models.language_models.building import build
+from implicit_models.language_models.parameters import ModelParameters
+from implicit_models.training.checkpoints import CheckpointFolder, Progress
+from implicit_models.training.curriculum import (
+    Segment,
+    bounded_segment,
+    explicit_segment,
+    free_segment,
+)
+from implicit_models.training.distributed import Execution, distribute, open_execution
+from implicit_models.training.optimisation import build_optimiser
+from implicit_models.training.parameters import (
+    BoundedParameters,
+    ExplicitParameters,
+    FreeParameters,
+    LengthParameters,
+    MonitoringParameters,
+    OptimisationParameters,
+)
+from implicit_models.training.trainer import Training, train
+from implicit_models.training.validation import validator
+
+VOCABULARY, LENGTH, STEPS = 30, 12, 20
+LENGTHS = LengthParameters(minimum=LENGTH, start=LENGTH, end=LENGTH)
+OPTIMISATION = OptimisationParameters(
+    learning_rate=1e-3, clip_norm=1.0, batch_size=8, warmup_steps=5, weight_decay=0.1
+)
+SIZES: dict[str, dict[str, Any]] = {
+    "mamba2": {"num_layers": 2, "d_model": 16, "d_state": 8, "head_dim": 8},
+    "llama": {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_feed_forward": 24},
+}
+SEGMENTS: dict[str, Segment] = {
+    "explicit": explicit_segment(
+        ExplicitParameters(num_training_steps=STEPS, decay_steps=5, lengths=LENGTHS)
+    ),
+    "bounded": bounded_segment(
+        BoundedParameters(num_training_steps=STEPS, num_self_iterations=3, lengths=LENGTHS)
+    ),
+    "4+1": bounded_segment(
+        BoundedParameters(
+            num_training_steps=STEPS,
+            num_self_iterations=4,
+            phantom_steps=1,
+            damping=0.8,
+            lengths=LENGTHS,
+        )
+    ),
+    "free": free_segment(
+        FreeParameters(
+            num_training_steps=STEPS,
+            tolerance=0.05,
+            max_steps=16,
+            phantom_steps=2,
+            damping=0.8,
+            decay_steps=5,
+            lengths=LENGTHS,
+        ),
+        0,
+    ),
+}
+CASES = [(family, phase) for family in SIZES for phase in SEGMENTS]
+
+
+class Log:
+    """Keeps what is logged."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, dict[str, float]] = {}
+
+    def log_metrics(self, metrics, step=None):
+        self.rows[step] = dict(metrics)
+
+
+def data() -> Any:
+    """Sums of the two tokens before, so that there is something to learn."""
+    inputs = np.random.default_rng(0).integers(0, VOCABULARY, (64, LENGTH))
+    labels = (inputs + np.roll(inputs, 1, 1)) % VOCABULARY
+    return SimpleNamespace(inputs=inputs.astype(np.uint8), labels=labels.astype(np.uint8))
+
+
+def run(
+    family: str,
+    phase: str,
+    folder: Path,
+    execution: Execution,
+    log: Any = None,
+    checkpoint_every: int = 5,
+    precision: str = "float32",
+) -> tuple[Progress, dict[int, list[int]]]:
+    """Train one case; give what it left, and the sequences of the global batches it saw."""
+    segment = SEGMENTS[phase]
+    parameters = ModelParameters(family=family, implicit=phase != "explicit", **SIZES[family])
+    model = build(parameters, VOCABULARY, seed=0)
+    model.to(execution.processes.device)  # type: ignore[arg-type]
+    module = distribute(model, precision, execution)
+    optimiser = build_optimiser(model, OPTIMISATION)
+    drawn: dict[int, list[int]] = {}
+    indices = functools.partial(batch_indices, batch_size=8, num_sequences=64, seed=0)
+
+    def remembered(position: int) -> np.ndarray:
+        rows = indices(position)
+        drawn[position] = rows.tolist()
+        return rows
+
+    training = Training(
+        segment=segment,
+        optimisation=OPTIMISATION,
+        monitoring=MonitoringParameters(
+            log_every=1,
+            validate_every=10,
+            validation_sequences=12,
+            checkpoint_every=checkpoint_every,
+        ),
+        sequences=data(),
+        batch_size=8,
+        batch_indices=remembered,
+        validate=validator(data(), 12, segment.phase, 4),
+        count_flops=lambda num_sequences, length, search: num_sequences * length + search,
+        start=Progress(0),
+        seed=0,
+    )
+    checkpoints = CheckpointFolder(folder, f"{family}-{phase}", execution.processes)
+    return train(training, module, optimiser, checkpoints, log or Log(), execution), drawn
+
+
+class Signalled(Log):
+    """Sends its own process a signal at a step, the first time."""
+
+    def __init__(self, mark: Path, step: int, number: signal.Signals) -> None:
+        super().__init__()
+        self._mark, self._step, self._number = mark, step, number
+
+    def log_metrics(self, metrics, step=None):
+        super().log_metrics(metrics, step)
+        if step == self._step and not self._mark.exists():
+            self._mark.touch()
+            os.kill(os.getpid(), self._number)
+
+
+def main() -> None:
+    """Run the cases that are asked for."""
+    logging.basicConfig(level=logging.INFO)
+    output = Path(sys.argv[1])
+    settings = dict(argument.split("=") for argument in sys.argv[2:])
+    chosen = [tuple(case.split("/")) for case in settings.get("cases", "").split(",") if case]
+    found = {}
+    with open_execution() as execution:
+        rank = execution.processes.rank
+        for family, phase in chosen or CASES:
+            log = None
+            for name in {"SIGKILL", "SIGTERM"} & settings.keys():
+                if rank == execution.processes.size - 1:
+                    number = signal.Signals[name]
+                    log = Signalled(output / name, int(settings[name]), number)
+            progress, drawn = run(family, phase, output / "checkpoints", execution, log)
+            found[f"{family}/{phase}"] = {"history": progress.history, "drawn": drawn}
+        if execution.processes.is_main:
+            (output / "logs.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

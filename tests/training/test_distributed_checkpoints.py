@@ -1,0 +1,100 @@
+"""Checkpoints of several processes: any number and either parallelism reads what another wrote."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from implicit_models.training.checkpoints import CheckpointFolder, Progress, save_state
+from tests.training.setup_checkpoints import assert_same, make_steps, trained, whole_state
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def torchrun(num_processes: int, task: str, folder: Path) -> None:
+    worker = ("-m", "tests.training.checkpoint_worker", task, str(folder))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    finished = subprocess.run(
+        [*command, f"--nproc-per-node={num_processes}", *worker],
+        cwd=REPOSITORY,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert finished.returncode == 0, finished.stderr[-8000:]
+
+
+@pytest.fixture(scope="module")
+def exchanged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Give what one process wrote, and what two have made of it."""
+    folder = tmp_path_factory.mktemp("exchanged")
+    module, optimiser = trained(3)
+    torch.save(whole_state(module, optimiser), folder / "truth.pt")
+    save_state(folder / "state.safetensors", module, optimiser, Progress(3))
+    checkpoints = CheckpointFolder(folder, "alone")
+    checkpoints.save(module, optimiser, Progress(3))
+    checkpoints.wait()
+    make_steps(module, optimiser, 2)
+    torch.save(whole_state(module, optimiser), folder / "later.pt")
+    empty, optimiser = trained(0, seed=2)
+    torch.save(whole_state(empty, optimiser), folder / "empty.pt")
+    save_state(folder / "empty.safetensors", empty, optimiser, Progress(0))
+    torchrun(2, "exchange", folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_what_two_processes_wrote_loads_in_one(exchanged: Path, kind: str) -> None:
+    module, optimiser = trained(1, seed=1)
+    progress = CheckpointFolder(exchanged, kind).resume(module, optimiser)
+    assert progress == Progress(3, history=[{"step": 3, "loss": 0.5}])
+    assert_same(whole_state(module, optimiser), torch.load(exchanged / "truth.pt"))
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_processes_share_the_writing(exchanged: Path, kind: str) -> None:
+    files = sorted((exchanged / kind / "step_000000003").glob("*.distcp"))
+    assert [file.name for file in files] == ["__0_0.distcp", "__1_0.distcp"]
+    sizes = [file.stat().st_size for file in files]
+    assert max(sizes) < 1.5 * min(sizes)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_state_file_is_the_same_bytes_whoever_writes_it(exchanged: Path, kind: str) -> None:
+    one = (exchanged / "state.safetensors").read_bytes()
+    assert (exchanged / f"{kind}.safetensors").read_bytes() == one
+    one = (exchanged / "empty.safetensors").read_bytes()
+    assert (exchanged / f"{kind}_empty.safetensors").read_bytes() == one
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_two_processes_before_the_first_step(exchanged: Path, kind: str) -> None:
+    module, optimiser = trained(1, seed=1)
+    folder = CheckpointFolder(exchanged, f"{kind}_empty")
+    assert folder.resume(module, optimiser) == Progress(0)
+    assert not optimiser.state
+    assert_same(whole_state(module, optimiser), torch.load(exchanged / "empty.pt"))
+
+
+@pytest.mark.slow
+def test_four_processes_load_what_two_wrote_and_one_what_four_wrote(exchanged: Path) -> None:
+    torchrun(4, "elsewhere", exchanged)
+    for written in ("ddp", "fsdp"):
+        for kind in ("ddp", "fsdp"):
+            module, optimiser = trained(1, seed=1)
+            folder = CheckpointFolder(exchanged, f"{written}_{kind}_again")
+            assert folder.resume(module, optimiser) == Progress(3)
+            assert_same(whole_state(module, optimiser), torch.load(exchanged / "truth.pt"))
+
+
+def test_all_processes_fail_together(exchanged: Path, caplog: pytest.LogCaptureFixture) -> None:
+    torchrun(2, "fail", exchanged)
+    # The last checkpoint was not waited for: it is there as a whole, or not at all.
+    module, optimiser = trained(1, seed=1)
+    if CheckpointFolder(exchanged, "left").resume(module, optimiser) is not None:
+        assert_same(whole_state(module, optimiser), torch.load(exchanged / "truth.pt"))
+    assert not [each for each in caplog.records if each.name.startswith("implicit_models")]

@@ -1,0 +1,77 @@
+"""Batches: every process its share of the same sequences, ahead of time."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+from implicit_models.training.loading import Batch, Loader, Part, read_batch
+from tests.training.setup_training import sequences
+
+ROWS = np.array([3, 1, 4, 15, 9, 2, 6, 5])
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+@pytest.mark.parametrize("at_once", [None, 1, 3])
+def test_the_shares_of_all_processes_are_the_global_batch(size, at_once):
+    data = sequences()
+    shares = [
+        read_batch(data, ROWS, 5, rank=rank, size=size, at_once=at_once) for rank in range(size)
+    ]
+    parts = [part for share in shares for part in share.parts]
+    assert [part.first for part in parts] == np.cumsum([0, *map(len_of, parts[:-1])]).tolist()
+    assert {len(share.parts) for share in shares} == {len(shares[0].parts)}
+    assert at_once is None or max(map(len_of, parts)) <= at_once
+    inputs = torch.cat([part.inputs for part in parts]).numpy()
+    labels = torch.cat([part.labels for part in parts]).numpy()
+    np.testing.assert_array_equal(inputs, data.inputs[ROWS, :5])
+    np.testing.assert_array_equal(labels, data.labels[ROWS, :5])
+    assert {(share.num_sequences, share.num_tokens) for share in shares} == {(8, 40)}
+
+
+def len_of(part: Part) -> int:
+    return len(part.inputs)
+
+
+def batch(step: int) -> Batch:
+    part = Part(torch.tensor([[step]]), torch.tensor([[step]]), 0)
+    return Batch((part,), 1, 1)
+
+
+def test_steps_come_in_order_and_are_read_ahead():
+    read, enough = [], threading.Event()
+
+    def read_step(step: int) -> Batch:
+        read.append(step)
+        if step == 6:
+            enough.set()
+        return batch(step)
+
+    with Loader(read_step, range(4, 9)) as loader:
+        found = iter(loader)
+        step, first = next(found)
+        assert (step, int(first.parts[0].inputs)) == (4, 4)
+        assert enough.wait(10)  # without being asked for
+        assert [step for step, _ in found] == [5, 6, 7, 8]
+    assert read == [4, 5, 6, 7, 8]
+    assert loader.waited >= 0
+
+
+def test_what_goes_wrong_while_reading_reaches_the_training():
+    def read_step(step: int) -> Batch:
+        if step == 1:
+            raise OSError("the disk is gone")
+        return batch(step)
+
+    with Loader(read_step, range(3)) as loader:
+        found = iter(loader)
+        assert next(found)[0] == 0
+        with pytest.raises(OSError, match="the disk is gone"):
+            next(found)
+
+
+def test_leaving_early_ends_the_thread():
+    with Loader(batch, range(1000)) as loader:
+        next(iter(loader))
+    assert not any(thread.name.startswith("loader") for thread in threading.enumerate())

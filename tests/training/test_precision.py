@@ -1,0 +1,75 @@
+"""Computing in bfloat16: weights, gradients and optimiser stay float32."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from implicit_models.equilibrium.phase import bounded_phase, free_phase
+from implicit_models.language_models.building import build
+from implicit_models.language_models.losses import aligned_loss
+from implicit_models.language_models.parameters import ModelParameters
+from implicit_models.language_models.reading import read
+from implicit_models.training.distributed import Execution, distribute
+
+MODELS = {
+    "mamba2": ModelParameters(
+        family="mamba2",
+        implicit=True,
+        num_layers=2,
+        d_model=32,
+        d_state=8,
+        head_dim=8,
+        weight_normalisation=True,
+    ),
+    "llama": ModelParameters(
+        family="llama", implicit=True, num_layers=2, d_model=32, num_heads=2, d_feed_forward=48
+    ),
+}
+PHASES = {
+    "bounded": bounded_phase(2),
+    "4+1": bounded_phase(4, 1, 0.8),
+    "free": free_phase(0.05, 8, 2, 0.8),
+}
+
+
+def gradients(family: str, phase: str, precision: str, checkpointing: Any = "none"):
+    model = build(MODELS[family], vocabulary_size=40, seed=0)
+    chosen = PHASES[phase]
+    if checkpointing == "iterations":
+        gradient = type(chosen.gradient)(**{**vars(chosen.gradient), "checkpointing": True})
+        chosen = type(chosen)(**{**vars(chosen), "gradient": gradient})
+    tokens = torch.randint(0, 40, (3, 16), generator=torch.Generator().manual_seed(0))
+    module = distribute(model, precision, Execution(checkpointing=checkpointing))
+    output = read(module, tokens, chosen)
+    loss = aligned_loss(output.logits.float(), tokens)
+    loss.backward()
+    return output, {name: p.grad for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("phase", PHASES)
+def test_bfloat16_computes_about_the_same_gradients(family, phase):
+    exact_output, exact = gradients(family, phase, "float32")
+    output, found = gradients(family, phase, "bfloat16")
+    assert exact_output.logits.dtype == torch.float32
+    assert output.logits.dtype == torch.bfloat16
+    torch.testing.assert_close(output.logits.float(), exact_output.logits, rtol=0.05, atol=0.02)
+    for name, gradient in found.items():
+        assert gradient.dtype == torch.float32, name
+    norm = sum(g.square().sum() for g in exact.values()).sqrt()
+    distance = sum((found[n] - exact[n]).square().sum() for n in exact).sqrt()
+    assert 0 < distance < 0.05 * norm
+
+
+@pytest.mark.parametrize("family", MODELS)
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("checkpointing", ["iterations", "blocks"])
+def test_evaluating_again_in_the_backward_pass_changes_nothing(
+    family, phase, precision, checkpointing
+):
+    _, kept = gradients(family, phase, precision)
+    _, again = gradients(family, phase, precision, checkpointing)
+    for name, gradient in kept.items():
+        assert torch.equal(gradient, again[name]), name
