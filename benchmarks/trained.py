@@ -24,6 +24,7 @@ from implicit_models.parameters import digest, read_section
 from implicit_models.tracking.tracker import NullTracker
 from implicit_models.training.checkpoints import CheckpointFolder, Progress
 from implicit_models.training.curriculum import bounded_segment, free_segment
+from implicit_models.training.distributed import Execution, distribute
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import MonitoringParameters
 from implicit_models.training.trainer import Training, Validate, train
@@ -107,7 +108,9 @@ def train_run(
     """
     sequences = WordProblems.draw(group, NUM_SEQUENCES, run.free.lengths.end, seed=0)
     model = build(run.model, len(multiplication_table(group)), run.seed)
+    module = distribute(model, run.optimisation.precision, Execution())
     optimiser = build_optimiser(model, run.optimisation)
+    batch_size = run.optimisation.sequences_a_step(run.free.lengths.end)
     bounded = bounded_segment(run.bounded)
     free = free_segment(run.free, bounded.last_step)
     if num_steps is not None:
@@ -120,16 +123,17 @@ def train_run(
                 log_every=100, validate_every=100, validation_sequences=1, checkpoint_every=10**9
             ),
             sequences=sequences,
+            batch_size=batch_size,
             batch_indices=functools.partial(
                 batch_indices,
-                batch_size=run.optimisation.batch_size,
+                batch_size=batch_size,
                 num_sequences=NUM_SEQUENCES,
                 seed=run.seed,
             ),
-            validate=validate(segment.phase) if validate else lambda model: {},
+            validate=validate(segment.phase) if validate else lambda module, execution: {},
             count_flops=lambda num_sequences, length, search_evaluations: 0.0,  # nobody asks
-            start=Progress(segment.first_step),
+            start=Progress(segment.first_step, sequences=segment.first_step * batch_size),
             seed=run.seed,
         )
-        train(training, model, optimiser, CheckpointFolder(folder, segment.name), NullTracker())
+        train(training, module, optimiser, CheckpointFolder(folder, segment.name), NullTracker())
     return model

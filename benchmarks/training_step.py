@@ -26,6 +26,7 @@ from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.kernels.dispatch import Kernels, native_kernels, reference_kernels, using
 from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.training.distributed import Execution
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.trainer import Validate
 from implicit_models.training.validation import validator
@@ -62,7 +63,8 @@ def _steps(kernels: dict[str, Kernels], repeats: int) -> list[dict[str, Any]]:
         ),
     }
     model = untrained_model(GROUP).train()
-    problems = WordProblems.draw(GROUP, parameters.optimisation.batch_size, free.lengths.end, 0)
+    batch_size = parameters.optimisation.sequences_a_step(free.lengths.end)
+    problems = WordProblems.draw(GROUP, batch_size, free.lengths.end, 0)
     inputs, labels = (torch.from_numpy(x).long() for x in (problems.inputs, problems.labels))
     optimiser = build_optimiser(model, parameters.optimisation)
     rows = []
@@ -141,10 +143,10 @@ def _training(when: str, kernels: Kernels) -> dict[str, Any]:
     def timed(phase: Phase | None) -> Validate:
         validate = validator(held_out, len(held_out.inputs), phase, len(held_out.inputs))
 
-        def measure(model: Any) -> dict[str, float]:
+        def measure(module: Any, execution: Execution) -> dict[str, float]:
             nonlocal spent
             reached = time.perf_counter() - start - spent
-            metrics = validate(model)
+            metrics = validate(module, execution)
             spent = time.perf_counter() - start - reached
             if metrics["accuracy_last_10"] >= SOLVED:
                 solved_after.append(reached)

@@ -36,7 +36,7 @@ def begun_with_another_batch(folder: Path, batch_size: int, rest: str) -> Path |
     ParameterError
         Where there are some, and nobody has said whether to go on from them.
     """
-    if any(folder.glob("step_*")):
+    if any(folder.glob("step_*[0-9]")):
         return None
     for other in sorted(folder.parent.glob(f"*/{_FILE}")):
         found = json.loads(other.read_text())

@@ -13,12 +13,20 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NoReturn
 
-from implicit_models.data.parameters import CorpusParameters, DatasetParameters
+from implicit_models.data.parameters import (
+    CorpusParameters,
+    DatasetParameters,
+    HubCorpusParameters,
+)
 from implicit_models.parameters import MissingKeyError, ParameterError, read_section
 
 RESULTS = Path("results")
 TABLES = ("runs", "upcycled", "baselines", "matched")  # of models; the first two are implicit
-DATA = {"datasets": DatasetParameters, "corpora": CorpusParameters}  # tables of what they learn
+DATA = {  # tables of what they learn
+    "datasets": DatasetParameters,
+    "corpora": CorpusParameters,
+    "hub_corpora": HubCorpusParameters,
+}
 
 DataParameters = DatasetParameters | CorpusParameters
 

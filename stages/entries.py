@@ -17,7 +17,7 @@ from implicit_models.training.parameters import (
     MonitoringParameters,
     OptimisationParameters,
 )
-from stages.common import DataParameters, read_dataset, read_entries
+from stages.common import DATA, DataParameters, find_table, read_dataset, read_entries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,13 +193,14 @@ def _check_lengths(
     key: str, lengths: LengthParameters, dataset_name: str, dataset: DataParameters
 ) -> None:
     if isinstance(dataset, CorpusParameters):
+        table = find_table(dataset_name, tuple(DATA))
         for split in ("validation", "test"):
             if not getattr(dataset, split).is_asked_for:
                 raise ParameterError(
-                    f"corpora.{dataset_name}.{split} holds nothing out; a model that is trained on "
+                    f"{table}.{dataset_name}.{split} holds nothing out; a model that is trained on "
                     "a corpus needs its validation and test split: name files, or a share"
                 )
-        longest, where = dataset.sequence_length, f"corpora.{dataset_name}.sequence_length"
+        longest, where = dataset.sequence_length, f"{table}.{dataset_name}.sequence_length"
     else:
         longest, where = dataset.train.length, f"datasets.{dataset_name}.train.length"
     if lengths.end > longest:

@@ -1,17 +1,28 @@
-"""Write the data of an entry of ``datasets``, ``corpora``, ``tasks`` or ``hub_tasks``."""
+"""Write the data of an entry of ``datasets``, ``corpora``, ``tasks``, or of the hub's tables.
+
+A corpus that was interrupted goes on from what it has finished.
+"""
 
 from pathlib import Path
 
-from implicit_models.data.parameters import CorpusParameters, DatasetParameters, TaskFilesParameters
+from implicit_models.data.parameters import (
+    CorpusParameters,
+    DatasetParameters,
+    HubCorpusParameters,
+    TaskFilesParameters,
+)
 from implicit_models.parameters import ParameterError, read_section
 from stages.common import find_table, run_stage
 
 TABLES = {
     "datasets": DatasetParameters,
     "corpora": CorpusParameters,
+    "hub_corpora": HubCorpusParameters,
     "tasks": TaskFilesParameters,
     "hub_tasks": TaskFilesParameters,
 }
+
+UNFINISHED = Path("checkpoints", "corpora")  # outside DVC's outputs, which it deletes first
 
 
 def main(name: str) -> None:
@@ -21,7 +32,7 @@ def main(name: str) -> None:
     if isinstance(parameters, TaskFilesParameters):
         _check_source(f"{table}.{name}.source", parameters.source, table == "hub_tasks")
     if isinstance(parameters, CorpusParameters):
-        _check_tokenizer(f"corpora.{name}.tokenizer", parameters)
+        _check_tokenizer(f"{table}.{name}.tokenizer", parameters)
     directory = Path("data", name)
     if isinstance(parameters, DatasetParameters):
         from implicit_models.data.word_problems import open_splits, write_splits
@@ -31,7 +42,7 @@ def main(name: str) -> None:
     elif isinstance(parameters, CorpusParameters):
         from implicit_models.data.corpora import open_corpus, write_corpus
 
-        write_corpus(parameters, directory)
+        write_corpus(parameters, directory, unfinished=UNFINISHED / name)
         open_corpus(directory).verify()
     else:
         from implicit_models.data.task_files import open_tasks, write_tasks
@@ -44,6 +55,11 @@ def _check_tokenizer(key: str, parameters: CorpusParameters) -> None:
     """See that a tokenizer's file lies where DVC watches it."""
     tokenizer, source = Path(parameters.tokenizer).resolve(), Path(parameters.source).resolve()
     is_file = parameters.tokenizer != "bytes" and tokenizer.exists()
+    if is_file and isinstance(parameters, HubCorpusParameters):
+        raise ParameterError(
+            f"{key} = {parameters.tokenizer!r} is not allowed; allowed is 'bytes' or a name on the "
+            "Hugging Face hub: DVC would not notice that a file changes"
+        )
     if is_file and source not in (tokenizer, *tokenizer.parents):
         raise ParameterError(
             f"{key} = {parameters.tokenizer!r} is not allowed; allowed is a tokenizer.json inside "

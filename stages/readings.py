@@ -8,6 +8,8 @@ from stages.common import DATA, owner, read_entries
 from stages.evaluation_stage import headline, read_part
 from stages.tracked import numbers, open_run, write_results
 
+CORPORA = ("corpora", "hub_corpora")
+
 
 def evaluate_reading(name: str) -> None:
     """Write what an evaluation on text writes; see `own_data.evaluate_corpus`.
@@ -16,13 +18,14 @@ def evaluate_reading(name: str) -> None:
     own.
     """
     parameters = read_section(f"readings.{name}", ReadingParameters)
-    corpora = read_entries("corpora")
+    corpora = {entry: table for table in CORPORA for entry in read_entries(table)}
     if parameters.corpus not in corpora:
         raise ParameterError(
             f"readings.{name}.corpus = {parameters.corpus!r} is not allowed; allowed is an entry "
-            f"of corpora: {', '.join(corpora) or 'none'}"
+            f"of corpora or hub_corpora: {', '.join(corpora) or 'none'}"
         )
-    text = read_part("evaluation", read_section(f"corpora.{parameters.corpus}", DATA["corpora"]))
+    found = corpora[parameters.corpus]
+    text = read_part("evaluation", read_section(f"{found}.{parameters.corpus}", DATA[found]))
     entry = owner(parameters.model)
     table, tracked = entry or ("readings", name)
 

@@ -1,15 +1,18 @@
 """What a training reads: the sequences of a word problem, or a corpus packed into some."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from implicit_models.data.corpora import open_corpus
 from implicit_models.data.parameters import CorpusParameters
+from implicit_models.data.tokenisation import tokenizer_digest
 from implicit_models.data.word_problems import open_splits
 from implicit_models.language_models.building import LabelAlignment
 from implicit_models.language_models.labelled import Sequences
 from stages.common import DataParameters
+from stages.vocabulary import check_tokenizer
 
 SPLITS = ("train", "validation")
 
@@ -26,6 +29,8 @@ class TrainingData:
         What decides their content, as plain values.
     tokenizer
         Folder with the files of the corpus's tokenizer; None for word problems.
+    verify
+        Compares all of it with its checksums.
     """
 
     train: Sequences
@@ -33,7 +38,21 @@ class TrainingData:
     vocabulary_size: int
     label_alignment: LabelAlignment
     identity: Any
+    verify: Callable[[], None]
     tokenizer: Path | None = None
+
+    def check_model(self, folder: Path) -> None:
+        """See that a model which is trained on knows the corpus's tokenizer.
+
+        Raises
+        ------
+        VocabularyError
+            Where it knows another one.
+        """
+        if self.tokenizer is not None and tokenizer_digest(folder) is not None:
+            digest = tokenizer_digest(self.tokenizer)
+            assert digest is not None
+            check_tokenizer(folder, digest, self.tokenizer.parent)
 
 
 def open_training_data(name: str, parameters: DataParameters) -> TrainingData:
@@ -56,6 +75,7 @@ def open_training_data(name: str, parameters: DataParameters) -> TrainingData:
             vocabulary_size=corpus.vocabulary_size,
             label_alignment="next_token",
             identity=[corpus.split(split).metadata for split in SPLITS],
+            verify=corpus.verify,
             tokenizer=folder / "train",
         )
     data = open_splits(folder, SPLITS)
@@ -65,4 +85,5 @@ def open_training_data(name: str, parameters: DataParameters) -> TrainingData:
         vocabulary_size=data.vocabulary_size,
         label_alignment="aligned",
         identity=[data.metadata["table_digest"], *(data.metadata["splits"][s] for s in SPLITS)],
+        verify=data.verify,
     )

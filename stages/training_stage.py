@@ -147,6 +147,9 @@ def _train_segment(
     batch_size = entry.optimisation.sequences_a_step(data.train.inputs.shape[1])
     _check_validation(data, this.monitoring, entry.dataset)
     _check_batch(data, batch_size, entry.dataset, processes)
+    trained_on = start.parent if start is not None else entry.model.source
+    if trained_on is not None:
+        data.check_model(Path(trained_on))
     model = _build(entry, data, start)
     model.to(processes.device)  # type: ignore[arg-type]
     module = distribute(model, entry.optimisation.precision, execution)
@@ -186,6 +189,8 @@ def _train_segment(
     had_ended = is_ended(checkpoints.path)
     processes.wait()  # until all have looked
     if processes.is_main:
+        if not checkpoints.path.exists():  # once is enough: it may be hundreds of gigabytes
+            data.verify()
         name_others(checkpoints.path)
         note_batch(checkpoints.path, batch_size, rest)
     before = _Earlier.read(this.name, earlier) if earlier else None

@@ -10,8 +10,10 @@ from torch import Tensor, nn
 
 from implicit_models.backbones.key_value import KeyValueCarry, KeyValueTrail
 from implicit_models.backbones.linear import NormalisedWeight
-from implicit_models.backbones.rotary import Rotary, rotate
+from implicit_models.backbones.rotary import Rotary
+from implicit_models.kernels.dispatch import kernels_for
 from implicit_models.kernels.products import linear
+from implicit_models.kernels.reference import rotate
 
 
 @dataclass(frozen=True)
@@ -70,8 +72,8 @@ class AttentionPositions:
 class AttentionMixer(nn.Module):
     """Attention with rotary positions and grouped queries (Touvron et al. 2023).
 
-    torch's scaled-dot-product attention is the kernel. Queries, keys and values come from one
-    projection, and the injection is as wide as the three together.
+    Whole texts go through a kernel, pieces of them through torch's attention. Queries, keys and
+    values come from one projection, and the injection is as wide as the three together.
     """
 
     def __init__(
@@ -135,11 +137,12 @@ class AttentionMixer(nn.Module):
         keys = linear(hidden, weights.keys, parts[1]).view(fewer_heads)
         values = linear(hidden, weights.values, parts[2]).view(fewer_heads)
         cosine, sine = positions.cosine.to(keys.dtype), positions.sine.to(keys.dtype)
-        queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)
         if carry is None:
-            keys, values, trail = keys.transpose(1, 2), values.transpose(1, 2), None
-        else:
-            keys, values, trail = carry.with_tokens(keys, values)
+            attend = kernels_for(hidden.device).causal_attention
+            mixed = attend(queries, keys, values, cosine, sine)
+            return linear(mixed.flatten(2), weights.output), None
+        queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)
+        keys, values, trail = carry.with_tokens(keys, values)
         mixed = F.scaled_dot_product_attention(
             queries.transpose(1, 2),
             keys,

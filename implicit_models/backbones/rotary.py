@@ -28,7 +28,7 @@ class Rotary:
     def angles(
         self, positions: Int[Tensor, "B L"], dtype: torch.dtype
     ) -> tuple[Float[Tensor, "B L 1 P"], Float[Tensor, "B L 1 P"]]:
-        """Give cosine and sine, for `rotate`; computed in float32 at least."""
+        """Give cosine and sine, for `kernels.reference.rotate`; computed in float32 at least."""
         precise = torch.promote_types(dtype, torch.float32)
         frequencies = self.frequencies(positions.device).to(precise)
         angles = positions[..., None, None].to(precise) * frequencies.repeat(2)
@@ -39,13 +39,3 @@ def inverse_powers(theta: float, head_dim: int, device: torch.device) -> Float[T
     """Give the published frequencies, ``theta ** (-2 i / head_dim)``."""
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
     return 1.0 / theta**exponents
-
-
-def rotate(
-    heads: Float[Tensor, "B L H P"],
-    cosine: Float[Tensor, "#B L 1 P"],
-    sine: Float[Tensor, "#B L 1 P"],
-) -> Float[Tensor, "B L H P"]:
-    """Rotate the pairs (i, i + P/2) of each head."""
-    first, second = heads.chunk(2, dim=-1)
-    return torch.addcmul(heads * cosine, torch.cat((-second, first), dim=-1), sine)

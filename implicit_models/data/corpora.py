@@ -1,39 +1,39 @@
 """Text corpora on disk: documents in splits, as tokens, opened memory-mapped.
 
 A folder holds ``manifest.json``, the files of the tokenizer and, for every split (``train``,
-``validation``, ``test``), a folder that can be read alone: shards of tokens, ``documents.jsonl``,
-the tokenizer once more, and ``split.json``, which says what they are.
+``validation``, ``test``), a folder that can be read alone: shards of tokens, what is known of the
+documents, the tokenizer once more, and ``split.json``, which says what they are.
 """
 
 import functools
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64, UInt
+from jaxtyping import UInt
 
 from implicit_models.data.corpus_writing import (
-    DOCUMENTS,
     FORMAT_VERSION,
     MANIFEST,
     SPLIT_MANIFEST,
-    SPLITS,
-    file_digest,
     write_corpus,
 )
+from implicit_models.data.document_index import DOCUMENTS, NAMES, Documents, open_documents
 from implicit_models.data.manifests import read_manifest
+from implicit_models.data.packing import Packed, pack
+from implicit_models.data.processes import num_cores
 from implicit_models.data.shards import (
     CorpusError,
-    Packed,
     TokenStream,
+    file_digest,
     open_shard,
-    pack,
     tokens_digest,
 )
-from implicit_models.data.tokenisation import TOKENIZER_FILE
+from implicit_models.data.splitting import SPLITS
+from implicit_models.data.tokenisation import TOKENIZER_FILE, TokenizerError, tokenizer_digest
 
 __all__ = ["Corpus", "CorpusError", "CorpusSplit", "Documents", "open_corpus", "write_corpus"]
 
@@ -50,33 +50,10 @@ _OWN = (
     "num_tokens",
     "num_bytes",
     "documents_sha256",
+    "names_sha256",
     "tokenizer_sha256",
     "shards",
 )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Documents:
-    """The documents of a split, in the order of its tokens.
-
-    Attributes
-    ----------
-    num_bytes
-        Of each text in UTF-8.
-    num_tokens
-        Of each, without the end of text behind it.
-    starts
-        Position of the first token of each in the split's stream.
-    """
-
-    names: tuple[str, ...]
-    domains: tuple[str, ...]
-    num_bytes: Int64[np.ndarray, " num_documents"]
-    num_tokens: Int64[np.ndarray, " num_documents"]
-    starts: Int64[np.ndarray, " num_documents"]
-
-    def __len__(self) -> int:
-        return len(self.names)
 
 
 class DocumentTokens(Sequence[np.ndarray]):
@@ -125,7 +102,7 @@ class CorpusSplit:
         CorpusError
             If their file is missing, damaged or of other tokens.
         """
-        return _read_documents(self)
+        return open_documents(self.folder, self.metadata, _again(self.folder.parent))
 
     @property
     def document_tokens(self) -> DocumentTokens:
@@ -144,18 +121,49 @@ class CorpusSplit:
     def packed(self, length: int) -> Packed:
         """Sequences of ``length`` tokens, and of the tokens that follow each of these.
 
+        They are cut from the whole stream, wherever its shards begin.
+
         Raises
         ------
         CorpusError
             If there is too little text for one.
         """
-        packed = pack(self.tokens.shards, length)
+        packed = pack(self.tokens, length)
         if not len(packed.inputs):
             raise CorpusError(
                 f"{self.folder}: too little text for one sequence of {length} tokens and its last "
                 f"label: there are {self.num_tokens} tokens; add text, or lower the length"
             )
         return packed
+
+    def verify(self) -> None:
+        """Compare the content of every file with its digest, on all cores.
+
+        Raises
+        ------
+        CorpusError
+            Naming the first file whose content has changed, or that the tokenizer is another one.
+        """
+        again = _again(self.folder.parent)
+        for key, name in (
+            ("names_sha256", NAMES),
+            ("tokenizer_sha256", TOKENIZER_FILE),
+            ("documents_sha256", DOCUMENTS),
+        ):
+            path = self.folder / name
+            if not path.is_file():
+                raise CorpusError(f"{path}: no such file; {again}")
+            _compare(path, file_digest(path), self.metadata[key])
+        found = _tokenizer_digest(self.folder, again)
+        if found != self.metadata["tokenizer_digest"]:
+            raise CorpusError(
+                f"{self.folder / SPLIT_MANIFEST}: is of another tokenizer: its tokenizer_digest is "
+                f"{self.metadata['tokenizer_digest']}, that of {TOKENIZER_FILE} beside it {found}; "
+                f"{again}"
+            )
+        entries = self.metadata["shards"]
+        for entry, digest in zip(entries, _digests(self.tokens.shards), strict=True):
+            _compare(self.folder / entry["file"], digest, entry["sha256"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +207,7 @@ class Corpus:
         return self.splits[name]
 
     def verify(self) -> None:
-        """Compare the content of every file with its digest.
+        """Compare the content of every file of every split with its digest.
 
         Raises
         ------
@@ -207,16 +215,7 @@ class Corpus:
             Naming the first file whose content has changed.
         """
         for split in self.splits.values():
-            for entry, shard in zip(split.metadata["shards"], split.tokens.shards, strict=True):
-                _compare(split.folder / entry["file"], tokens_digest(shard), entry["sha256"])
-            for key, name in (
-                ("documents_sha256", DOCUMENTS),
-                ("tokenizer_sha256", TOKENIZER_FILE),
-            ):
-                path = split.folder / name
-                if not path.is_file():
-                    raise CorpusError(f"{path}: no such file; {_again(self.directory)}")
-                _compare(path, file_digest(path), split.metadata[key])
+            split.verify()
 
 
 def open_corpus(directory: Path, names: Iterable[str] | None = None) -> Corpus:
@@ -260,7 +259,8 @@ def open_corpus(directory: Path, names: Iterable[str] | None = None) -> Corpus:
 
 
 def _again(directory: Path) -> str:
-    return f"`dvc repro prepare_corpus@{directory.name}` writes it"
+    name = directory.name
+    return f"`dvc repro prepare_corpus@{name}` writes it, or prepare_hub_corpus@{name}"
 
 
 def _no_split(name: str, names: Iterable[str], directory: Path) -> str:
@@ -311,41 +311,25 @@ def _open_split(directory: Path, name: str) -> CorpusSplit:
     return CorpusSplit(folder, metadata, tokens)
 
 
-def _read_documents(split: CorpusSplit) -> Documents:
-    path = split.folder / DOCUMENTS
-    again = _again(split.folder.parent)
+def _tokenizer_digest(folder: Path, again: str) -> str | None:
     try:
-        with open(path, encoding="utf-8") as lines:
-            entries = [json.loads(line) for line in lines]
-        columns = {
-            key: [entry[key] for entry in entries]
-            for key in ("name", "domain", "num_bytes", "num_tokens", "start")
-        }
-        sizes, starts = (np.array(columns[key], np.int64) for key in ("num_tokens", "start"))
-        num_bytes = np.array(columns["num_bytes"], np.int64)
-    except FileNotFoundError:
-        raise CorpusError(f"{path}: no such file; {again}") from None
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise CorpusError(f"{path}: is damaged ({error!s}); {again}") from None
-    ends = np.cumsum(sizes + 1)
-    if (
-        len(entries) != split.metadata["num_documents"]
-        or not np.array_equal(starts, ends - sizes - 1)
-        or ends[-1] != split.num_tokens
-    ):
-        raise CorpusError(
-            f"{path}: its {len(entries)} documents do not add up to the split's "
-            f"{split.metadata['num_documents']} with {split.num_tokens} tokens; {again}"
-        )
-    return Documents(
-        names=tuple(columns["name"]),
-        domains=tuple(columns["domain"]),
-        num_bytes=num_bytes,
-        num_tokens=sizes,
-        starts=starts,
-    )
+        return tokenizer_digest(folder)
+    except TokenizerError as error:
+        raise CorpusError(f"{error}; {again}") from None
+
+
+def _digests(shards: Sequence[UInt[np.ndarray, " num_tokens"]]) -> Iterator[str]:
+    """Digest shards, several at a time."""
+    executor = ThreadPoolExecutor(num_cores())  # hashlib lets go of the interpreter
+    try:
+        yield from executor.map(tokens_digest, shards)
+    finally:
+        executor.shutdown(cancel_futures=True)
 
 
 def _compare(path: Path, found: str, expected: str) -> None:
     if found != expected:
-        raise CorpusError(f"{path}: the content has changed; {_again(path.parent.parent)}")
+        raise CorpusError(
+            f"{path}: the content has changed: its SHA-256 is {found}, and was {expected} when it "
+            f"was written; {_again(path.parent.parent)}"
+        )

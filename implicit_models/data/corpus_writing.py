@@ -4,40 +4,64 @@ What is written is described, and read, in `corpora`.
 """
 
 import contextlib
-import fnmatch
-import hashlib
+import dataclasses
+import fcntl
 import json
+import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import tokenizers
 from tqdm import tqdm
 
-from implicit_models.data.documents import Document, SourceFile, find_files, read_documents
-from implicit_models.data.parameters import CorpusParameters, HeldOutParameters
-from implicit_models.data.shards import CorpusError, ShardWriter
+from implicit_models.data.document_index import DOCUMENTS, NAMES
+from implicit_models.data.joining import JoinedSplit, join_split
+from implicit_models.data.local_source import open_local_source
+from implicit_models.data.parameters import (
+    CorpusParameters,
+    HeldOutParameters,
+    HubCorpusParameters,
+)
+from implicit_models.data.processes import each, num_processes
+from implicit_models.data.shards import CorpusError, file_digest
+from implicit_models.data.sources import UNIT_BYTES, Source, Unit
+from implicit_models.data.splitting import SPLITS, ReservedTexts
 from implicit_models.data.tokenisation import (
     CONFIGURATION_FILE,
     TOKENIZER_FILE,
     TextTokenizer,
     load_tokenizer,
 )
-from implicit_models.parameters import ParameterError
+from implicit_models.data.unit_writing import (
+    DIGESTS_FILE,
+    Part,
+    UnitWriter,
+    finished_parts,
+    is_finished,
+    unit_folder,
+)
+from implicit_models.parameters import ParameterError, digest, source_digest
 
-FORMAT_VERSION = 1
-SPLITS = ("train", "validation", "test")
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 SPLIT_MANIFEST = "split.json"
-DOCUMENTS = "documents.jsonl"
 
-_BATCH_BYTES = 2**21  # of text that is tokenised together
+log = logging.getLogger(__name__)
 
 
-def write_corpus(parameters: CorpusParameters, directory: Path) -> dict[str, Any]:
+def write_corpus(
+    parameters: CorpusParameters,
+    directory: Path,
+    *,
+    unfinished: Path | None = None,
+    processes: int | None = None,
+    unit_bytes: int = UNIT_BYTES,
+) -> dict[str, Any]:
     """Tokenise the documents of a source and write the splits that they fall into.
 
     Documents of the files named for a test or validation split belong to it; so does every other
@@ -46,7 +70,19 @@ def write_corpus(parameters: CorpusParameters, directory: Path) -> dict[str, Any
     document stays where it is when others come or go. A split that is not asked for, or a training
     split for which nothing is left, is not written.
 
-    Files appear under their names only when all are complete, the manifest last.
+    The files are the same whatever the number of processes, and appear under their names only
+    when all are complete, the manifest last.
+
+    Parameters
+    ----------
+    unfinished
+        A folder outside ``directory`` where the work is kept until it is complete: interrupted, it
+        goes on from there, as long as parameters, source and code are the same. Without it an
+        interruption loses everything.
+    processes
+        How many take part; by default what `processes.num_processes` says.
+    unit_bytes
+        Of text that a process takes at a time, about; at most so much is lost with it.
 
     Returns
     -------
@@ -56,195 +92,172 @@ def write_corpus(parameters: CorpusParameters, directory: Path) -> dict[str, Any
     Raises
     ------
     CorpusError
-        If the source is missing, holds no documents, or has one that cannot be read.
+        If the source is missing, holds no documents, or has one that cannot be read; or the disk
+        is full.
     ParameterError
         If a split comes out empty or too short for one sequence, or a pattern names no file.
     TokenizerError
         If the tokenizer cannot be found, or has no end-of-text token.
     """
+    processes = num_processes() if processes is None else processes
     tokenizer = load_tokenizer(parameters.tokenizer)
-    end_of_text = tokenizer.end_of_text
-    files = find_files(Path(parameters.source).expanduser())
-    named = _named_files(parameters, files)
+    tokenizer.end_of_text  # noqa: B018  # there has to be one, which is seen before hours of work
+    source = open_source(parameters, tokenizer)
     directory = Path(directory)
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
     try:
-        writers = _write_documents(parameters, tokenizer, end_of_text, named, partial)
-        _check_splits(parameters, writers)
-        manifest = _write_manifests(parameters, tokenizer, end_of_text, writers, partial)
-        _move_into_place(partial, directory)
+        identity = _identity(parameters, source, tokenizer, unit_bytes)
+        with _work_folder((unfinished or partial / "work") / identity[:16]) as work:
+            units = source.units(unit_bytes)
+            _write_units(parameters, source, tokenizer, units, work, processes, unit_bytes)
+            found = [(unit, finished_parts(unit_folder(work, unit))) for unit in units]
+            complete = partial / "complete"
+            complete.mkdir()
+            splits = _join(parameters, tokenizer, found, complete)
+            manifest = _write_manifests(parameters, tokenizer, source, found, splits, complete)
+            _move_into_place(complete, directory)
+            shutil.rmtree(work)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+    if manifest["num_unusable_documents"]:
+        log.warning(
+            "%s: %d documents of %s were left out: empty, longer than %d bytes, or no text",
+            directory,
+            manifest["num_unusable_documents"],
+            parameters.source,
+            tokenizer.max_bytes,
+        )
     return manifest
 
 
-def file_digest(path: Path) -> str:
-    """SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def open_source(parameters: CorpusParameters, tokenizer: TextTokenizer) -> Source:
+    """Find the documents of a corpus, in files or on the hub.
+
+    Raises
+    ------
+    CorpusError, ParameterError
+        If there are none, or they cannot be reached.
+    """
+    if isinstance(parameters, HubCorpusParameters):
+        from implicit_models.data.hub_source import open_hub_source
+
+        return open_hub_source(parameters, tokenizer.max_bytes)
+    return open_local_source(parameters, tokenizer.max_bytes)
 
 
-@dataclass(eq=False)
-class _SplitWriter:
-    """A split that grows: the batch to be tokenised next, and what has been written."""
-
-    folder: Path
-    tokenizer: TextTokenizer
-    shards: ShardWriter
-    index: Any  # the open file of documents.jsonl
-    batch: list[Document] = field(default_factory=list)
-    batch_bytes: int = 0
-    num_documents: int = 0
-    num_bytes: int = 0
-
-    def add(self, document: Document) -> None:
-        self.batch.append(document)
-        self.batch_bytes += document.num_bytes
-        if self.batch_bytes >= _BATCH_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        batch = self.batch
-        self.batch, self.batch_bytes = [], 0
-        encoded = self.tokenizer.encode([document.text for document in batch])
-        for document, tokens in zip(batch, encoded, strict=True):
-            if not len(tokens):
-                raise CorpusError(
-                    f"{document.name}: nothing is left of the document once the tokenizer "
-                    f"{self.tokenizer.name!r} has read it; remove it, or choose another tokenizer"
-                )
-            entry = {
-                "name": document.name,
-                "domain": document.domain,
-                "num_bytes": document.num_bytes,
-                "num_tokens": len(tokens),
-                "start": self.shards.append(tokens),
-            }
-            self.index.write(json.dumps(entry, ensure_ascii=False) + "\n")
-            self.num_documents += 1
-            self.num_bytes += document.num_bytes
-
-    def close(self) -> None:
-        """Let go of the files; what has not been flushed is lost."""
-        self.index.close()
-        self.shards.close()
-
-
-def _named_files(
-    parameters: CorpusParameters, files: list[SourceFile]
-) -> dict[str, list[SourceFile]]:
-    """Files of each split by the patterns, the others under ``train``; tests come first."""
-    named: dict[str, list[SourceFile]] = {"test": [], "validation": [], "train": []}
-    held_out = {"test": parameters.test, "validation": parameters.validation}
-    for file in files:
-        patterns = {
-            name: pattern
-            for name, split in held_out.items()
-            for pattern in split.files
-            if fnmatch.fnmatchcase(file.name, pattern)
-        }
-        if len(patterns) > 1:
-            raise ParameterError(
-                f"validation.files and test.files both name {file.name}, by "
-                f"{patterns['validation']!r} and {patterns['test']!r}; "
-                "a file belongs to one split"
-            )
-        named[next(iter(patterns), "train")].append(file)
-    for name, split in held_out.items():
-        for pattern in split.files:
-            if not any(fnmatch.fnmatchcase(file.name, pattern) for file in named[name]):
-                shown = ", ".join(file.name for file in files[:8])
-                raise ParameterError(
-                    f"{name}.files: {pattern!r} names no file under {parameters.source}, where "
-                    f"there are {shown}{' ...' if len(files) > 8 else ''}"
-                )
-    return named
-
-
-def _write_documents(
-    parameters: CorpusParameters,
-    tokenizer: TextTokenizer,
-    end_of_text: int,
-    named: Mapping[str, list[SourceFile]],
-    folder: Path,
-) -> dict[str, _SplitWriter]:
-    """Write the tokens of all documents; returns what was written of each split."""
-    writers: dict[str, _SplitWriter] = {}
-    total = sum(file.path.stat().st_size for files in named.values() for file in files)
-    with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(
-            tqdm(total=total, desc="corpus", unit="B", unit_scale=True, disable=None)
-        )
-        for name, document in _assigned(parameters, named, tokenizer.max_bytes):
-            if name not in writers:
-                writers[name] = _split_writer(folder / name, tokenizer, end_of_text)
-                stack.callback(writers[name].close)
-            writers[name].add(document)
-            bar.update(document.num_bytes)
-        for writer in writers.values():
-            writer.flush()
-    return {name: writers[name] for name in SPLITS if name in writers}
-
-
-def _assigned(
-    parameters: CorpusParameters, named: Mapping[str, list[SourceFile]], max_bytes: int
-) -> Iterator[tuple[str, Document]]:
-    """Every document and its split; all files are read once, those named for a split first."""
-    reserved: dict[bytes, str] = {}
-    for place, files in named.items():
-        for file in files:
-            for document in read_documents(
-                file,
-                text_field=parameters.text_field,
-                domain_field=parameters.domain_field,
-                max_bytes=max_bytes,
-            ):
-                digest = _text_digest(document.text, parameters.seed)
-                if place == "train":
-                    name = reserved.get(digest) or _drawn_split(digest, parameters)
-                else:
-                    name = reserved.setdefault(digest, place)
-                yield name, document
-
-
-def _split_writer(folder: Path, tokenizer: TextTokenizer, end_of_text: int) -> _SplitWriter:
-    folder.mkdir()
-    return _SplitWriter(
-        folder=folder,
-        tokenizer=tokenizer,
-        shards=ShardWriter(folder, tokenizer.dtype, end_of_text),
-        index=open(folder / DOCUMENTS, "w", encoding="utf-8"),
+def _identity(
+    parameters: CorpusParameters, source: Source, tokenizer: TextTokenizer, unit_bytes: int
+) -> str:
+    """Digest everything that the units depend on."""
+    return digest(
+        dataclasses.replace(parameters, sequence_length=1),  # which no token depends on
+        source.identity(),
+        tokenizer.digest,
+        tokenizers.__version__,
+        unit_bytes,
+        source_digest([Path(__file__).parent]),
     )
 
 
-def _text_digest(text: str, seed: int) -> bytes:
-    digest = hashlib.blake2b(f"{seed}\0".encode(), digest_size=16)
-    digest.update(text.encode())
-    return digest.digest()
+@contextlib.contextmanager
+def _work_folder(folder: Path) -> Iterator[Path]:
+    """Give a folder that no other process has, and that stays when something goes wrong."""
+    root = folder.parent
+    for other in sorted(root.glob("*/")):
+        if other != folder:
+            log.info(
+                "%s is left by a corpus of other parameters, files or code, and is continued if "
+                "they return; delete it with: rm -r %s",
+                other,
+                other,
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CorpusError(
+                f"{folder}: another process is writing this corpus; wait for its end, or end it"
+            ) from None
+        yield folder
+    with contextlib.suppress(OSError):  # which is not empty where other work was left
+        root.rmdir()
 
 
-def _drawn_split(digest: bytes, parameters: CorpusParameters) -> str:
-    """Test documents lie at one end, validation's at the other: one share moves no other's."""
-    position = int.from_bytes(digest[:8], "big") / 2**64
-    if position < parameters.test.share:
-        return "test"
-    return "validation" if position >= 1 - parameters.validation.share else "train"
+def _write_units(
+    parameters: CorpusParameters,
+    source: Source,
+    tokenizer: TextTokenizer,
+    units: Sequence[Unit],
+    work: Path,
+    processes: int,
+    unit_bytes: int,
+) -> None:
+    """Tokenise all units; those named for a split come first, and reserve their texts for it."""
+    total = sum(unit.num_bytes for unit in units)
+    with tqdm(
+        total=total or len(units),
+        desc="corpus",
+        unit="B" if total else "shard",
+        unit_scale=bool(total),
+        disable=None,
+    ) as bar:
+
+        def progress(num_tokens: int) -> None:
+            bar.set_postfix(tokens=f"{num_tokens / 1e6:,.1f}M")
+
+        for split in ("test", "validation", "train"):
+            named = [unit for unit in units if unit.split == split]
+            left = [u for u in named if not is_finished(finished_parts(unit_folder(work, u)))]
+            size = sum(unit.num_bytes if total else 1 for unit in named)
+            bar.update(size - sum(unit.num_bytes if total else 1 for unit in left))
+            reserved = ReservedTexts(work / "reserved")
+            writer = UnitWriter(
+                source=source,
+                tokenizer=tokenizer,
+                parameters=parameters,
+                folder=work,
+                reserved=reserved,
+                part_bytes=unit_bytes,
+            )
+            for unit in each(writer, left, processes, progress):
+                bar.update(unit.num_bytes if total else 1)
+            if split != "train" and named:
+                parts = (part for u in named for part in finished_parts(unit_folder(work, u)))
+                reserved.write(split, (np.load(part.folder / DIGESTS_FILE) for part in parts))
 
 
-def _check_splits(parameters: CorpusParameters, writers: Mapping[str, _SplitWriter]) -> None:
-    held_out = {"validation": parameters.validation, "test": parameters.test}
-    total = sum(writer.num_documents for writer in writers.values())
-    for name, split in held_out.items():
-        if split.is_asked_for and name not in writers:
-            raise ParameterError(_came_out_empty(name, split, total))
-    for name, writer in writers.items():
-        if writer.shards.num_tokens <= parameters.sequence_length:
+def _join(
+    parameters: CorpusParameters,
+    tokenizer: TextTokenizer,
+    units: Sequence[tuple[Unit, Sequence[Part]]],
+    folder: Path,
+) -> dict[str, JoinedSplit]:
+    """Write the splits, once it is known that they can be used."""
+    num_documents: dict[str, int] = {}
+    num_tokens: dict[str, int] = {}
+    for _, parts in units:
+        for part in parts:
+            for name, split in part.content["splits"].items():
+                num_documents[name] = num_documents.get(name, 0) + split["num_documents"]
+                num_tokens[name] = num_tokens.get(name, 0) + split["num_tokens"]
+    total = sum(num_documents.values())
+    if not total:
+        raise CorpusError(f"{parameters.source}: holds no documents; all there is has no text")
+    for name in ("validation", "test"):
+        held_out: HeldOutParameters = getattr(parameters, name)
+        if held_out.is_asked_for and name not in num_documents:
+            raise ParameterError(_came_out_empty(name, held_out, total))
+    for name in num_tokens:
+        if num_tokens[name] <= parameters.sequence_length:
             raise ParameterError(
                 f"sequence_length = {parameters.sequence_length} is more than the {name} split "
-                f"has: {writer.shards.num_tokens} tokens in {writer.num_documents} documents, one "
-                "of which is the last label; lower it, or give the split more text"
+                f"has: {num_tokens[name]} tokens in {num_documents[name]} documents, one of which "
+                "is the last label; lower it, or give the split more text"
             )
+    names = [name for name in SPLITS if name in num_documents]
+    return {name: join_split(name, units, folder / name, tokenizer.dtype) for name in names}
 
 
 def _came_out_empty(name: str, split: HeldOutParameters, num_documents: int) -> str:
@@ -259,8 +272,9 @@ def _came_out_empty(name: str, split: HeldOutParameters, num_documents: int) -> 
 def _write_manifests(
     parameters: CorpusParameters,
     tokenizer: TextTokenizer,
-    end_of_text: int,
-    writers: Mapping[str, _SplitWriter],
+    source: Source,
+    units: Sequence[tuple[Unit, Sequence[Part]]],
+    splits: Mapping[str, JoinedSplit],
     folder: Path,
 ) -> dict[str, Any]:
     tokenizer.save(folder)
@@ -268,34 +282,36 @@ def _write_manifests(
         "format_version": FORMAT_VERSION,
         "tokenizer_digest": tokenizer.digest,
         "vocabulary_size": tokenizer.vocabulary_size,
-        "end_of_text": end_of_text,
+        "end_of_text": tokenizer.end_of_text,
         "dtype": tokenizer.dtype.name,
         "sequence_length": parameters.sequence_length,
     }
-    splits = {}
-    for name, writer in writers.items():
+    counts = {}
+    for name, split in splits.items():
         for file in (TOKENIZER_FILE, CONFIGURATION_FILE):
-            shutil.copyfile(folder / file, writer.folder / file)
-        shards = writer.shards.close()
-        numbers = {
-            "num_documents": writer.num_documents,
-            "num_tokens": writer.shards.num_tokens,
-            "num_bytes": writer.num_bytes,
+            shutil.copyfile(folder / file, folder / name / file)
+        counts[name] = {
+            "num_documents": split.num_documents,
+            "num_tokens": split.num_tokens,
+            "num_bytes": split.num_bytes,
         }
         own = {
-            "documents_sha256": file_digest(writer.folder / DOCUMENTS),
+            "documents_sha256": file_digest(folder / name / DOCUMENTS),
+            "names_sha256": file_digest(folder / name / NAMES),
             "tokenizer_sha256": file_digest(folder / TOKENIZER_FILE),
-            "shards": shards,
+            "shards": split.shards,
         }
-        _write_json(writer.folder / SPLIT_MANIFEST, shared | numbers | own)
-        splits[name] = numbers
+        _write_json(folder / name / SPLIT_MANIFEST, shared | counts[name] | own)
+    unusable = sum(part.content["num_unusable"] for _, parts in units for part in parts)
     manifest = shared | {
         "source": parameters.source,
         "text_field": parameters.text_field,
         "domain_field": parameters.domain_field,
         "tokenizer": parameters.tokenizer,
         "seed": parameters.seed,
-        "splits": splits,
+        "splits": counts,
+        "num_unusable_documents": unusable,
+        **source.description(),
     }
     _write_json(folder / MANIFEST, manifest)
     return manifest
@@ -306,14 +322,14 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(text + "\n", encoding="utf-8")
 
 
-def _move_into_place(partial: Path, directory: Path) -> None:
+def _move_into_place(complete: Path, directory: Path) -> None:
     """Replace the content of the folder; without its manifest it counts as incomplete."""
     directory.mkdir(exist_ok=True)
     (directory / MANIFEST).unlink(missing_ok=True)
     for name in SPLITS:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(directory / name)
-    for path in sorted(partial.iterdir()):
+    for path in sorted(complete.iterdir()):
         if path.name != MANIFEST:
             os.replace(path, directory / path.name)
-    os.replace(partial / MANIFEST, directory / MANIFEST)
+    os.replace(complete / MANIFEST, directory / MANIFEST)

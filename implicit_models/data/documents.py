@@ -1,197 +1,173 @@
-"""Text files: which there are under a folder, and the documents in each."""
+"""Documents: what a text, or a record with a text in one of its fields, has to be."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from implicit_models.data.shards import CorpusError
 
-SUFFIXES = (".txt", ".jsonl")
-
-_KINDS = (
-    "a source is a .txt file (one document), a .jsonl file (a document in every line), or a folder "
-    "with such files, at any depth"
-)
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, kw_only=True)
-class SourceFile:
-    """A text file and its path under the source, with slashes."""
+class RecordError(CorpusError):
+    """A record is no document; whoever knows its place puts that in front of the message."""
 
-    path: Path
-    name: str
 
-    @property
-    def domain(self) -> str:
-        """The first folder under the source, or the file's name without its suffix."""
-        first, *rest = Path(self.name).parts
-        return first if rest else Path(first).stem
+class UnusableError(RecordError):
+    """A record is a document that cannot be tokenised: it is empty, or too long."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A text, where it is from, and what kind it is of.
+    """A text, as it is and in UTF-8, and what kind it is of."""
+
+    domain: str
+    text: str
+    encoded: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordReader:
+    """How a record becomes a document.
 
     Attributes
     ----------
-    name
-        Path of the file under the source; of a ``.jsonl`` file with the number of the line.
-    num_bytes
-        Of the text in UTF-8.
-    """
-
-    name: str
-    domain: str
-    text: str
-    num_bytes: int
-
-
-def find_files(source: Path) -> list[SourceFile]:
-    """Find the text files of a source, in the order of their names.
-
-    Raises
-    ------
-    CorpusError
-        If there is nothing, or nothing that is read.
-    """
-    if source.is_file():
-        if source.suffix.lower() not in SUFFIXES:
-            raise CorpusError(f"{source}: is of no kind that is read; {_KINDS}")
-        return [SourceFile(path=source, name=source.name)]
-    if not source.is_dir():
-        raise CorpusError(f"{source}: no such file or folder; {_KINDS}")
-    names = sorted(
-        path.relative_to(source).as_posix()
-        for path in source.rglob("*")
-        if path.suffix.lower() in SUFFIXES and path.is_file()
-    )
-    shown = [name for name in names if not any(p.startswith(".") for p in Path(name).parts)]
-    if not shown:
-        raise CorpusError(f"{source}: holds no documents; {_KINDS}")
-    return [SourceFile(path=source / name, name=name) for name in shown]
-
-
-def read_documents(
-    file: SourceFile, *, text_field: str, domain_field: str | None, max_bytes: int
-) -> Iterator[Document]:
-    """Read the documents of one file, one at a time.
-
-    Texts are taken as they are, line ends included; a byte order mark is not part of a text. Lines
-    of a ``.jsonl`` file that hold nothing but blanks are passed over.
-
-    Parameters
-    ----------
     text_field, domain_field
-        Of a line of a ``.jsonl`` file; dots lead into nested ones.
+        Of a record; dots lead into nested ones.
     max_bytes
         Of the longest document that is let through.
+    """
+
+    text_field: str
+    domain_field: str | None
+    max_bytes: int
+
+    def line(self, line: str, domain: str) -> Document:
+        """Take the document out of a line of JSON.
+
+        Raises
+        ------
+        RecordError
+            If the line holds something else.
+        """
+        try:
+            fields = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise RecordError(f"is not valid JSON ({error})") from None
+        if not isinstance(fields, dict):
+            raise RecordError(f"is {_shown(fields)}; allowed is an object with fields")
+        return self.fields(fields, domain)
+
+    def fields(self, fields: Mapping[str, Any], domain: str) -> Document:
+        """Take the document out of the fields of a record.
+
+        Parameters
+        ----------
+        domain
+            Of the document where no field is named for it.
+
+        Raises
+        ------
+        RecordError
+            If a field is missing, or is no text.
+        """
+        if self.domain_field is not None:
+            domain = _domain(fields, self.domain_field)
+        text = look_up(fields, self.text_field, "text_field")
+        if text is None:
+            raise UnusableError(f"the field {self.text_field!r} is null, which is not text")
+        if not isinstance(text, str):
+            raise RecordError(f"the field {self.text_field!r} is {_shown(text)}, which is not text")
+        return self.text(text, domain)
+
+    def text(self, text: str, domain: str) -> Document:
+        """Take a text for a document.
+
+        Raises
+        ------
+        RecordError
+            If it is empty, too long, or cannot be written in UTF-8.
+        """
+        try:
+            encoded = text.encode()
+        except UnicodeEncodeError as error:
+            raise UnusableError(
+                f"character {error.start} of the text is half of a pair of surrogates "
+                f"(\\u{ord(text[error.start]):04x}), which is no text; mend the line"
+            ) from None
+        if not text.strip():
+            raise UnusableError("the document is empty; remove it, or give it a text")
+        self.check_length(len(encoded))
+        return Document(domain=domain, text=text, encoded=encoded)
+
+    def check_length(self, num_bytes: int) -> None:
+        """Refuse a document that is too long.
+
+        Raises
+        ------
+        UnusableError
+            If it has more than ``max_bytes``, a byte order mark aside.
+        """
+        if num_bytes > self.max_bytes + len(BYTE_ORDER_MARK):
+            raise UnusableError(
+                f"the document has {num_bytes:,} bytes; at most {self.max_bytes:,} are tokenised "
+                "at once with this tokenizer: divide it into several documents"
+            )
+
+
+def look_up(fields: Mapping[str, Any], name: str, key: str) -> Any:
+    """Return the field of that very name, or the one that its dots lead to.
 
     Raises
     ------
-    CorpusError
-        If a document is empty, too long, not UTF-8, or lacks a field; names the file, and the line
-        or the byte.
+    RecordError
+        If there is none; ``key`` is the parameter that named it.
     """
-    if file.path.suffix.lower() == ".txt":
-        _check_length(file.path.stat().st_size, max_bytes, str(file.path))
-        content = file.path.read_bytes()
-        text = _decoded(content, file.path, 0)
-        yield _document(text, str(file.path), file.name, file.domain, max_bytes)
-        return
-    position = 0
-    with open(file.path, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            place = f"{file.path}:{number}"
-            text = _decoded(line, file.path, position)
-            position += len(line)
-            if not text.strip():
-                continue
-            fields = _fields(text, place)
-            domain = file.domain if domain_field is None else _domain(fields, domain_field, place)
-            content = _look_up(fields, text_field, "text_field", place)
-            if not isinstance(content, str):
-                raise CorpusError(
-                    f"{place}: the field {text_field!r} is {_shown(content)}, which is not text"
-                )
-            yield _document(content, place, f"{file.name}:{number}", domain, max_bytes)
-
-
-def _document(text: str, place: str, name: str, domain: str, max_bytes: int) -> Document:
-    try:
-        num_bytes = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise CorpusError(
-            f"{place}: character {error.start} of the text is half of a pair of surrogates "
-            f"(\\u{ord(text[error.start]):04x}), which is no text; mend the line"
-        ) from None
-    if not text.strip():
-        raise CorpusError(f"{place}: the document is empty; remove it, or give it a text")
-    _check_length(num_bytes, max_bytes, place)
-    return Document(name=name, domain=domain, text=text, num_bytes=num_bytes)
-
-
-def _check_length(num_bytes: int, max_bytes: int, place: str) -> None:
-    if num_bytes > max_bytes + len(_BYTE_ORDER_MARK):
-        raise CorpusError(
-            f"{place}: the document has {num_bytes:,} bytes; at most {max_bytes:,} are tokenised "
-            "at once with this tokenizer: divide it into several documents"
-        )
-
-
-def _decoded(content: bytes, path: Path, position: int) -> str:
-    """Text of bytes that stand at ``position`` of a file."""
-    if position == 0 and content.startswith(_BYTE_ORDER_MARK):
-        position = len(_BYTE_ORDER_MARK)
-        content = content[position:]
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise CorpusError(
-            f"{path}: is not UTF-8: byte {position + error.start} is "
-            f"0x{content[error.start]:02x} ({error.reason}); convert the file, for example with "
-            "iconv -t utf-8"
-        ) from None
-
-
-def _fields(line: str, place: str) -> Mapping[str, Any]:
-    try:
-        fields = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise CorpusError(f"{place}: is not valid JSON ({error})") from None
-    if not isinstance(fields, dict):
-        raise CorpusError(f"{place}: is {_shown(fields)}; allowed is an object with fields")
-    return fields
-
-
-def _domain(fields: Mapping[str, Any], name: str, place: str) -> str:
-    domain = _look_up(fields, name, "domain_field", place)
-    if isinstance(domain, bool | None | dict | list) or domain == "":
-        raise CorpusError(
-            f"{place}: the field {name!r} is {_shown(domain)}; allowed is a name or a number"
-        )
-    return str(domain)
-
-
-def _look_up(fields: Mapping[str, Any], name: str, key: str, place: str) -> Any:
-    """Return the field of that very name, or the one that its dots lead to."""
     if name in fields:
         return fields[name]
     found: Any = fields
     for part in name.split("."):
         if not isinstance(found, dict) or part not in found:
             there = ", ".join(map(repr, list(fields)[:12])) or "none"
-            raise CorpusError(
-                f"{place}: there is no field {name!r}; the fields are {there}: set {key} to one of "
-                "them, with dots for nested ones"
+            raise RecordError(
+                f"there is no field {name!r}; the fields are {there}: set {key} to one of them, "
+                "with dots for nested ones"
             )
         found = found[part]
     return found
 
 
+def decode(content: bytes, position: int, file: str) -> str:
+    """Give the text of bytes that stand at ``position`` of a file.
+
+    A byte order mark at the file's beginning is no part of it.
+
+    Raises
+    ------
+    CorpusError
+        If they are not UTF-8; names the file, and the byte.
+    """
+    if position == 0 and content.startswith(BYTE_ORDER_MARK):
+        position = len(BYTE_ORDER_MARK)
+        content = content[position:]
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise CorpusError(
+            f"{file}: is not UTF-8: byte {position + error.start} is "
+            f"0x{content[error.start]:02x} ({error.reason}); convert the file, for example with "
+            "iconv -t utf-8"
+        ) from None
+
+
+def _domain(fields: Mapping[str, Any], name: str) -> str:
+    domain = look_up(fields, name, "domain_field")
+    if isinstance(domain, bool | None | dict | list) or domain == "":
+        raise RecordError(f"the field {name!r} is {_shown(domain)}; allowed is a name or a number")
+    return str(domain)
+
+
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,5 +1,6 @@
 """The parameters of data sets: entries of the table ``datasets``."""
 
+import re
 from dataclasses import dataclass
 
 from implicit_models.data import groups
@@ -117,10 +118,10 @@ class CorpusParameters:
     Attributes
     ----------
     source
-        A ``.txt`` file (one document) or a ``.jsonl`` file (one in every line), or a folder with
-        such files, at any depth.
+        A ``.txt`` file (one document), a ``.jsonl``, ``.jsonl.zst`` or ``.parquet`` file (one in
+        every line or row), or a folder with such files, at any depth.
     text_field, domain_field
-        Fields of a line of a ``.jsonl`` file; dots lead into nested ones. Without a domain field
+        Fields of a line, or columns of a row; dots lead into nested ones. Without a domain field
         the domain is the first folder under the source, or the file's name.
     tokenizer
         ``bytes``, the path of a ``tokenizer.json`` or of a folder with one, or a name on the hub.
@@ -128,6 +129,9 @@ class CorpusParameters:
         Tokens of a sequence that is trained on.
     validation, test
         What is held out; the rest is the training split.
+    unusable_documents
+        What becomes of a document that is empty, too long to be tokenised at once, or no text, and
+        of an empty file: ``error`` stops and names it, ``skip`` leaves it out and counts it.
     seed
         Decides, with its text, where a document falls.
     """
@@ -139,6 +143,7 @@ class CorpusParameters:
     sequence_length: int = setting(minimum=1)
     validation: HeldOutParameters = setting(default=HeldOutParameters())
     test: HeldOutParameters = setting(default=HeldOutParameters())
+    unusable_documents: str = setting(default="error", choices=("error", "skip"))
     seed: int = setting(minimum=0)
 
     def __post_init__(self) -> None:
@@ -152,6 +157,44 @@ class CorpusParameters:
                 f"test.share = {self.test.share} is not allowed; with validation.share = "
                 f"{self.validation.share} the two must stay below 1 together"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HubCorpusParameters(CorpusParameters):
+    """A text corpus whose documents are streamed from the Hugging Face hub.
+
+    Attributes
+    ----------
+    source
+        ``OWNER/NAME``, or ``OWNER/NAME@REVISION``.
+    configuration
+        Of the data set, where it has several.
+    split
+        Of the data set; all of it is divided anew.
+    domain_field
+        Without one all documents are of one domain, the data set's name.
+    unusable_documents
+        As for other corpora, but left out unless told otherwise: nobody can mend them.
+    """
+
+    configuration: str | None = setting(default=None)
+    split: str = setting(default="train")
+    unusable_documents: str = setting(default="skip", choices=("error", "skip"))
+
+    def __post_init__(self) -> None:
+        """Check each key, that the source can be a name, and that no file is named."""
+        super().__post_init__()
+        if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", self.source):
+            raise ParameterError(
+                f"source = {self.source!r} is not allowed; allowed is OWNER/NAME or "
+                "OWNER/NAME@REVISION on the Hugging Face hub: local files are entries of corpora"
+            )
+        for name in ("validation", "test"):
+            if getattr(self, name).files:
+                raise ParameterError(
+                    f"{name}.files is not allowed; of a data set on the hub only a share is held "
+                    "out"
+                )
 
 
 TASKS = (

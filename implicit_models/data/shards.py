@@ -4,16 +4,16 @@ A shard is a one-dimensional ``.npy`` file. Readers map it into memory; what is 
 copied only where it spans several shards or is packed into rows.
 """
 
-import functools
+import contextlib
 import hashlib
+import io
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Integer, UInt
+from jaxtyping import Int64, Integer, UInt
 
 MAX_SHARD_TOKENS = 2**27  # 256 MiB of 16-bit ids; only a single longer document makes a longer one
 
@@ -68,14 +68,16 @@ class ShardWriter:
             self._close_shard()
         return self._shards
 
+    def abandon(self) -> None:
+        """Let go of a shard that is not finished, and will not be."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # a full disk, which was told of before
+                self._file.close()
+            self._file = None
+
     def _write_header(self) -> None:
         # numpy leaves room for the first dimension to grow, so the header can be written anew.
-        header = {
-            "descr": np.lib.format.dtype_to_descr(self._dtype),
-            "fortran_order": False,
-            "shape": (self._num_tokens_in_shard,),
-        }
-        np.lib.format.write_array_header_1_0(self._file, header)
+        self._file.write(npy_header(self._dtype, self._num_tokens_in_shard))
 
     def _close_shard(self) -> None:
         name = Path(self._file.name).name
@@ -90,6 +92,18 @@ class ShardWriter:
         self._num_tokens_before += self._num_tokens_in_shard
         self._num_tokens_in_shard = 0
         self._digest = hashlib.sha256()
+
+
+def npy_header(dtype: np.dtype, length: int) -> bytes:
+    """Give what stands before the content in the ``.npy`` file of an array of one dimension."""
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": (length,),
+    }
+    content = io.BytesIO()
+    np.lib.format.write_array_header_1_0(content, header)
+    return content.getvalue()
 
 
 def open_shard(path: Path, *, num_tokens: int, dtype: str) -> UInt[np.ndarray, " num_tokens"]:
@@ -113,6 +127,12 @@ def open_shard(path: Path, *, num_tokens: int, dtype: str) -> UInt[np.ndarray, "
         if found != expected:
             raise CorpusError(f"{path}: the {what} is {found}, its split says {expected}")
     return np.asarray(shard)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def tokens_digest(shard: UInt[np.ndarray, " num_tokens"]) -> str:
@@ -152,6 +172,21 @@ class TokenStream:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self[:], dtype=dtype, copy=copy)
 
+    def rows(self, starts: Int64[np.ndarray, " N"], length: int) -> UInt[np.ndarray, "N length"]:
+        """Copy so many tokens from each of some positions on."""
+        found = np.empty((len(starts), length), dtype=self.dtype)
+        places = np.searchsorted(self._starts, starts, side="right") - 1
+        within = starts - self._starts[places]
+        fits = starts + length <= self._starts[places + 1]
+        chosen = zip(found, places.tolist(), within.tolist(), fits.tolist(), strict=True)
+        for row, (target, place, first, is_whole) in enumerate(chosen):
+            if is_whole:
+                target[:] = self.shards[place][first : first + length]
+            else:
+                start = int(starts[row])
+                target[:] = self._range(start, start + length)
+        return found
+
     def truncated(self, num_tokens: int | None) -> "TokenStream":
         """Return the first tokens; all of them where no number is given, or there are fewer."""
         if num_tokens is None or num_tokens >= len(self):
@@ -162,87 +197,11 @@ class TokenStream:
         return TokenStream(kept or [self.shards[0][:0]])
 
     def _range(self, start: int, stop: int) -> np.ndarray:
-        first = max(0, int(np.searchsorted(self._starts, start, side="right")) - 1)
+        place = max(0, int(np.searchsorted(self._starts, start, side="right")) - 1)
         parts = []
-        for shard, before in zip(self.shards[first:], self._starts[first:-1], strict=True):
-            if before >= stop:
-                break
-            parts.append(shard[max(0, start - int(before)) : stop - int(before)])
+        while place < len(self.shards) and (before := int(self._starts[place])) < stop:
+            parts.append(self.shards[place][max(0, start - before) : stop - before])
+            place += 1
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty(0, self.dtype)
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Rows of equal length cut from shards: an array (N, length) that is copied when indexed.
-
-    Attributes
-    ----------
-    shards
-        Where the rows are cut from, one behind the other; none spans two of them.
-    length
-        Tokens in a row.
-    offset
-        Of the first row's first token in its shard: 0 for inputs, 1 for the tokens that follow.
-    """
-
-    shards: tuple[UInt[np.ndarray, " num_tokens"], ...]
-    length: int
-    offset: int
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows and their length, as numpy's arrays tell them."""
-        return len(self), self.length
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of the ids."""
-        return self.shards[0].dtype
-
-    def __getitem__(self, key: Any) -> np.ndarray:
-        chosen, columns = key if isinstance(key, tuple) else (key, slice(None))
-        if not isinstance(columns, slice) or columns.step not in (None, 1):
-            return self[chosen][..., columns]
-        rows = np.arange(len(self))[chosen]
-        start, stop, _ = columns.indices(self.length)
-        stop = max(start, stop)
-        return self._copied(np.ravel(rows), start, stop).reshape(*np.shape(rows), stop - start)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self[:], dtype=dtype, copy=copy)
-
-    @functools.cached_property
-    def _ends(self) -> np.ndarray:
-        """Of the rows, how many lie in each shard and those before it; the last needs a label."""
-        return np.cumsum([(len(shard) - 1) // self.length for shard in self.shards])
-
-    def _copied(self, rows: np.ndarray, start: int, stop: int) -> np.ndarray:
-        found = np.empty((len(rows), stop - start), dtype=self.dtype)
-        places = np.searchsorted(self._ends, rows, side="right")
-        for target, row, place in zip(found, rows, places, strict=True):
-            before = int(self._ends[place - 1]) if place else 0
-            first = (int(row) - before) * self.length + self.offset
-            target[:] = self.shards[place][first + start : first + stop]
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class Packed:
-    """A token stream packed into sequences of one length, with the next token as each label.
-
-    Each row goes on where the one before has stopped; what is left at the end of a shard, and is
-    shorter than a row and its last label, is not used.
-    """
-
-    inputs: Rows
-    labels: Rows
-
-
-def pack(shards: Sequence[UInt[np.ndarray, " num_tokens"]], length: int) -> Packed:
-    """Pack tokens into sequences of one length; see `Packed`."""
-    return Packed(*(Rows(tuple(shards), length, offset) for offset in (0, 1)))

@@ -57,6 +57,10 @@ class TextTokenizer:
     name: str
     library: Tokenizer
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Send name and content to another process; that special tokens are text is told anew."""
+        return _restored, (self.name, self.library.to_str())
+
     @functools.cached_property
     def is_bytes(self) -> bool:
         """Whether the id of a token is the byte it stands for."""
@@ -263,6 +267,10 @@ def _read(path: Path) -> Tokenizer:
         return _ready(Tokenizer.from_str(path.read_text(encoding="utf-8")))
     except Exception as error:  # the library raises plain Exception
         raise TokenizerError(f"{path}: is not a tokenizer's file ({error})") from None
+
+
+def _restored(name: str, content: str) -> TextTokenizer:
+    return TextTokenizer(name, _ready(Tokenizer.from_str(content)))
 
 
 def _ready(tokenizer: Tokenizer) -> Tokenizer:

@@ -35,8 +35,8 @@ class Kernels:
     ----------
     mix, advance
         Of a Mamba2 mixer, with the signatures of `ComposedMixer`.
-    rms_norm, normed_update
-        With the signatures of `reference`.
+    rms_norm, normed_update, causal_attention, swiglu, cross_entropy
+        With the signatures of `reference`, which stands in for those that are not given.
     """
 
     name: str
@@ -44,6 +44,9 @@ class Kernels:
     advance: Callable[..., Any]
     rms_norm: Callable[..., Any]
     normed_update: Callable[..., Any]
+    causal_attention: Callable[..., Any] = reference.causal_attention
+    swiglu: Callable[..., Any] = reference.swiglu
+    cross_entropy: Callable[..., Any] = reference.cross_entropy
 
 
 def kernels_for(device: torch.device) -> Kernels:
@@ -84,7 +87,16 @@ def reference_kernels() -> Kernels:
 def native_kernels() -> Kernels:
     """Give the kernels in C, for CPUs; an OSError where they cannot be compiled."""
     library()
-    return Kernels("native", native.mix, native.advance, native.rms_norm, native.normed_update)
+    return Kernels(
+        "native",
+        native.mix,
+        native.advance,
+        native.rms_norm,
+        native.normed_update,
+        native.causal_attention,
+        native.swiglu,
+        native.cross_entropy,
+    )
 
 
 @functools.cache

@@ -262,6 +262,75 @@ def normed_update(
     return following, ratio.masked_fill(size.isinf(), torch.inf)
 
 
+def causal_attention(
+    queries: Float[Tensor, "B L H P"],
+    keys: Float[Tensor, "B L G P"],
+    values: Float[Tensor, "B L G P"],
+    cosine: Float[Tensor, "1 L 1 P"],
+    sine: Float[Tensor, "1 L 1 P"],
+) -> Float[Tensor, "B L H P"]:
+    """Attend to all tokens so far, with rotary positions; heads in groups share keys and values.
+
+    For a text from its start; torch's scaled-dot-product attention does the work.
+    """
+    queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)
+    mixed = F.scaled_dot_product_attention(
+        queries.transpose(1, 2),
+        keys.transpose(1, 2),
+        values.transpose(1, 2),
+        is_causal=True,
+        enable_gqa=keys.shape[2] != queries.shape[2],
+    )
+    return mixed.transpose(1, 2)
+
+
+def rotate(
+    heads: Float[Tensor, "B L H P"],
+    cosine: Float[Tensor, "#B L 1 P"],
+    sine: Float[Tensor, "#B L 1 P"],
+) -> Float[Tensor, "B L H P"]:
+    """Rotate the pairs (i, i + P/2) of each head (Su et al. 2021)."""
+    first, second = heads.chunk(2, dim=-1)
+    return torch.addcmul(heads * cosine, torch.cat((-second, first), dim=-1), sine)
+
+
+def swiglu(gate: Float[Tensor, "*rows I"], up: Float[Tensor, "*rows I"]) -> Tensor:
+    """Give ``silu(gate) * up``; without a gradient the result may take the gate's memory."""
+    if torch.is_grad_enabled():
+        return F.silu(gate) * up
+    return F.silu(gate, inplace=True).mul_(up)
+
+
+def cross_entropy(
+    logits: Float[Tensor, "rows V"],
+    labels: Int[Tensor, " rows"],
+    num_classes: int,
+    scale: Float[Tensor, ""] | None,
+) -> tuple[Float[Tensor, " rows"], Int[Tensor, " rows"]]:
+    """Give each row's cross-entropy in nats and its likeliest class; the logits are used up.
+
+    Parameters
+    ----------
+    logits
+        Float32; the columns behind the first ``num_classes`` do not count. With a scale they
+        become the gradient, by the logits, of ``scale`` times the summed losses.
+    labels
+        Classes; -100 where a row has neither loss nor gradient.
+    scale
+        None where no gradient is asked for.
+    """
+    logits[:, num_classes:] = -torch.inf
+    counted = labels >= 0
+    own = labels.clamp_min(0)[:, None]
+    predictions, totals = logits.argmax(-1), logits.logsumexp(-1)
+    losses = (totals - logits.gather(1, own)[:, 0]).where(counted, 0.0)
+    if scale is not None:
+        logits.sub_(totals[:, None]).exp_()
+        logits.scatter_add_(1, own, logits.new_full(own.shape, -1.0))
+        logits.mul_(torch.where(counted, scale, 0.0)[:, None])
+    return losses, predictions
+
+
 def mixer_step(
     projected: Float[Tensor, "B projection"],
     convolution: Float[Tensor, "C K"],

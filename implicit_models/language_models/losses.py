@@ -1,12 +1,23 @@
 """What training minimises. The names tell which token a label belongs to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from implicit_models.kernels.dispatch import kernels_for
+from implicit_models.kernels.reference import accumulation_dtype
+from implicit_models.kernels.twin import backward_needs_twin, needs_gradient, transformed
+
 IGNORED = -100  # the label of a token that no loss counts, as in PyTorch and transformers
+
+# Tokens whose logits are held at once: with fewer the products become slow, more take memory. A
+# small vocabulary takes as many more as come to the number of logits below.
+_TOKENS_AT_ONCE = 512
+_LOGITS_AT_ONCE = 2**22
 
 
 def aligned_loss(
@@ -35,6 +46,129 @@ def next_token_loss(
     ``labels`` may be a copy of the inputs: they are shifted here.
     """
     return aligned_loss(logits[:, :-1], labels[:, 1:], num_items)
+
+
+class Predicted(NamedTuple):
+    """What a language model's head makes of hidden states, without their logits.
+
+    Attributes
+    ----------
+    loss
+        As `aligned_loss`.
+    tokens
+        The likeliest token at each place.
+    """
+
+    loss: Float[Tensor, ""]
+    tokens: Int[Tensor, "B L"]
+
+
+def predicted_loss(
+    hidden: Float[Tensor, "B L D"],
+    head: Float[Tensor, "V D"],
+    labels: Int[Tensor, "B L"],
+    num_items: Tensor | int | None = None,
+    num_classes: int | None = None,
+) -> Predicted:
+    """Give the `aligned_loss` of the logits ``hidden @ head.T``, of which it holds a few at a time.
+
+    Its gradients are computed along with it, as the logits pass by, and added up in float32
+    at least. It goes backward once, and has no second derivative.
+
+    Parameters
+    ----------
+    num_items
+        As in `aligned_loss`.
+    num_classes
+        The size of the vocabulary, where the head has more rows.
+
+    Raises
+    ------
+    IndexError
+        Where a label is no token of the vocabulary.
+    NotImplementedError
+        Where a second derivative is asked for, or a transform of torch.func is at work.
+    """
+    classes = len(head) if num_classes is None else num_classes
+    rows, targets = hidden.flatten(0, 1), labels.flatten()
+    _check_labels(targets, classes)
+    if transformed():
+        raise NotImplementedError(f"{_NO_TWIN}; a transform of torch.func needs it")
+    count = (targets != IGNORED).sum() if num_items is None else num_items
+    precise = accumulation_dtype(rows.dtype)
+    scale = torch.as_tensor(count, device=rows.device).to(precise).reciprocal()
+    head = head.to(rows.dtype)
+    if needs_gradient(rows, head):
+        loss, tokens = _PredictedLoss.apply(rows, head, targets, scale, classes)
+    else:
+        loss, tokens, _, _ = _by_pieces(rows, head, targets, scale, classes, (False, False))
+    return Predicted(loss, tokens.view(labels.shape))
+
+
+_NO_TWIN = "a loss without logits has first derivatives alone; take aligned_loss of the logits"
+
+
+class _PredictedLoss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, rows, head, targets, scale, classes):
+        wanted = ctx.needs_input_grad[:2]
+        loss, tokens, *gradients = _by_pieces(rows, head, targets, scale, classes, wanted)
+        ctx.gradients, ctx.dtypes = gradients, (rows.dtype, head.dtype)
+        ctx.mark_non_differentiable(tokens)
+        return loss, tokens
+
+    @staticmethod
+    def backward(ctx, outgoing, _):
+        if backward_needs_twin(outgoing):
+            raise NotImplementedError(_NO_TWIN)
+        if ctx.gradients is None:
+            raise RuntimeError(
+                "a loss without logits goes backward once; take aligned_loss of the logits"
+            )
+        # Handed over, not kept: that of the head is as large as the head.
+        gradients, ctx.gradients = ctx.gradients, None
+        found = (
+            None if gradient is None else gradient.mul_(outgoing).to(dtype)
+            for gradient, dtype in zip(gradients, ctx.dtypes, strict=True)
+        )
+        return *found, None, None, None
+
+
+def _by_pieces(
+    rows: Tensor, head: Tensor, targets: Tensor, scale: Tensor, classes: int, wanted: Sequence[bool]
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Give the loss, the likeliest tokens, and the gradients of rows and head where wanted."""
+    cross_entropy = kernels_for(rows.device).cross_entropy
+    at_once = max(_TOKENS_AT_ONCE, _LOGITS_AT_ONCE // max(len(head), 1))
+    precise = scale.dtype
+    of_rows = torch.empty_like(rows, dtype=precise) if wanted[0] else None
+    of_head = torch.zeros_like(head, dtype=precise) if wanted[1] else None
+    losses, tokens = rows.new_empty(len(rows), dtype=precise), torch.empty_like(targets)
+    buffer = rows.new_empty(min(at_once, len(rows)), len(head))
+    for first in range(0, len(rows), at_once):
+        piece = slice(first, first + at_once)
+        logits = buffer[: len(rows[piece])]
+        torch.mm(rows[piece], head.t(), out=logits)
+        logits = logits.to(precise)
+        losses[piece], tokens[piece] = cross_entropy(
+            logits, targets[piece], classes, scale if any(wanted) else None
+        )
+        logits = logits.to(rows.dtype)
+        if of_rows is not None:
+            of_rows[piece] = logits @ head
+        if of_head is not None and rows.dtype == precise:
+            of_head.addmm_(logits.t(), rows[piece])
+        elif of_head is not None:
+            of_head += logits.t() @ rows[piece]
+    return losses.sum() * scale, tokens, of_rows, of_head
+
+
+def _check_labels(targets: Tensor, classes: int) -> None:
+    wrong = (targets != IGNORED) & ((targets < 0) | (targets >= classes))
+    if targets.device.type == "cpu" and bool(wrong.any()):  # a GPU would have to be waited for
+        raise IndexError(
+            f"labels holds {int(targets[wrong][0])}; allowed are {IGNORED} and 0 to {classes - 1}"
+        )
 
 
 Loss = Callable[[Tensor, Tensor, Tensor | int | None], Tensor]

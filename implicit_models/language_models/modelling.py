@@ -32,7 +32,7 @@ from implicit_models.language_models.configuration import (
     ImplicitLlamaConfig,
     ImplicitMamba2Config,
 )
-from implicit_models.language_models.losses import LOSSES
+from implicit_models.language_models.losses import LOSSES, predicted_loss
 from implicit_models.language_models.model_card import write_card
 from implicit_models.language_models.outputs import ImplicitCausalLMOutput, ImplicitModelOutput
 from implicit_models.language_models.padding import Alignment
@@ -408,6 +408,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
     accepts_loss_kwargs = True
+    takes_targets = True
     trunk_class: type[ImplicitModel]
 
     def __init__(self, config: ImplicitConfig) -> None:
@@ -448,6 +449,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
         phase: Phase | None = None,
         tolerance: float | None = None,
         max_self_iterations: int | None = None,
+        targets: Int[Tensor, "B L"] | None = None,
     ) -> ImplicitCausalLMOutput | tuple[Any, ...]:
         """Give logits for each token; parameters beyond these as in `ImplicitModel.forward`.
 
@@ -461,7 +463,13 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
             indices.
         num_items_in_batch
             What to divide the summed loss by, in place of the number of labels.
+        targets
+            In place of labels: what each token is to predict, or -100; never shifted. The output
+            then has ``predictions`` and no logits, which are never held all at once, and its loss
+            is that of the targets alone, beside the penalty.
         """
+        if targets is not None and labels is not None:
+            raise ValueError("give either labels or targets, and not both")
         found = self.model(
             input_ids,
             attention_mask,
@@ -474,20 +482,31 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
             tolerance,
             max_self_iterations,
         )
-        kept = logits_to_keep
-        if isinstance(kept, int):
-            kept = slice(-kept, None) if kept else slice(None)
-        logits = self.lm_head(found.last_hidden_state[:, kept])
-        if self.config.num_embeddings > self.config.vocab_size:
-            logits = logits[..., : self.config.vocab_size]
-        loss = None
+        loss, logits, predictions = None, None, None
+        if targets is not None:
+            loss, predictions = predicted_loss(
+                found.last_hidden_state,
+                self.lm_head.weight,
+                targets,
+                num_items_in_batch,
+                self.config.vocab_size,
+            )
+        else:
+            kept = logits_to_keep
+            if isinstance(kept, int):
+                kept = slice(-kept, None) if kept else slice(None)
+            logits = self.lm_head(found.last_hidden_state[:, kept])
+            if self.config.num_embeddings > self.config.vocab_size:
+                logits = logits[..., : self.config.vocab_size]
         if labels is not None:
+            assert logits is not None
             loss = LOSSES[self.config.label_alignment](logits, labels, num_items_in_batch)
             if found.penalty is not None:
                 loss = loss + found.penalty
         output = ImplicitCausalLMOutput(
             loss=loss,
             logits=logits,
+            predictions=predictions,
             past_key_values=found.past_key_values,
             hidden_states=found.hidden_states,
             self_iterations=found.self_iterations,

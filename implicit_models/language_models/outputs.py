@@ -46,9 +46,12 @@ class ImplicitCausalLMOutput(ModelOutput):
     Attributes
     ----------
     loss
-        The configuration's loss of the labels, the penalty included; None without labels.
+        The configuration's loss of the labels, the penalty included, or that of the targets,
+        without it; None without either.
     logits
-        (B, L, V), aligned with the tokens; fewer tokens with ``logits_to_keep``.
+        (B, L, V), aligned with the tokens; fewer tokens with ``logits_to_keep``; None with targets.
+    predictions
+        The likeliest token after each one, with targets.
     """
 
     loss: Float[Tensor, ""] | None = None
@@ -58,3 +61,4 @@ class ImplicitCausalLMOutput(ModelOutput):
     self_iterations: Int[Tensor, "B L"] | None = None
     search: Solution | None = None
     penalty: Float[Tensor, ""] | None = None
+    predictions: Int[Tensor, "B L"] | None = None

@@ -158,6 +158,12 @@ class CheckpointFolder:
         if processes.size > 1:
             self._group = cast(dist.ProcessGroup, dist.new_group(backend="gloo"))
 
+    def __enter__(self) -> "CheckpointFolder":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.wait()  # whatever has happened: what is being written is worth having
+
     def save(self, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
         """Copy the state, and write it as a checkpoint while training goes on.
 
@@ -191,18 +197,19 @@ class CheckpointFolder:
         main = self.processes.is_main
         inspected = self.processes.from_main(self._inspected() if main else [])
         for folder, found in inspected:
-            try:
-                if isinstance(found, str):
-                    raise ValueError(found)
-                state = _together(self.processes, lambda folder=folder: _read(folder, model))
-            except Exception as error:  # whatever damaged bytes lead to
-                if main:
-                    log.warning("%s cannot be used (%s); trying the one before it", folder, error)
-                continue
-            put_state(model, optimiser, state)
+            why = found
+            if isinstance(found, Progress):
+                try:
+                    state = _together(self.processes, lambda folder=folder: _read(folder, model))
+                except Exception as error:  # whatever damaged bytes lead to
+                    why = _described(error)
+                else:
+                    put_state(model, optimiser, state)
+                    if main:
+                        log.info("continuing from %s", folder)
+                    return found
             if main:
-                log.info("continuing from %s", folder)
-            return found
+                log.warning("%s cannot be used (%s); trying the one before it", folder, why)
         if inspected and main:
             log.warning("no checkpoint in %s can be used; training starts anew", self.path)
         return None

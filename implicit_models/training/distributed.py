@@ -140,7 +140,8 @@ def distribute(model: LanguageModel, precision: str, execution: Execution) -> nn
         return module
     if processes.parallelism == "fsdp":
         mesh = init_device_mesh(processes.device.type, (processes.size,))
-        return fully_shard(module, mesh=mesh, reshard_after_forward=False)
+        fully_shard(module, mesh=mesh, reshard_after_forward=False)
+        return module
     return DistributedDataParallel(module, gradient_as_bucket_view=True)
 
 

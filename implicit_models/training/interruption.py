@@ -1,7 +1,9 @@
 """Being asked to stop: what a scheduler does before it takes a node away."""
 
 import signal
+import threading
 from types import FrameType, TracebackType
+from typing import Any
 
 
 class Stopped(SystemExit):
@@ -15,6 +17,8 @@ class Stopped(SystemExit):
 class StopRequest:
     """Remembers a SIGTERM for as long as its context lasts, in place of dying of it.
 
+    Only a process's main thread hears of signals; in any other nothing is changed.
+
     Attributes
     ----------
     is_made
@@ -23,9 +27,11 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.is_made = False
+        self._before: Any = None
 
     def __enter__(self) -> "StopRequest":
-        self._before = signal.signal(signal.SIGTERM, self._remember)
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._remember)
         return self
 
     def __exit__(
@@ -34,7 +40,8 @@ class StopRequest:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        signal.signal(signal.SIGTERM, self._before)
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.is_made = True

@@ -10,7 +10,7 @@ import time
 import uuid
 from datetime import timedelta
 
-from torch.distributed import PrefixStore, Store, TCPStore
+from torch.distributed import PrefixStore, Store, TCPStore  # pyright: ignore[reportPrivateImportUsage]
 
 _TIMEOUT = timedelta(minutes=10)
 _SECONDS_BETWEEN_LOOKS = 0.02

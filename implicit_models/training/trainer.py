@@ -19,8 +19,7 @@ from implicit_models.equilibrium.gradients import Phantom, Unrolled
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Result, Solution, joined
 from implicit_models.language_models.labelled import Sequences
-from implicit_models.language_models.losses import aligned_loss
-from implicit_models.language_models.reading import read
+from implicit_models.language_models.reading import read_labelled
 from implicit_models.training.checkpoints import CheckpointFolder, Progress
 from implicit_models.training.curriculum import Segment
 from implicit_models.training.distributed import Execution, Processes, accumulating, whole_weights
@@ -154,7 +153,7 @@ def train(
 
     steps = range(progress.step, segment.last_step)
     read_step = _reader(training, progress, execution)
-    with bar, StopRequest() as stop, Loader(read_step, steps) as loader:
+    with checkpoints, bar, StopRequest() as stop, Loader(read_step, steps) as loader:
         for step, batch in loader:
             done = step + 1
             is_last = done == segment.last_step
@@ -210,7 +209,6 @@ def train(
             if done % monitoring.checkpoint_every == 0 and not is_last:
                 checkpoints.save(module, optimiser, reached(done))
             bar.update()
-        checkpoints.wait()
     module.eval()
     return reached(segment.last_step)
 
@@ -319,9 +317,9 @@ def _training_step(
         part = part.to(processes.device)
         phase = _checkpointed(segment.phase_at(step, training.seed, part.first), execution)
         with accumulating(module, is_last=part.first == batch.parts[-1].first):
-            output = read(module, part.inputs, phase)
             # The mean over the tokens of all processes; their gradients are averaged.
-            loss = aligned_loss(output.logits, part.labels, batch.num_tokens)
+            output = read_labelled(module, part.inputs, part.labels, phase, batch.num_tokens)
+            loss = output.loss
             if output.penalty is not None:
                 penalty = output.penalty * (len(part.inputs) / batch.num_sequences)
                 penalties.append(penalty.detach())
@@ -331,7 +329,7 @@ def _training_step(
         if output.search is not None:
             searches.append(output.search)
         if logs:
-            right.append((part, accuracies(output.logits.detach(), part.labels)))
+            right.append((part, accuracies(output.predictions(), part.labels)))
     norm = nn.utils.clip_grad_norm_(module.parameters(), optimisation.clip_norm)
     norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
     evaluations = sum((search.token_evaluations.sum() for search in searches), 0)

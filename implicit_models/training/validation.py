@@ -7,8 +7,7 @@ from torch import nn
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.language_models.labelled import Sequences
-from implicit_models.language_models.losses import aligned_loss
-from implicit_models.language_models.reading import read
+from implicit_models.language_models.reading import read_labelled
 from implicit_models.training.distributed import Execution
 from implicit_models.training.loading import as_tensor
 from implicit_models.training.objectives import accuracies
@@ -37,9 +36,9 @@ def validator(
             rows = slice(start, min(start + at_once, num_sequences))
             inputs = as_tensor(sequences.inputs[rows], processes.device)
             labels = as_tensor(sequences.labels[rows], processes.device)
-            output = read(module, inputs, phase)
-            metrics = {"loss": aligned_loss(output.logits, labels).item()}
-            metrics |= accuracies(output.logits, labels)
+            output = read_labelled(module, inputs, labels, phase)
+            metrics = {"loss": output.loss.item()}
+            metrics |= accuracies(output.predictions(), labels)
             for name in NAMES:
                 totals[name] += metrics[name] * len(inputs)
             if output.search is not None:

@@ -1,7 +1,9 @@
 """Corpora on disk: every token once, splits apart, and texts and files that fail."""
 
 import dataclasses
+import hashlib
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -9,8 +11,9 @@ import numpy as np
 import pytest
 
 from implicit_models.data.corpora import CorpusError, open_corpus, write_corpus
+from implicit_models.data.packing import pack
 from implicit_models.data.parameters import CorpusParameters, HeldOutParameters
-from implicit_models.data.shards import TokenStream, pack
+from implicit_models.data.shards import TokenStream
 from implicit_models.data.tokenisation import TextTokenizer, load_tokenizer, tokenizer_digest
 from implicit_models.parameters import ParameterError, read_section
 
@@ -96,7 +99,7 @@ def test_every_document_is_there_once(folder):
         *(line["text"] for line in BOOKS["web/pages.jsonl"]),
     ]
     assert texts(train) == expected
-    assert train.documents.names == (
+    assert tuple(train.documents.names) == (
         "books/one.txt",
         "books/two.txt",
         "poems.txt",
@@ -104,7 +107,7 @@ def test_every_document_is_there_once(folder):
         "web/pages.jsonl:2",
         "web/pages.jsonl:3",
     )
-    assert train.documents.domains == ("books", "books", "poems", "web", "web", "web")
+    assert tuple(train.documents.domains) == ("books", "books", "poems", "web", "web", "web")
     assert train.documents.num_bytes.tolist() == [len(text.encode()) for text in expected]
     assert train.num_tokens == sum(len(text.encode()) + 1 for text in expected)
     assert train.metadata["num_bytes"] == train.num_tokens - 6
@@ -130,7 +133,8 @@ def test_nothing_but_the_corpus_is_left_behind(folder):
         "validation",
     }
     assert {path.name for path in (folder / "train").iterdir()} == tokenizer | {
-        "documents.jsonl",
+        "documents.npy",
+        "names.json",
         "split.json",
         "tokens_00000.npy",
     }
@@ -150,6 +154,7 @@ def test_the_same_parameters_give_the_same_files(folder, source, tmp_path):
 def test_shards_change_nothing_but_the_files(folder, source, tmp_path, monkeypatch):
     whole = open_corpus(folder).split("train")
     monkeypatch.setattr("implicit_models.data.shards.MAX_SHARD_TOKENS", 40)
+    monkeypatch.setattr("implicit_models.data.joining.JOINED_TOKENS", 40)
     write_corpus(parameters(source, **HELD_OUT), tmp_path / "books")
     corpus = open_corpus(tmp_path / "books")
     split = corpus.split("train")
@@ -165,7 +170,7 @@ def test_shards_change_nothing_but_the_files(folder, source, tmp_path, monkeypat
 
 
 def test_batches_change_nothing(folder, source, tmp_path, monkeypatch):
-    monkeypatch.setattr("implicit_models.data.corpus_writing._BATCH_BYTES", 1)
+    monkeypatch.setattr("implicit_models.data.unit_writing._BATCH_BYTES", 1)
     write_corpus(parameters(source, **HELD_OUT), tmp_path / "books")
     name = "train/tokens_00000.npy"
     assert (tmp_path / "books" / name).read_bytes() == (folder / name).read_bytes()
@@ -196,7 +201,7 @@ def test_fields_of_a_line(tmp_path):
     write_corpus(parameters(tmp_path / "source", **changes), tmp_path / "data")
     train = open_corpus(tmp_path / "data").split("train")
     assert texts(train) == ["nested", "plain", "a file has no fields"]
-    assert train.documents.domains == ("dotted", "7", "b")
+    assert tuple(train.documents.domains) == ("dotted", "7", "b")
 
 
 def test_blank_lines_and_byte_order_marks_are_no_text(tmp_path):
@@ -208,7 +213,7 @@ def test_blank_lines_and_byte_order_marks_are_no_text(tmp_path):
     write_corpus(parameters(source), tmp_path / "data")
     train = open_corpus(tmp_path / "data").split("train")
     assert texts(train) == ["first", "second", "third"]
-    assert train.documents.names == ("a.jsonl:1", "a.jsonl:4", "b.txt")
+    assert tuple(train.documents.names) == ("a.jsonl:1", "a.jsonl:4", "b.txt")
 
 
 def test_a_special_token_in_a_text_is_text(tmp_path):
@@ -321,9 +326,9 @@ def test_validation_that_is_all_in_the_test(tmp_path):
 def test_packed_sequences(sizes, length):
     tokens = np.arange(sum(sizes), dtype=np.uint16)
     shards = np.split(tokens, np.cumsum(sizes)[:-1])
-    packed = pack(shards, length)
-    starts = [shard[row * length] for shard in shards for row in range((len(shard) - 1) // length)]
-    expected = np.add.outer(starts, np.arange(length)).astype(np.uint16)
+    packed = pack(TokenStream(shards), length)
+    count = (len(tokens) - 1) // length
+    expected = tokens[: count * length].reshape(count, length)
     for rows, wanted in ((packed.inputs, expected), (packed.labels, expected + 1)):
         assert rows.shape == wanted.shape and len(rows) == len(wanted)
         assert rows.dtype == np.uint16
@@ -464,7 +469,12 @@ def test_an_interrupted_write_leaves_no_manifest(copy, source, monkeypatch):
     assert sorted(path.name for path in copy.iterdir()) == before
     open_corpus(copy).verify()
     monkeypatch.undo()
-    monkeypatch.setattr("implicit_models.data.corpus_writing.os.replace", fail)
+    replace = os.replace
+
+    def fail_in_place(source, target):
+        return fail() if Path(target).parent == copy else replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail_in_place)
     with pytest.raises(KeyboardInterrupt):
         write_corpus(parameters(source), copy)
     with pytest.raises(CorpusError, match="manifest.json: is missing, the corpus is incomplete"):
@@ -527,47 +537,76 @@ def test_another_array(copy, array, words):
         open_corpus(copy)
 
 
-@pytest.mark.parametrize("name", ["tokens_00000.npy", "documents.jsonl", "tokenizer.json"])
+@pytest.mark.parametrize(
+    "name", ["tokens_00000.npy", "documents.npy", "names.json", "tokenizer.json"]
+)
 def test_changed_content(copy, name):
     path = copy / "train" / name
+    corpus = open_corpus(copy)
+    split = corpus.split("train")
+    key = f"{name.partition('.')[0]}_sha256"
+    expected = split.metadata.get(key) or split.metadata["shards"][0]["sha256"]
     content = bytearray(path.read_bytes())
     content[-3] ^= 1
     path.write_bytes(content)
-    corpus = open_corpus(copy)
-    with pytest.raises(CorpusError, match=f"train/{name}: the content has changed; `dvc repro"):
+    tokens = name == "tokens_00000.npy"
+    found = hashlib.sha256(np.load(path).tobytes() if tokens else content).hexdigest()
+    words = f"is {found}, and was {expected} when it was written; `dvc repro"
+    with pytest.raises(CorpusError, match=f"train/{name}: the content has .* SHA-256 {words}"):
         corpus.verify()
+    corpus.split("validation").verify()
     path.unlink()
     if name != "tokens_00000.npy":
         with pytest.raises(CorpusError, match=f"train/{name}: no such file"):
             open_corpus(copy).verify()
 
 
-@pytest.mark.parametrize("damage", ["cut", "broken", "field"])
-def test_damaged_documents(copy, damage):
-    path = copy / "train" / "documents.jsonl"
-    whole = path.read_text()
-    words = "is damaged"
-    if damage == "cut":
-        path.write_text("".join(whole.splitlines(keepends=True)[:-1]))
-        words = "its 5 documents do not add up to the split's 6 with"
-    elif damage == "broken":
-        path.write_text(whole[:-9])
-    else:
-        path.write_text(whole.replace('"domain"', '"Domain"', 1))
-        words += r" \('domain'\)"
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda rows: rows[:-1], "its 5 documents do not add up to the split's 6 with"),
+        (lambda rows: rows[[0, 1, 2, 3, 4, 4]], "its 6 documents do not add up to"),
+        (lambda rows: rows["start"], r"is damaged \(it holds uint64\)"),
+        (lambda rows: None, "is damaged"),
+    ],
+)
+def test_damaged_documents(copy, damage, words):
+    path = copy / "train" / "documents.npy"
+    rows = damage(np.load(path))
+    path.write_bytes(path.read_bytes()[:-9]) if rows is None else np.save(path, rows)
     split = open_corpus(copy).split("train")
-    with pytest.raises(CorpusError, match=f"documents.jsonl: {words}"):
+    with pytest.raises(CorpusError, match=f"documents.npy: {words}"):
         split.document(0)
     path.unlink()
-    with pytest.raises(CorpusError, match="documents.jsonl: no such file"):
+    with pytest.raises(CorpusError, match="documents.npy: no such file"):
         _ = split.documents
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"files": ["a"]}'])
+def test_damaged_names(copy, content):
+    path = copy / "train" / "names.json"
+    path.write_text(content)
+    split = open_corpus(copy).split("train")
+    with pytest.raises(CorpusError, match="names.json: is damaged"):
+        split.document(0)
+    path.unlink()
+    with pytest.raises(CorpusError, match="names.json: no such file"):
+        _ = split.documents
+
+
+def test_a_manifest_of_another_tokenizer(copy):
+    path = copy / "train" / "split.json"
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(content | {"tokenizer_digest": "0" * 64}))
+    with pytest.raises(CorpusError, match="split.json: is of another tokenizer: .* 000"):
+        open_corpus(copy, ["train"]).verify()
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "train/split.json"])
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format_version": 0}, "format_version is 0, this version of the library reads 1"),
+        ({"format_version": 0}, "format_version is 0, this version of the library reads 2"),
         ({"end_of_text": ...}, "is incomplete, 'end_of_text' is missing"),
         (None, "is not valid JSON"),
         ([1], r"format_version is \[1\]"),
@@ -644,6 +683,6 @@ def test_real_books_with_a_real_tokenizer(tmp_path):
     train = open_corpus(tmp_path / "data").split("train")
     content = source.read_bytes()
     assert train.documents.num_bytes.tolist() == [len(content.removeprefix(b"\xef\xbb\xbf"))]
-    assert train.documents.domains == (title,)
+    assert tuple(train.documents.domains) == (title,)
     assert texts(train)[0].encode() == content.removeprefix(b"\xef\xbb\xbf")
     assert (tmp_path / "data" / "train" / "split.json").stat().st_size < 2000

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"
 EVALUATION, SWEEP = "evaluation.word_problem", "sweep.word_problem"
 TABLES = {
-    "prepare": ["datasets", "corpora", "tasks", "hub_tasks"],
+    "prepare": ["datasets", "corpora", "hub_corpora", "tasks", "hub_tasks"],
     "train_bounded": ["runs"],
     "train_free": ["runs"],
     "train_baseline": ["baselines", "matched"],

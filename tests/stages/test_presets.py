@@ -6,17 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from implicit_models.cost.flops import configuration_flops
 from implicit_models.data.parameters import CorpusParameters, TaskFilesParameters
 from implicit_models.evaluation.parameters import BenchmarkParameters, ReadingParameters
+from implicit_models.language_models.building import configuration
+from implicit_models.language_models.sizes import SIZES, VOCABULARY, count_parameters, from_size
 from implicit_models.parameters import read_names, read_section
 from implicit_models.reporting.parameters import ReportParameters
-from stages.common import TABLES, find_table, read_dataset, read_entries, run_table
+from implicit_models.training.curriculum import bounded_segment, free_segment
+from stages.common import DATA, TABLES, find_table, read_dataset, read_entries, run_table
 from stages.entries import read_baseline, read_monitoring, read_run
 from stages.evaluation_stage import check_test_splits, read_part
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted(path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml"))
-TABLED = {"benchmarks", "corpora", "datasets", "hub_tasks", "readings", "tasks", *TABLES}
+TABLED = {"benchmarks", "readings", "tasks", "hub_tasks", *DATA, *TABLES}
 SECTIONS = TABLED | {"evaluation", "monitoring", "report", "sweep"}
 
 
@@ -57,6 +61,9 @@ def test_preset_is_valid(preset, compose):
     for table in ("tasks", "hub_tasks"):
         for name in read_entries(table):
             read_section(f"{table}.{name}", TaskFilesParameters)
+    for table in ("corpora", "hub_corpora"):
+        for name in read_entries(table):
+            read_section(f"{table}.{name}", DATA[table])
     for name in read_entries("benchmarks"):
         read_section(f"benchmarks.{name}", BenchmarkParameters)
     for name in read_entries("readings"):
@@ -101,3 +108,70 @@ def test_paper_preset_has_the_papers_sizes(compose):
         4,
         64,
     )
+
+
+PILE = [preset for preset in PRESETS if preset.startswith("pile_")]
+PEAK_RATES = {"130m": 3e-3, "350m": 1.5e-3, "760m": 1.25e-3, "1.3b": 1e-3}
+SEARCHES = {"mamba2": 24, "llama": 32}
+
+
+@pytest.mark.parametrize("preset", PILE)
+def test_pile_presets_are_the_papers(preset, compose):
+    compose(preset)
+    _, size, family = preset.split("_")
+    run, four_and_one = (read_run("runs", name) for name in read_names("runs"))
+    (baseline,) = (read_baseline("baselines", name) for name in read_names("baselines"))
+    (matched,) = (read_baseline("matched", name) for name in read_names("matched"))
+    for entry in (run, four_and_one, baseline, matched):
+        expected = from_size(
+            f"{family}-{size}", implicit=entry.model.implicit, weight_normalisation=True
+        )
+        found = configuration(entry.model, VOCABULARY, "next_token")
+        assert count_parameters(found) == count_parameters(expected)
+        assert configuration_flops(found) == configuration_flops(expected)
+        if family == "llama":
+            assert found.rope_parameters["rope_theta"] == expected.default_theta
+
+        optimisation = entry.optimisation
+        assert optimisation.learning_rate == PEAK_RATES[size]
+        assert optimisation.sequences_a_step(2048) == 512
+        assert (optimisation.beta1, optimisation.beta2) == (0.9, 0.95)
+        assert (optimisation.weight_decay, optimisation.final_learning_rate) == (0.1, 1e-5)
+        assert optimisation.precision == "bfloat16"
+        data = read_dataset("runs", read_names("runs")[0])[1]
+        assert (data.sequence_length, data.test.share) == (2048, 0.001)
+
+    steps = run.bounded.steps + run.free_steps
+    assert (
+        steps
+        == baseline.training.num_training_steps
+        == four_and_one.bounded.steps + (four_and_one.free_steps)
+    )
+    assert abs(steps * 2**20 - 207e9) < 2**20  # nearer than one step
+    assert run.bounded.share == 0.8
+    assert matched.match.run == read_names("runs")[0] and matched.match.vary == "steps"
+
+    bounded = (run.bounded.num_self_iterations, run.bounded.phantom_steps)
+    assert bounded == (4, 1) and run.bounded == four_and_one.bounded
+    assert (run.free.max_steps, run.free.phantom_steps) == (SEARCHES[family], 4)
+    assert run.free.tolerance == 0.05
+    # Both phases of the other run do the same thing.
+    phases = [bounded_segment(four_and_one.bounded), free_segment(four_and_one.free, 0, 1)]
+    first, second = (segment.phase for segment in phases)
+    assert first.gradient == second.gradient and first.solver == second.solver
+    assert first.stopping.max_steps == second.stopping.max_steps
+    assert second.stopping.tolerance < 1e-9
+
+
+@pytest.mark.parametrize("share", [0.7, 0.9])
+def test_another_share_of_a_pile_presets_steps_is_bounded(share, compose):
+    name = "pile_implicit_mamba2_130m"
+    compose("pile_130m_mamba2", f"runs.{name}.bounded.share={share}")
+    run = read_run("runs", name)
+    steps = run.bounded.steps + run.free_steps
+    assert run.bounded.steps == round(share * steps)
+    assert steps * run.optimisation.batch_tokens == pytest.approx(207e9, rel=1e-5)
+
+
+def test_there_is_a_pile_preset_of_every_size():
+    assert {"-".join(reversed(preset.split("_")[1:])) for preset in PILE} == set(SIZES)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from implicit_models.data.parameters import DatasetParameters
 from implicit_models.data.word_problems import write_splits
-from implicit_models.parameters import read_section
+from implicit_models.parameters import ParameterError, read_section
 from implicit_models.tracking.tracker import NullTracker
 from stages import train_baseline, train_bounded, train_free
 
@@ -147,3 +148,79 @@ def test_checkpoints_of_another_training_stay_and_are_named(run, caplog):
     run(train_baseline, BASELINE)
     assert left.is_dir()
     assert f"rm -r {left}" in caplog.text
+
+
+def cut_short(monkeypatch, run):
+    """Train the baseline until it is asked to stop, after its first step."""
+    plain = Recorder.log_metrics
+
+    def ask(self, metrics, step=None, level="both"):
+        plain(self, metrics, step, level)
+        if step == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Recorder, "log_metrics", ask)
+    with pytest.raises(SystemExit) as stopped:
+        run(train_baseline, BASELINE)
+    assert stopped.value.code == 143
+    monkeypatch.setattr(Recorder, "log_metrics", plain)
+
+
+def change_batch():
+    text = Path("params.yaml").read_text()
+    assert "batch_size: 64" in text
+    Path("params.yaml").write_text(text.replace("batch_size: 64", "batch_size: 32"))
+
+
+@pytest.fixture
+def long_baseline():
+    path = Path("params.yaml")
+    before, _, after = path.read_text().partition(f"  {BASELINE}:")
+    longer = after.replace("num_training_steps: 2", "num_training_steps: 4", 1)
+    path.write_text(f"{before}  {BASELINE}:{longer}")
+
+
+@pytest.mark.usefixtures("long_baseline")
+def test_another_global_batch_is_refused_until_it_is_asked_for(run, monkeypatch, caplog):
+    cut_short(monkeypatch, run)
+    change_batch()
+    folder = Path("checkpoints", BASELINE, "train_baseline")
+    (begun,) = folder.iterdir()
+    match = "is this training with a global batch of 64 sequences, and now it has 32.*=continue"
+    with pytest.raises(ParameterError, match=match):
+        run(train_baseline, BASELINE)
+    assert list(begun.glob("step_*"))  # nothing is lost
+
+    monkeypatch.setenv("IMPLICIT_MODELS_CHANGED_BATCH", "continue")
+    history = run(train_baseline, BASELINE).calls
+    assert f"continuing from {begun}" in caplog.text
+    rows = {step: metrics for level, step, metrics in history if level == "both"}
+    assert list(rows) == [3, 4]
+    assert [rows[step]["sequences"] for step in rows] == [2 * 64 + 32, 2 * 64 + 2 * 32]
+
+
+@pytest.mark.usefixtures("long_baseline")
+def test_another_global_batch_may_begin_anew(run, monkeypatch):
+    cut_short(monkeypatch, run)
+    change_batch()
+    monkeypatch.setenv("IMPLICIT_MODELS_CHANGED_BATCH", "restart")
+    history = run(train_baseline, BASELINE).calls
+    assert [step for level, step, _ in history if level == "both"] == [1, 2, 3, 4]
+
+
+def test_too_little_data_for_one_batch(run):
+    text = Path("params.yaml").read_text()
+    Path("params.yaml").write_text(text.replace("batch_size: 64", "batch_size: 512"))
+    with pytest.raises(ParameterError, match="a step takes 512 sequences .* data/s3 has 256 of 12"):
+        run(train_baseline, BASELINE)
+
+
+def test_a_batch_of_tokens_is_a_number_of_sequences(run):
+    text = Path("params.yaml").read_text()
+    Path("params.yaml").write_text(text.replace("batch_size: 64", "batch_tokens: 768"))
+    history = run(train_baseline, BASELINE).calls
+    rows = [metrics for level, _, metrics in history if level == "both"]
+    assert [row["sequences"] for row in rows] == [64, 128]
+    Path("params.yaml").write_text(text.replace("batch_size: 64", "batch_tokens: 770"))
+    with pytest.raises(ParameterError, match="batch_tokens = 770 is not allowed.*multiple.* 12"):
+        run(train_baseline, BASELINE)

@@ -1,10 +1,20 @@
 """The curriculum: pure functions of the step."""
 
+import dataclasses
+from typing import Any
+
 import numpy as np
 import pytest
 
-from implicit_models.equilibrium.phase import bounded_phase, free_phase
+from implicit_models.cost.flops import configuration_flops
+from implicit_models.cost.passes import step_flops
+from implicit_models.equilibrium.gradients import Phantom, Unrolled
+from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
+from implicit_models.equilibrium.solvers import Picard
+from implicit_models.equilibrium.stopping import FixedSteps
+from implicit_models.language_models.sizes import from_size
 from implicit_models.parameters import ParameterError
+from implicit_models.training.curriculum import bounded_segment
 from implicit_models.training.parameters import (
     BoundedParameters,
     FreeParameters,
@@ -102,3 +112,68 @@ def test_equal_lengths_are_fixed() -> None:
 def test_impossible_parameters_are_named(make, named: str) -> None:
     with pytest.raises(ParameterError, match=named):
         make()
+
+
+FIXED = LengthParameters(minimum=8, start=8, end=8)
+
+
+def bounded(**changes: Any) -> BoundedParameters:
+    settings = {"num_training_steps": 10, "num_self_iterations": 4, "lengths": FIXED, **changes}
+    return BoundedParameters(**settings)
+
+
+def test_four_and_one_is_four_iterations_without_gradient_and_one_with() -> None:
+    segment = bounded_segment(bounded(phantom_steps=1, damping=0.8))
+    expected = Phase(Picard(0.8), FixedSteps(4), Phantom(1, 0.8))
+    assert segment.phase == expected
+    assert bounded_segment(bounded()).phase == Phase(Picard(), FixedSteps(0), Unrolled(4))
+
+
+def test_four_and_one_costs_the_papers_seven_thirds_of_an_explicit_step() -> None:
+    """4 evaluations forward and one forward and backward, against one forward and backward."""
+    config = from_size("mamba2-130m")
+    model = configuration_flops(config)
+    blocks = dataclasses.replace(model, head=0, injection=0)
+    costs = {
+        phase: step_flops(
+            blocks, phase, length=2048, num_sequences=1, search_evaluations=4 * 2048 * bool(phase)
+        )
+        for phase in (None, bounded_segment(bounded(phantom_steps=1)).phase)
+    }
+    explicit, four_and_one = costs.values()
+    assert four_and_one / explicit == pytest.approx(7 / 3)
+
+
+@pytest.mark.parametrize(("share", "steps"), [(0.7, 145), (0.8, 166), (0.9, 186)])
+def test_the_bounded_share_of_all_steps(share: float, steps: int) -> None:
+    parameters = bounded(num_training_steps=None, share=share, total_training_steps=207)
+    assert bounded_segment(parameters).last_step == parameters.steps == steps
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"share": 0.8}, "num_training_steps, share, total_training_steps are 10, 0.8, None"),
+        ({"num_training_steps": None}, "are None, None, None; allowed is either the first, or"),
+        ({"num_training_steps": None, "share": 0.8}, "are None, 0.8, None"),
+        ({"share": 0.8, "total_training_steps": 10}, "are 10, 0.8, 10"),
+        ({"damping": 0.8}, "damping = 0.8 is not allowed; allowed is only null without phantom"),
+    ],
+)
+def test_bounded_steps_are_given_once(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        bounded(**changes)
+
+
+@pytest.mark.parametrize(
+    ("batch", "sequences"), [({"batch_size": 6}, 6), ({"batch_tokens": 1_048_576}, 512)]
+)
+def test_a_global_batch_in_sequences_or_tokens(batch: dict[str, int], sequences: int) -> None:
+    parameters = OptimisationParameters(learning_rate=1e-3, clip_norm=1.0, warmup_steps=0, **batch)
+    assert parameters.sequences_a_step(2048) == sequences
+
+
+@pytest.mark.parametrize("batch", [{}, {"batch_size": 6, "batch_tokens": 12}])
+def test_one_global_batch(batch: dict[str, int]) -> None:
+    with pytest.raises(ParameterError, match="batch_size, batch_tokens: .* allowed is one of them"):
+        OptimisationParameters(learning_rate=1e-3, clip_norm=1.0, warmup_steps=0, **batch)

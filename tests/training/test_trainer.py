@@ -12,7 +12,7 @@ import torch
 from implicit_models.equilibrium.solution import Result
 from implicit_models.equilibrium.window import Window
 from implicit_models.language_models.building import build
-from implicit_models.language_models.reading import Reading, read
+from implicit_models.language_models.reading import LabelledReading, read_labelled
 from implicit_models.training import trainer
 from implicit_models.training.checkpoints import CheckpointFolder, Progress
 from implicit_models.training.curriculum import Segment, free_segment
@@ -197,14 +197,14 @@ def test_a_step_whose_search_diverges_is_left_out(
     model, optimiser, _, _ = run(tmp_path, stop_after=8)
     before = [parameter.clone() for parameter in model.parameters()]
 
-    def diverging(*inputs: Any) -> Reading:
-        found = read(*inputs)
+    def diverging(*inputs: Any) -> LabelledReading:
+        found = read_labelled(*inputs)
         assert found.search is not None
         result = found.search.result.clone()
         result[0] = Result.NON_FINITE
         return dataclasses.replace(found, search=dataclasses.replace(found.search, result=result))
 
-    monkeypatch.setattr(trainer, "read", diverging)
+    monkeypatch.setattr(trainer, "read_labelled", diverging)
     match = "the search of 1 sequences or tokens became non-finite in step 7"
     with pytest.raises(FloatingPointError, match=match):
         train(impatient(), model, optimiser, CheckpointFolder(tmp_path, "x"), Recorder())

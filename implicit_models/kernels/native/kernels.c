@@ -779,3 +779,6 @@ void update(const norm_t *s, const float *value, float damping, float *following
         free(row);
     }
 }
+
+#include "attention.c"
+#include "cross_entropy.c"

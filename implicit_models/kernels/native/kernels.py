@@ -6,6 +6,7 @@ derivatives go to the reference.
 
 import math
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.jit._trace import is_tracing
 from implicit_models.kernels import reference
 from implicit_models.kernels.mixer import REFERENCE_MIXER, MixerSettings, MixerWeights
 from implicit_models.kernels.native.library import (
+    Attention,
     Convolution,
     Norm,
     Scan,
@@ -102,6 +104,55 @@ def normed_update(
     norm = _norm(hidden, None, weight, epsilon, 1)
     library().update(norm, value.data_ptr(), damping, *_pointers(following, residual))
     return following, residual
+
+
+def causal_attention(
+    queries: Float[Tensor, "B L H P"],
+    keys: Float[Tensor, "B L G P"],
+    values: Float[Tensor, "B L G P"],
+    cosine: Float[Tensor, "1 L 1 P"],
+    sine: Float[Tensor, "1 L 1 P"],
+) -> Float[Tensor, "B L H P"]:
+    """Attend to all tokens so far, as `reference.causal_attention`."""
+    tensors = (queries, keys, values, cosine, sine)
+    if not all(_takes(tensor) and tensor.dtype == torch.float32 for tensor in tensors):
+        return reference.causal_attention(*tensors)
+    _check_heads(*tensors)
+    if needs_gradient(queries, keys, values):
+        return _CausalAttention.apply(*tensors)
+    return _attend([tensor.contiguous() for tensor in tensors], None)
+
+
+def swiglu(gate: Float[Tensor, "*rows I"], up: Float[Tensor, "*rows I"]) -> Tensor:
+    """Gate, as `reference.swiglu`."""
+    if not all(_takes(tensor) and tensor.dtype == torch.float32 for tensor in (gate, up)):
+        return reference.swiglu(gate, up)
+    _check_size("up", up, gate.shape)
+    if needs_gradient(gate, up):
+        return _SwiGLU.apply(gate, up)
+    gate, up = gate.contiguous(), up.contiguous()
+    library().swiglu_forward(gate.numel(), *_pointers(gate, up, gate))
+    return gate
+
+
+def cross_entropy(
+    logits: Float[Tensor, "rows V"],
+    labels: Int[Tensor, " rows"],
+    num_classes: int,
+    scale: Float[Tensor, ""] | None,
+) -> tuple[Float[Tensor, " rows"], Int[Tensor, " rows"]]:
+    """Give losses, and gradients in place of the logits, as `reference.cross_entropy`."""
+    if not (_takes(logits) and logits.dtype == torch.float32 and logits.is_contiguous()):
+        return reference.cross_entropy(logits, labels, num_classes, scale)
+    _check_size("labels", labels, logits.shape[:1])
+    labels = labels.to(torch.int64).contiguous()
+    losses, predictions = logits.new_empty(len(logits)), torch.empty_like(labels)
+    library().cross_entropy(
+        *(*logits.shape, num_classes, *_pointers(logits, labels)),
+        *(scale is not None, 0.0 if scale is None else scale.item()),
+        *_pointers(losses, predictions),
+    )
+    return losses, predictions
 
 
 class _Pass:
@@ -307,6 +358,68 @@ class _RmsNorm(torch.autograd.Function):
         return gradient, parts.sum(0).to(weight.dtype), None
 
 
+class _CausalAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, queries, keys, values, cosine, sine):
+        tensors = [tensor.contiguous() for tensor in (queries, keys, values, cosine, sine)]
+        batch, length, heads, _ = queries.shape
+        logarithms = queries.new_empty(batch, heads, length)
+        outputs = _attend(tensors, logarithms)
+        ctx.save_for_backward(queries, keys, values, cosine, sine, outputs, logarithms)
+        return outputs
+
+    @staticmethod
+    def backward(ctx, outgoing):
+        *inputs, outputs, logarithms = ctx.saved_tensors
+        if backward_needs_twin(outgoing):
+            twin = reference.causal_attention
+            return twin_gradients(twin, inputs, ctx.needs_input_grad, (outgoing,))
+        inputs = [tensor.contiguous() for tensor in inputs]
+        gradients = [torch.empty_like(tensor) for tensor in inputs[:3]]
+        outgoing = outgoing.contiguous()
+        library().attention_backward(
+            _attention(inputs), *_pointers(outputs, logarithms, outgoing, *gradients)
+        )
+        return *gradients, None, None
+
+
+def _attend(inputs: Sequence[Tensor], logarithms: Tensor | None) -> Tensor:
+    outputs = torch.empty_like(inputs[0])
+    library().attention_forward(_attention(inputs), *_pointers(outputs, logarithms))
+    return outputs
+
+
+def _attention(inputs: Sequence[Tensor]) -> Attention:
+    (batch, length, heads, width), num_groups = inputs[0].shape, inputs[1].shape[2]
+    sizes = (batch, length, heads, num_groups, width)
+    return Attention(*sizes, *_pointers(*inputs), width**-0.5)
+
+
+class _SwiGLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, gate, up):
+        ctx.save_for_backward(gate, up)
+        gate, up = gate.contiguous(), up.contiguous()
+        outputs = torch.empty_like(gate)
+        library().swiglu_forward(gate.numel(), *_pointers(gate, up, outputs))
+        return outputs
+
+    @staticmethod
+    def backward(ctx, outgoing):
+        gate, up = ctx.saved_tensors
+        if backward_needs_twin(outgoing):
+            inputs = (gate, up)
+            return twin_gradients(_swiglu_again, inputs, ctx.needs_input_grad, (outgoing,))
+        gate, up, outgoing = (tensor.contiguous() for tensor in (gate, up, outgoing))
+        gradients = torch.empty_like(gate), torch.empty_like(gate)
+        library().swiglu_backward(gate.numel(), *_pointers(gate, up, outgoing, *gradients))
+        return gradients
+
+
+def _swiglu_again(gate: Tensor, up: Tensor) -> Tensor:
+    return nn.functional.silu(gate) * up
+
+
 def _plain_norm(hidden: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     hidden = hidden.contiguous()
     outputs, precise = torch.empty_like(hidden), _precise(weight)
@@ -377,6 +490,21 @@ def _check_sizes(
         raise ValueError(
             f"a mixer of {inner} numbers in {heads} heads, {channels} channels and "
             f"{settings.num_groups} groups does not come out even"
+        )
+
+
+def _check_heads(
+    queries: Tensor, keys: Tensor, values: Tensor, cosine: Tensor, sine: Tensor
+) -> None:
+    batch, length, heads, width = queries.shape
+    shared = keys.shape[2]
+    for name, tensor in (("keys", keys), ("values", values)):
+        _check_size(name, tensor, (batch, length, shared, width))
+    for name, tensor in (("cosine", cosine), ("sine", sine)):
+        _check_size(name, tensor, (1, length, 1, width))
+    if width % 2 or heads % max(shared, 1):
+        raise ValueError(
+            f"{heads} heads of {width} numbers with keys of {shared} heads do not come out even"
         )
 
 

@@ -1,4 +1,4 @@
-"""Compiling and loading `kernels.c`.
+"""Compiling and loading `kernels.c`, and what it includes.
 
 The C has no dependency, so any C compiler does, in a few seconds, once for each machine and
 version; the library lies in the user's cache. It is linked without an OpenMP library of its own:
@@ -15,10 +15,12 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from ctypes import POINTER, c_float, c_int64, c_void_p
+from ctypes import POINTER, c_float, c_int, c_int64, c_void_p
 from pathlib import Path
 
-_SOURCE = Path(__file__).parent / "kernels.c"
+_FOLDER = Path(__file__).parent
+_SOURCE = _FOLDER / "kernels.c"
+_INCLUDED = tuple(_FOLDER / name for name in ("attention.c", "cross_entropy.c"))
 _COMMON = ("-O3", "-std=gnu11", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 # From the best to the most widely understood; the first that compiles and loads is taken.
 _CHOICES = (("-march=native", "-fopenmp"), ("-march=native",), ("-mcpu=native",), ())
@@ -45,6 +47,16 @@ class Scan(ctypes.Structure):
     ]
 
 
+class Attention(ctypes.Structure):
+    """`attention_t`."""
+
+    _fields_ = [
+        *((name, c_int64) for name in ("B", "L", "H", "G", "P")),
+        *((name, c_void_p) for name in ("queries", "keys", "values", "cosine", "sine")),
+        ("scale", c_float),
+    ]
+
+
 class Norm(ctypes.Structure):
     """`norm_t`."""
 
@@ -66,6 +78,11 @@ _SIGNATURES = {
     "scan_backward": (POINTER(Scan), *[c_void_p] * 6, *[c_int64] * 2, *[c_void_p] * 2),
     "norm_forward": (POINTER(Norm), c_void_p),
     "norm_backward": (POINTER(Norm), *[c_void_p] * 3, c_int64, c_void_p),
+    "attention_forward": (POINTER(Attention), *[c_void_p] * 2),
+    "attention_backward": (POINTER(Attention), *[c_void_p] * 6),
+    "swiglu_forward": (c_int64, *[c_void_p] * 3),
+    "swiglu_backward": (c_int64, *[c_void_p] * 5),
+    "cross_entropy": (*[c_int64] * 3, *[c_void_p] * 2, c_int, c_float, *[c_void_p] * 2),
     "update": (POINTER(Norm), c_void_p, c_float, *[c_void_p] * 2),
 }
 
@@ -121,7 +138,7 @@ def _compiler() -> list[str]:
 
 def _compiled(compiler: list[str], switches: tuple[str, ...]) -> Path:
     """Give the path of the library, compiling it where it is not there yet."""
-    key = hashlib.sha256(_SOURCE.read_bytes())
+    key = hashlib.sha256(b"".join(file.read_bytes() for file in (_SOURCE, *_INCLUDED)))
     key.update(repr((compiler, switches, platform.machine(), _processor())).encode())
     name = f"kernels-{key.hexdigest()[:24]}.so"
     path = _cache() / name
@@ -133,7 +150,7 @@ def _compiled(compiler: list[str], switches: tuple[str, ...]) -> Path:
             return path
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         compiled, linked = Path(folder, "kernels.o"), Path(folder, "kernels.so")
-        _call([*compiler, *switches, "-c", str(_SOURCE), "-o", str(compiled)])
+        _call([*compiler, *switches, f"-I{_FOLDER}", "-c", str(_SOURCE), "-o", str(compiled)])
         _call([*compiler, "-shared", str(compiled), "-o", str(linked), "-lm"])
         check = Path(folder, "check")
         check.write_text(_checksum(linked))

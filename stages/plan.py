@@ -1,0 +1,86 @@
+"""Say what trainings will take before anyone spends money: memory of a GPU, FLOPs, days, storage.
+
+python -m stages.plan preset=pile_1.3b_mamba2 gpus=32 micro_batch=4
+"""
+
+import difflib
+import sys
+import tempfile
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from implicit_models.parameters import ParameterError
+from stages.plan_reading import PlanParameters, read_trainings, write_parameters
+
+USAGE = "python -m stages.plan [preset=NAME] [gpus=N] [KEY=VALUE ...]"
+
+
+def main(arguments: Sequence[str]) -> str:
+    """Give the plan of a preset, or of params.yaml where none is named; nothing is written.
+
+    Settings of parameters may follow, as after ``dvc exp run -S``: ``monitoring.log_every=10``.
+    """
+    options, overrides = read_options(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "params.yaml")
+        source = write_parameters(options.preset, overrides, path)
+        try:
+            trainings, others = read_trainings(path, options.run)
+        except ParameterError as error:
+            raise ParameterError(str(error).replace(str(path), source)) from None
+
+    from stages.plan_entries import plan_entries
+    from stages.plan_text import plan_text
+
+    return plan_text(source, options, plan_entries(trainings, options), others)
+
+
+def read_options(arguments: Sequence[str]) -> tuple[PlanParameters, list[str]]:
+    """Divide ``key=value`` into what is asked of the plan, and settings of parameters.
+
+    Raises
+    ------
+    ParameterError
+        Naming what is neither.
+    """
+    hints = typing.get_type_hints(PlanParameters)
+    values: dict[str, Any] = {}
+    overrides = []
+    for argument in arguments:
+        key, equals, text = argument.partition("=")
+        if equals and "." in key:
+            overrides.append(argument)
+        elif not equals or key not in hints:
+            closest = difflib.get_close_matches(key, hints, n=1, cutoff=0.0)[0]
+            raise ParameterError(
+                f"{argument} is not known; the closest is {closest}= (valid: {', '.join(hints)}, "
+                f"or a setting of parameters such as monitoring.log_every=10); usage: {USAGE}"
+            )
+        else:
+            values[key] = _typed(key, text, hints[key])
+    return PlanParameters(**values), overrides
+
+
+def _typed(key: str, text: str, hint: Any) -> Any:
+    kind = (typing.get_args(hint) or (hint,))[0]  # without the None of an optional one
+    try:
+        return kind(text)
+    except ValueError:
+        message = f"{key} = {text!r} is not allowed; allowed is {kind.__name__}"
+        raise ParameterError(message) from None
+
+
+def _run(arguments: Sequence[str]) -> None:
+    from implicit_models.cost.devices import DeviceFactsError
+
+    try:
+        print(main(arguments))
+    except (ParameterError, DeviceFactsError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    _run(sys.argv[1:])

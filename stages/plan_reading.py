@@ -1,0 +1,190 @@
+"""What is to be planned: the entries of a preset or of params.yaml, and what they learn from."""
+
+import difflib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from implicit_models.data import groups
+from implicit_models.data.parameters import CorpusParameters
+from implicit_models.parameters import ParameterError, read_names, read_section, setting, validate
+from implicit_models.training.parameters import MonitoringParameters
+from stages.common import DATA, DataParameters
+from stages.entries import BaselineParameters, MatchedParameters, RunParameters
+
+TABLES = {"runs": RunParameters, "baselines": BaselineParameters, "matched": MatchedParameters}
+FAMILIES = ("mamba2", "llama")  # of which everything follows from their shapes
+# Tokenizers of the hub whose size is known without a download.
+VOCABULARIES = {"EleutherAI/gpt-neox-20b": 50_277, "openai-community/gpt2": 50_257}
+CONFIGURATIONS = Path("conf")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanParameters:
+    """What is asked of a plan.
+
+    Attributes
+    ----------
+    preset
+        Of conf/preset; None for params.yaml as it is.
+    gpus, device, utilisation
+        How many of which, and what share of their peak a training reaches.
+    parallelism, micro_batch, checkpointing
+        As a training takes them from its environment.
+    run
+        The one entry to plan; None for all.
+    expected_iterations
+        Self-iterations of a token in a search, on an average; None for an assumption.
+    vocabulary
+        Tokens of the tokenizer, where that is not known here.
+    text_bytes
+        Of the source text, for each token.
+    """
+
+    preset: str | None = setting(default=None)
+    gpus: int = setting(default=1, minimum=1)
+    device: str = setting(default="h100")
+    utilisation: float = setting(default=0.4, above=0.0, maximum=1.0)
+    parallelism: str = setting(default="ddp", choices=("ddp", "fsdp"))
+    micro_batch: int | None = setting(default=None, minimum=1)
+    checkpointing: str = setting(default="none", choices=("none", "iterations", "blocks"))
+    run: str | None = setting(default=None)
+    expected_iterations: float | None = setting(default=None, above=0.0)
+    vocabulary: int | None = setting(default=None, minimum=2)
+    text_bytes: float = setting(default=4.0, above=0.0)
+
+    def __post_init__(self) -> None:
+        """Check each key."""
+        validate(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """An entry that is trained, and what it learns from."""
+
+    name: str
+    entry: RunParameters | BaselineParameters
+    data: DataParameters
+
+    def vocabulary_size(self, given: int | None) -> int:
+        """Give the number of token ids, as far as it is known before anything is prepared.
+
+        Raises
+        ------
+        ParameterError
+            Where the tokenizer cannot be read here.
+        """
+        if given is not None:
+            return given
+        if not isinstance(self.data, CorpusParameters):
+            size = 1
+            for factor in groups.parse(self.data.group):
+                size *= factor.size
+            return size
+        name = self.data.tokenizer
+        if name in VOCABULARIES:
+            return VOCABULARIES[name]
+
+        from implicit_models.data.tokenisation import TokenizerError, load_tokenizer
+
+        try:
+            return load_tokenizer(name).vocabulary_size
+        except TokenizerError as error:
+            raise ParameterError(f"{error}; or give its size: vocabulary=50277") from None
+
+
+def write_parameters(preset: str | None, overrides: Sequence[str], path: Path) -> str:
+    """Write the parameters to plan into a file of one's own, and give what they come from.
+
+    Raises
+    ------
+    ParameterError
+        Where there is no such preset, or no such setting in it.
+    """
+    if preset is None:
+        source = Path("params.yaml")
+        shutil.copy(source, path)
+    else:
+        source = CONFIGURATIONS / "preset" / f"{preset}.yaml"
+        names = sorted(found.stem for found in source.parent.glob("*.yaml"))
+        if preset not in names:
+            raise ParameterError(f"preset = {preset!r} does not exist; {_closest(preset, names)}")
+        _compose(path, [f"preset={preset}"])
+    if overrides:
+        anything: Any = Any
+        try:
+            for override in overrides:
+                read_section(override.partition("=")[0], anything, path)  # says what is not there
+        except ParameterError as error:
+            raise ParameterError(str(error).replace(str(path), str(source))) from None
+        if preset is None:
+            _change(path, overrides)
+        else:
+            _compose(path, [f"preset={preset}", *overrides])
+    return str(source)
+
+
+def read_trainings(path: Path, only: str | None) -> tuple[list[Training], list[str]]:
+    """Read the entries of a file that can be planned; give the others' names and families.
+
+    Raises
+    ------
+    ParameterError
+        Where one of them is wrong, or the only one that is asked for is not there.
+    """
+    read_section("monitoring", MonitoringParameters, path)
+    tables = {name: table for table in (*TABLES, "upcycled") for name in read_names(table, path)}
+    wanted = list(tables)
+    if only is not None:
+        if only not in tables:
+            raise ParameterError(f"run = {only!r} does not exist; {_closest(only, tables)}")
+        wanted = [only]
+        if tables[only] == "matched":  # what it costs follows from its run
+            wanted.insert(0, read_section(f"matched.{only}.match.run", str, path))
+    trainings, others = [], []
+    for name in wanted:
+        key = f"{tables[name]}.{name}"
+        family = read_section(f"{key}.model.family", str, path)
+        if tables[name] == "upcycled" or family not in FAMILIES:
+            others.append(f"{name} ({family})")
+            continue
+        entry = read_section(key, TABLES[tables[name]], path)
+        data = _read_data(f"{key}.dataset", entry.dataset, path)
+        trainings.append(Training(name=name, entry=entry, data=data))
+    return trainings, others
+
+
+def _read_data(key: str, dataset: str, path: Path) -> DataParameters:
+    tables = {name: table for table in DATA for name in read_names(table, path)}
+    if dataset not in tables:
+        raise ParameterError(f"{path}: {key} = {dataset!r} is none; {_closest(dataset, tables)}")
+    return read_section(f"{tables[dataset]}.{dataset}", DATA[tables[dataset]], path)
+
+
+def _compose(path: Path, overrides: Sequence[str]) -> None:
+    from dvc.utils.hydra import compose_and_dump
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    folder = CONFIGURATIONS.resolve()
+    try:
+        compose_and_dump(path, str(folder), None, "config", str(folder.parent), list(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ParameterError(f"{' '.join(overrides)}: cannot be composed: {error}") from None
+
+
+def _change(path: Path, overrides: Sequence[str]) -> None:
+    from dvc.exceptions import DvcException
+    from dvc.utils.hydra import apply_overrides
+
+    try:
+        apply_overrides(path, list(overrides))
+    except DvcException as error:
+        raise ParameterError(f"{' '.join(overrides)}: {error.__cause__ or error}") from None
+
+
+def _closest(name: str, valid: Sequence[str] | dict[str, Any]) -> str:
+    closest = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.0)
+    return f"the closest is {', '.join(closest)} (valid: {', '.join(valid)})"

@@ -1,0 +1,242 @@
+"""A plan as text: tables of trainings, of a GPU's memory and of storage, and what to change."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import torch
+
+from implicit_models.cost.devices import Accelerator, accelerator
+from implicit_models.cost.planning import RUNTIME_BYTES, USABLE_PART, Layout, plan_storage
+from implicit_models.data.parameters import CorpusParameters
+from stages.entries import RunParameters
+from stages.plan_entries import EXPECTED_PART, PlannedPhase
+from stages.plan_reading import PlanParameters
+
+SECONDS_A_DAY = 86_400
+
+ENVIRONMENT = ("MICRO_BATCH", "CHECKPOINTING", "PARALLELISM")
+
+# Parts of a `MemoryPlan`, in the order of the table.
+MEMORY = {
+    "weights": "weights, float32",
+    "gathered": "all weights, gathered",
+    "copies": "copy of the weights, bfloat16",
+    "normalised": "normalised weights",
+    "moments": "AdamW's two moments",
+    "gradients": "gradients, float32",
+    "waiting_gradients": "gradients, on their way",
+    "runtime": "CUDA, NCCL (assumed)",
+    "injection": "injection, points found",
+    "activations": "activations kept",
+    "search": "or: search",
+    "loss": "or: logits and loss",
+    "backward": "or: backward of a block",
+    "exchange": "or: buffers of the exchange",
+}
+
+
+def plan_text(
+    source: str,
+    options: PlanParameters,
+    planned: Sequence[PlannedPhase],
+    others: Sequence[str],
+) -> str:
+    """Give the whole plan.
+
+    Raises
+    ------
+    DeviceFactsError
+        Where the device is not known.
+    """
+    device = accelerator(options.device)
+    blocks = [
+        [_title(source, options, device)],
+        _trainings(planned, options, device),
+        _memory(planned, device),
+        _changes(planned, device),
+        _storage(planned, options),
+        _assumptions(planned, options),
+    ]
+    if others:
+        blocks.append([f"Not planned, for want of a closed form: {', '.join(others)}"])
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _title(source: str, options: PlanParameters, device: Accelerator) -> str:
+    gpus = f"{options.gpus} x {device.name}"
+    spread = f"{options.parallelism}, " if options.gpus > 1 else ""
+    return f"{source} on {gpus}, {spread}checkpointing: {options.checkpointing}"
+
+
+def _trainings(
+    planned: Sequence[PlannedPhase], options: PlanParameters, device: Accelerator
+) -> list[str]:
+    header = ("", "training", "phase", "parameters", "steps", "tokens", "FLOPs", "days")
+    rows: list[Sequence[str]] = [(*header, "at most:", "FLOPs", "days")]
+    total, most = 0.0, 0.0
+    for number, phase in enumerate(planned, 1):
+        plan, rate = phase.plan, _flops_a_day(phase, options, device)
+        total, most = total + plan.flops / rate, most + plan.flops_at_most / rate
+        searches = phase.expected is not None and phase.search
+        rows.append(
+            (
+                f"[{number}]",
+                phase.entry,
+                phase.name,
+                _count(phase.num_parameters),
+                f"{plan.num_steps:,}",
+                _count(plan.num_tokens),
+                f"{plan.flops:.3g}",
+                _number(plan.flops / rate),
+                f"{phase.expected:g} of {phase.search}" if searches else "",
+                f"{plan.flops_at_most:.3g}" if searches else "",
+                _number(plan.flops_at_most / rate) if searches else "",
+            )
+        )
+    lines = _aligned(rows, left=3)
+    hours = 24 * options.gpus * total
+    lines.append(
+        f"together {_number(total)} days ({_number(most)} at most), {_count(hours)} GPU hours"
+    )
+    return lines
+
+
+def _memory(planned: Sequence[PlannedPhase], device: Accelerator) -> list[str]:
+    numbers = [f"[{number}]" for number in range(1, len(planned) + 1)]
+    rows: list[Sequence[str]] = [("memory of a GPU, GB", *numbers)]
+
+    def add(label: str, value: Callable[[PlannedPhase], float]) -> None:
+        found = [value(phase) for phase in planned]
+        if any(found):
+            rows.append((label, *(_gigabytes(each) for each in found)))
+
+    for name, label in MEMORY.items():
+        add(label, lambda phase, name=name: getattr(phase.plan.memory, name))
+    add("peak: with the largest of 'or:'", lambda phase: phase.plan.memory.peak)
+    memory = device.memory_bytes
+    fits = ["yes" if phase.plan.memory.fits(memory) else "NO" for phase in planned]
+    rows.append((f"fits into {_gigabytes(memory)} GB", *fits))
+    at_once = [str(phase.layout.at_once(phase.batch_size)) for phase in planned]
+    rows.append(("sequences at once", *at_once))
+    rows.append(("tokens of each", *(str(phase.length) for phase in planned)))
+    return _aligned(rows, left=1)
+
+
+def _changes(planned: Sequence[PlannedPhase], device: Accelerator) -> list[str]:
+    """Say what to change where something does not fit: the first layout that does."""
+    found: dict[Layout | None, list[str]] = {}
+    for number, phase in enumerate(planned, 1):
+        if not phase.plan.memory.fits(device.memory_bytes):
+            layout = phase.first_layout_that_fits(device.memory_bytes)
+            found.setdefault(layout, []).append(f"[{number}]")
+    lines = []
+    for layout, numbers in found.items():
+        if layout is None:
+            lines.append(
+                f"{' '.join(numbers)} fit in no way, not even with a GPU for each sequence of a "
+                "step: take a device with more memory"
+            )
+        else:
+            lines.append(f"{' '.join(numbers)} would fit with {_as_options(layout)}")
+    if lines:
+        names = ", ".join(f"IMPLICIT_MODELS_{name}" for name in ENVIRONMENT)
+        lines.append(f"(a training takes the first three as {names})")
+    return lines
+
+
+def _storage(planned: Sequence[PlannedPhase], options: PlanParameters) -> list[str]:
+    rows: list[Sequence[str]] = [
+        ("storage, GB", "a checkpoint", "output of bounded", "final model", "ids read")
+    ]
+    longest: dict[str, float] = {}
+    for name in dict.fromkeys(phase.entry for phase in planned):
+        phases = [phase for phase in planned if phase.entry == name]
+        first = phases[0]
+        storage, entry = plan_storage(first.config), first.training.entry
+        tokens = sum(phase.plan.num_tokens for phase in phases)
+        ids = np.min_scalar_type(first.config.vocab_size - 1).itemsize * tokens
+        is_run = isinstance(entry, RunParameters)
+        rows.append(
+            (
+                name,
+                _gigabytes(storage.checkpoint),
+                _gigabytes(storage.model + storage.checkpoint) if is_run else "",
+                _gigabytes(storage.model),
+                _gigabytes(ids),
+            )
+        )
+        if isinstance(first.training.data, CorpusParameters):
+            longest.setdefault(entry.dataset, tokens)  # runs come first
+    lines = _aligned(rows, left=1)
+    for dataset, tokens in longest.items():
+        text = _gigabytes(options.text_bytes * tokens)
+        lines.append(
+            f"{dataset}: about {text} GB of text, where it is just long enough for the first of "
+            "these to read no token twice"
+        )
+    return lines
+
+
+def _assumptions(planned: Sequence[PlannedPhase], options: PlanParameters) -> list[str]:
+    lines = [
+        "Assumed:",
+        f"- {options.utilisation:.0%} of the vendor's dense FLOPs a second (utilisation=)",
+        "- FLOPs are those of matrix products: attention as the whole square, what is evaluated",
+        "  again counted again, validation left out",
+        f"- {_gigabytes(RUNTIME_BYTES)} GB that no tensor holds, and {1 - USABLE_PART:.0%} of the "
+        "memory lost to fragments; kernels: fused",
+        f"- {options.text_bytes:g} bytes of text for each token (text_bytes=)",
+    ]
+    if any(phase.expected != phase.search for phase in planned):
+        given = options.expected_iterations
+        expected = f"{EXPECTED_PART:.0%} of what they may make" if given is None else f"{given:g}"
+        lines += [
+            f"- self-iterations of the free phase's searches: {expected} (expected_iterations=);",
+            "  searches of other phases, and those whose tolerance cannot be met, make all of them",
+        ]
+    if any(phase.phase is not None and phase.phase.penalty is not None for phase in planned):
+        lines.append("- no memory for the Jacobian penalty, whose FLOPs are counted")
+    return lines
+
+
+def _flops_a_day(phase: PlannedPhase, options: PlanParameters, device: Accelerator) -> float:
+    peak = device.peak_flops(getattr(torch, phase.precision))
+    assert peak is not None
+    return options.gpus * peak * options.utilisation * SECONDS_A_DAY
+
+
+def _as_options(layout: Layout) -> str:
+    """Give a layout as options of the plan."""
+    return (
+        f"micro_batch={layout.micro_batch} checkpointing={layout.checkpointing} "
+        f"parallelism={layout.parallelism} gpus={layout.num_gpus}"
+    )
+
+
+def _count(number: float) -> str:
+    for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if number >= unit:
+            return f"{number / unit:.3g} {name}"
+    return f"{number:.3g}"
+
+
+def _number(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}" if number < 1 else f"{number:.1f}"
+
+
+def _gigabytes(number: float) -> str:
+    return "" if not number else _number(number / 1e9)
+
+
+def _aligned(rows: Iterable[Sequence[str]], *, left: int) -> list[str]:
+    """Align columns, the first so many to the left and the others to the right."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            cell.ljust(width) if place < left else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines

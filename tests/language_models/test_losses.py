@@ -1,0 +1,179 @@
+"""The loss that never holds all logits, against that of the logits."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from implicit_models.equilibrium.phase import bounded_phase
+from implicit_models.kernels.dispatch import reference_kernels, using
+from implicit_models.language_models import losses
+from implicit_models.language_models.losses import IGNORED, aligned_loss, predicted_loss
+from implicit_models.language_models.reading import read, read_labelled
+from tests.language_models.models import ALL, VOCABULARY, small_model
+
+BATCH, LENGTH, WIDTH, CLASSES = 3, 7, 5, 23
+
+
+@pytest.fixture(autouse=True)
+def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take four tokens at once, so that the last piece is a part of one."""
+    monkeypatch.setattr(losses, "_TOKENS_AT_ONCE", 4)
+    monkeypatch.setattr(losses, "_LOGITS_AT_ONCE", 1)
+
+
+def draw(dtype: torch.dtype = torch.float64, more: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw hidden states, a head and labels, one of them ignored."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(BATCH, LENGTH, WIDTH, generator=generator, dtype=torch.float64)
+    head = torch.randn(CLASSES + more, WIDTH, generator=generator, dtype=torch.float64)
+    labels = torch.randint(CLASSES, (BATCH, LENGTH), generator=generator)
+    labels[1, 2] = IGNORED
+    return hidden.to(dtype).requires_grad_(), head.to(dtype).requires_grad_(), labels
+
+
+def of_logits(hidden: Tensor, head: Tensor, labels: Tensor, num_items: Any, classes: int) -> Tensor:
+    return aligned_loss((hidden @ head.t())[..., :classes], labels, num_items)
+
+
+@pytest.mark.parametrize("more", [0, 2])
+@pytest.mark.parametrize("num_items", [None, 9, torch.tensor(9)], ids=str)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-6)])
+def test_it_is_the_loss_of_the_logits(
+    dtype: torch.dtype, tolerance: float, num_items: Any, more: int
+) -> None:
+    hidden, head, labels = draw(dtype, more)
+    expected = of_logits(hidden, head, labels, num_items, CLASSES)
+    slopes = torch.autograd.grad(3 * expected, (hidden, head))
+    found = predicted_loss(hidden, head, labels, num_items, CLASSES)
+    assert found.loss.dtype == dtype
+    torch.testing.assert_close(found.loss, expected, rtol=tolerance, atol=tolerance)
+    for one, other in zip(torch.autograd.grad(3 * found.loss, (hidden, head)), slopes, strict=True):
+        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+    assert torch.equal(found.tokens, (hidden @ head.t())[..., :CLASSES].argmax(-1))
+    with torch.no_grad():
+        again = predicted_loss(hidden, head, labels, num_items, CLASSES)
+    torch.testing.assert_close(again.loss, expected.detach(), rtol=tolerance, atol=tolerance)
+    assert torch.equal(again.tokens, found.tokens)
+
+
+def test_the_reference_kernels_give_the_same() -> None:
+    hidden, head, labels = draw(torch.float32)
+    found = predicted_loss(hidden, head, labels).loss
+    slopes = torch.autograd.grad(found, (hidden, head))
+    with using(reference_kernels()):
+        twin = predicted_loss(hidden, head, labels).loss
+        expected = torch.autograd.grad(twin, (hidden, head))
+    torch.testing.assert_close([found, *slopes], [twin, *expected], rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_are_finite_differences() -> None:
+    hidden, head, labels = draw()
+    slopes = torch.autograd.grad(predicted_loss(hidden, head, labels).loss, (hidden, head))
+    step = 1e-6
+    for tensor, slope in zip((hidden, head), slopes, strict=True):
+        direction = torch.randn(tensor.shape, generator=torch.Generator().manual_seed(1)).double()
+        with torch.no_grad():
+            losses_ = []
+            for sign in (1, -1):
+                tensor += sign * step * direction
+                losses_.append(predicted_loss(hidden, head, labels).loss)
+                tensor -= sign * step * direction
+        measured = (losses_[0] - losses_[1]) / (2 * step)
+        torch.testing.assert_close(measured, (slope * direction).sum(), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("frozen", ["hidden", "head"])
+def test_a_gradient_of_one_alone(frozen: str) -> None:
+    hidden, head, labels = draw()
+    moved = head if frozen == "hidden" else hidden
+    (hidden if frozen == "hidden" else head).requires_grad_(False)
+    expected = torch.autograd.grad(of_logits(hidden, head, labels, None, CLASSES), moved)
+    found = torch.autograd.grad(predicted_loss(hidden, head, labels).loss, moved)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_in_bfloat16_it_is_as_near_to_the_truth_as_the_loss_of_the_logits() -> None:
+    hidden, head, labels = draw()
+    truth = torch.autograd.grad(of_logits(hidden, head, labels, None, CLASSES), (hidden, head))
+    rounded = hidden, head = tuple(x.detach().bfloat16().requires_grad_() for x in (hidden, head))
+    plain = torch.autograd.grad(of_logits(hidden, head, labels, None, CLASSES), rounded)
+    found = torch.autograd.grad(predicted_loss(hidden, head, labels).loss, rounded)
+    for one, other, true in zip(found, plain, truth, strict=True):
+        assert one.dtype == torch.bfloat16
+        allowed = (other - true).norm() + torch.finfo(torch.bfloat16).eps * true.norm()
+        assert (one - true).norm() <= allowed
+
+
+def test_of_no_tokens_at_all() -> None:
+    hidden, head, labels = draw()
+    found = predicted_loss(hidden[:0], head, labels[:0], 4)
+    assert found.loss == 0
+    assert found.tokens.shape == (0, LENGTH)
+
+
+@pytest.mark.parametrize("wrong", [CLASSES, -1])
+def test_a_label_of_no_class_is_refused(wrong: int) -> None:
+    hidden, head, labels = draw()
+    labels[0, 0] = wrong
+    with pytest.raises(IndexError, match=f"labels holds {wrong}; allowed are -100 and 0 to 22"):
+        predicted_loss(hidden, head, labels)
+
+
+def test_what_it_cannot_do_is_refused() -> None:
+    hidden, head, labels = draw()
+    loss = predicted_loss(hidden, head, labels).loss
+    with pytest.raises(NotImplementedError, match="first derivatives alone"):
+        torch.autograd.grad(loss, hidden, create_graph=True)
+    with pytest.raises(NotImplementedError, match="torch.func"):
+        torch.func.grad(lambda head: predicted_loss(hidden, head, labels).loss)(head)
+    loss = predicted_loss(hidden, head, labels).loss
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="goes backward once"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALL if kind != "lstm"])
+def test_a_model_with_targets(kind: str) -> None:
+    """Loss, predictions and every gradient are those of the logits."""
+    model = small_model(ALL[kind]).train()
+    tokens, targets = torch.randint(VOCABULARY, (2, 2, 9), generator=torch.Generator())
+    phase = bounded_phase(2) if kind.startswith("implicit") else None
+    logits = read(model, tokens, phase).logits
+    expected = aligned_loss(logits, targets, 11)
+    expected.backward()
+    slopes = {name: weight.grad for name, weight in model.named_parameters()}
+    model.zero_grad()
+    found = read_labelled(model, tokens, targets, phase, 11)
+    torch.testing.assert_close(found.loss, expected, rtol=1e-12, atol=1e-12)
+    assert torch.equal(found.predictions(), logits.argmax(-1))
+    found.loss.backward()
+    for name, weight in model.named_parameters():
+        torch.testing.assert_close(weight.grad, slopes[name], rtol=1e-9, atol=1e-12)
+    assert model(tokens, targets=targets, phase=phase).logits is None
+
+
+def test_targets_beside_labels_are_refused() -> None:
+    model = small_model(ALL["explicit llama"])
+    tokens = torch.zeros(1, 3, dtype=torch.long)
+    with pytest.raises(ValueError, match="either labels or targets"):
+        model(tokens, labels=tokens, targets=tokens)
+
+
+def test_a_model_of_transformers_is_read_by_its_logits() -> None:
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+    )
+    model = LlamaForCausalLM(config)
+    tokens, targets = torch.randint(VOCABULARY, (2, 2, 9), generator=torch.Generator())
+    logits = model(tokens).logits
+    found = read_labelled(model, tokens, targets, None)
+    assert found.loss == aligned_loss(logits, targets)
+    assert torch.equal(found.predictions(), logits.argmax(-1))
+    assert found.search is None

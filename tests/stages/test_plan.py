@@ -1,0 +1,213 @@
+"""`python -m stages.plan`: what it says, and what it refuses."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from implicit_models.cost.devices import DeviceFactsError
+from implicit_models.parameters import ParameterError
+from stages.plan import main
+
+ROOT = Path(__file__).parents[2]
+PILE = sorted(path.stem for path in (ROOT / "conf" / "preset").glob("pile_*.yaml"))
+RUN = "s3_implicit_mamba2"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the presets and the default params.yaml."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
+    return tmp_path
+
+
+def trainings(text: str) -> dict[str, list[str]]:
+    """The words of each training's line, by its number."""
+    block = text.split("\n\n")[1]
+    found = [line.split() for line in block.splitlines() if line.startswith("[")]
+    return {words[0]: words[1:] for words in found}
+
+
+def memory(text: str) -> dict[str, list[str]]:
+    """The numbers of each part of the memory, by its label."""
+    lines = text.split("\n\n")[2].splitlines()
+    return {parts[0]: parts[1:] for parts in (re.split(r"\s{2,}", line) for line in lines)}
+
+
+@pytest.mark.parametrize("preset", PILE)
+def test_a_preset_of_the_paper_is_planned(preset: str, folder: Path) -> None:
+    before = sorted(path.name for path in folder.iterdir())
+    parameters = (folder / "params.yaml").read_bytes()
+    text = main([f"preset={preset}", "gpus=32"])
+    assert len(text.splitlines()) < 60
+    assert max(map(len, text.splitlines())) < 132
+    found = trainings(text)
+    size, family = preset.removeprefix("pile_").replace(".", "_").rsplit("_", 1)
+    phases = [words[1] for words in found.values()]
+    assert phases == [*("bounded", "free") * 2, *("explicit",) * 2]
+    assert all(f"{family}_{size}" in words[0] for words in found.values())
+    # Nothing is written, and the file of the default stays as it is.
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert (folder / "params.yaml").read_bytes() == parameters
+
+
+def flops(words: list[str]) -> list[float]:
+    return [float(word) for word in words if re.fullmatch(r"[\d.]+e\+\d+", word)]
+
+
+def test_a_search_costs_what_is_expected_of_it() -> None:
+    arguments = ["preset=pile_130m_mamba2", "run=pile_implicit_mamba2_130m"]
+    by_default, most, few = (
+        trainings(main([*arguments, *more]))
+        for more in ([], ["expected_iterations=24"], ["expected_iterations=6"])
+    )
+    # The bounded phase makes all of its own in any case.
+    assert by_default["[1]"] == most["[1]"] == few["[1]"]
+    lowest, middle, highest = (flops(each["[2]"]) for each in (few, by_default, most))
+    assert lowest[0] < middle[0] < highest[0]
+    assert lowest[1] == middle[1] == highest[0] == highest[1]
+    assert "6 of 24" in " ".join(few["[2]"]) and "12 of 24" in " ".join(by_default["[2]"])
+
+
+def test_a_tolerance_that_cannot_be_met_takes_all_iterations() -> None:
+    found = trainings(main(["preset=pile_130m_llama", "run=pile_implicit_llama_130m_4_1"]))
+    bounded, free = found.values()
+    assert "4 of 4" in " ".join(bounded) and "4 of 4" in " ".join(free)
+    # Nothing but the number of steps differs between the two phases.
+    ratio = flops(bounded)[0] / flops(free)[0]
+    steps = [int(words[4].replace(",", "")) for words in (bounded, free)]
+    assert ratio == pytest.approx(steps[0] / steps[1], rel=0.01)
+
+
+def test_a_matched_baseline_costs_what_its_run_is_expected_to() -> None:
+    arguments = ["preset=pile_350m_llama", "run=pile_llama_350m_same_flops"]
+    for more in ([], ["expected_iterations=3"]):
+        found = trainings(main([*arguments, *more]))
+        assert [words[1] for words in found.values()] == ["bounded", "free", "explicit"]
+        bounded, free, matched = (flops(words)[0] for words in found.values())
+        assert matched == pytest.approx(bounded + free, rel=0.01)
+
+
+@pytest.mark.parametrize("device", ["h100", "a100_40gb"])
+@pytest.mark.parametrize("preset", ["pile_1.3b_mamba2", "pile_760m_llama"])
+def test_what_is_proposed_fits(preset: str, device: str) -> None:
+    arguments = [f"preset={preset}", f"device={device}"]
+    text = main([*arguments, "gpus=8"])
+    fits = next(value for label, value in memory(text).items() if label.startswith("fits"))
+    proposed = re.findall(r"^((?:\[\d\] )+)would fit with (.*)$", text, re.MULTILINE)
+    numbers = [number for each, _ in proposed for number in re.findall(r"\d", each)]
+    wrong = [str(number) for number, answer in enumerate(fits, 1) if answer == "NO"]
+    assert sorted(numbers) == wrong and wrong
+    for each, options in proposed:
+        again = memory(main([*arguments, *options.split()]))
+        fits = next(value for label, value in again.items() if label.startswith("fits"))
+        assert {fits[int(number) - 1] for number in re.findall(r"\d", each)} == {"yes"}
+
+
+def test_memory_that_no_layout_has_is_said() -> None:
+    changes = [
+        f"baselines.pile_llama_1_3b.model.{key}" for key in ("num_layers=96", "d_model=8192")
+    ]
+    text = main(["preset=pile_1.3b_llama", "run=pile_llama_1_3b", "device=a100_40gb", *changes])
+    assert "[1] fit in no way" in text
+
+
+def test_more_gpus_take_less_time_and_the_same_flops() -> None:
+    eight, sixteen = (
+        trainings(main(["preset=pile_130m_llama", "run=pile_llama_130m", f"gpus={number}"]))["[1]"]
+        for number in (8, 16)
+    )
+    assert flops(eight) == flops(sixteen)
+    assert float(eight[-1]) == pytest.approx(2 * float(sixteen[-1]), rel=0.1)
+
+
+def test_settings_change_the_plan_as_they_change_the_training() -> None:
+    arguments = ["preset=pile_130m_mamba2", "run=pile_implicit_mamba2_130m"]
+    found = trainings(main([*arguments, "runs.pile_implicit_mamba2_130m.bounded.share=0.5"]))
+    steps = [int(words[4].replace(",", "")) for words in found.values()]
+    assert abs(steps[0] - steps[1]) <= 1
+
+
+def test_without_a_preset_it_plans_the_parameters_that_are_there(folder: Path) -> None:
+    text = main([])
+    assert text.startswith("params.yaml on 1 x NVIDIA H100")
+    assert "a5_implicit_mamba2" in text and "Not planned" in text and "a5_lstm (lstm)" in text
+    longer = main(["baselines.a5_mamba2_1_layer.training.num_training_steps=6000"])
+    assert "6,000" in longer and "6,000" not in text
+    assert (folder / "params.yaml").read_bytes() == (ROOT / "params.yaml").read_bytes()
+
+
+def test_another_vocabulary_makes_another_model() -> None:
+    sizes = [
+        trainings(main(["preset=text_small", "run=text_mamba2", *more]))["[1]"][2]
+        for more in ([], ["vocabulary=50277"])
+    ]
+    assert sizes[0] != sizes[1]
+
+
+WRONG = [
+    (
+        ["preset=pile_1.3b_mamba"],
+        "preset = 'pile_1.3b_mamba' does not exist; the closest is pile_1",
+    ),
+    (["gpu=3"], "gpu=3 is not known; the closest is gpus="),
+    (["nonsense"], "nonsense is not known"),
+    (["gpus=x"], "gpus = 'x' is not allowed; allowed is int"),
+    (["gpus=0"], "gpus = 0 is not allowed; allowed is int, at least 1"),
+    (["gpus=1000"], "a5_implicit_mamba2: gpus = 1000 is not allowed; .* at most one .*, 64"),
+    (["utilisation=2"], "utilisation = 2.0 is not allowed"),
+    (["checkpointing=all"], "checkpointing = 'all' is not allowed; .*'blocks'"),
+    (["run=a5"], "run = 'a5' does not exist; the closest is a5_"),
+    (["monitoring.log_evry=3"], r"^params.yaml: monitoring.log_evry .* monitoring.log_every"),
+    (["monitoring.log_every=x"], r"^params.yaml: monitoring.log_every = 'x' is not allowed"),
+    (["monitoring.log_every=["], "monitoring.log_every=["),
+    (["preset=quick", "monitoring.log_every=["], "cannot be composed"),
+    (
+        ["preset=quick", f"runs.{RUN}.free.tolerance=3"],
+        rf"^conf/preset/quick.yaml: runs.{RUN}.free.tolerance = 3",
+    ),
+    (
+        ["preset=quick", f"runs.{RUN}.free.tolerence=0.1"],
+        rf"^conf/preset/quick.yaml: runs.{RUN}.free.tolerence .* closest .*tolerance",
+    ),
+    (["preset=quick", f"runs.{RUN}.dataset=s4"], rf"runs.{RUN}.dataset = 's4' .* closest is s3"),
+    (
+        ["preset=text_small", "corpora.text.tokenizer=nowhere.json"],
+        "tokenizer 'nowhere.json': .*; or give its size: vocabulary=",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[" ".join(w[0]) for w in WRONG])
+def test_bad_input_is_named(arguments: list[str], message: str) -> None:
+    with pytest.raises(ParameterError, match=message.replace("=[", r"=\[")) as raised:
+        main(arguments)
+    assert "/tmp" not in str(raised.value)
+
+
+def test_an_unknown_device_is_named() -> None:
+    with pytest.raises(DeviceFactsError, match="device = 'h10' is not known; the closest is h100"):
+        main(["device=h10"])
+
+
+def test_on_the_command_line_a_mistake_is_one_line_and_status_2(folder: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    for arguments in (["gpu=3"], ["preset=quick", "device=h10"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "stages.plan", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    (folder / "params.yaml").unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "stages.plan"], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and "params.yaml" in done.stderr

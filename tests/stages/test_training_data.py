@@ -1,0 +1,68 @@
+"""What a training reads of a corpus, and what it refuses."""
+
+import random
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer, models
+
+from implicit_models.data.corpora import CorpusError
+from implicit_models.data.corpus_writing import write_corpus
+from implicit_models.data.parameters import CorpusParameters, HeldOutParameters
+from implicit_models.data.tokenisation import load_tokenizer
+from stages.training_data import TrainingData, open_training_data
+from stages.vocabulary import VocabularyError
+
+
+def parameters(source: Path) -> CorpusParameters:
+    return CorpusParameters(
+        source=str(source),
+        sequence_length=16,
+        validation=HeldOutParameters(files=("validation/*",)),
+        test=HeldOutParameters(files=("test/*",)),
+        seed=0,
+    )
+
+
+@pytest.fixture
+def opened(tmp_path, monkeypatch):
+    """Give a function that opens a corpus of bytes, written anew."""
+    monkeypatch.chdir(tmp_path)
+    draw = random.Random(0)
+    for split in ("train", "validation", "test"):
+        path = Path("text", split, "words.txt")
+        path.parent.mkdir(parents=True)
+        path.write_text(" ".join(draw.choice(("river", "boat", "oar")) for _ in range(200)))
+    chosen = parameters(Path("text"))
+    write_corpus(chosen, Path("data/text"))
+
+    def opened() -> TrainingData:
+        return open_training_data("text", chosen)
+
+    return opened
+
+
+def test_a_corpus_as_it_was_written_passes(opened):
+    opened().verify()
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_changed_shard_is_named_with_both_checksums(opened, split):
+    (shard,) = Path("data", "text", split).glob("tokens_*.npy")
+    content = bytearray(shard.read_bytes())
+    content[-7] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(CorpusError, match=f"{shard}.*[0-9a-f]{{64}}.*[0-9a-f]{{64}}"):
+        opened().verify()
+
+
+def test_a_model_of_another_tokenizer_is_refused(opened, tmp_path):
+    data = opened()
+    load_tokenizer("bytes").save(tmp_path / "same")
+    data.check_model(tmp_path / "same")
+    data.check_model(tmp_path / "without")  # what has none cannot be compared
+    other = Tokenizer(models.WordLevel({"boat": 0, "<|endoftext|>": 1}))
+    (tmp_path / "other").mkdir()
+    other.save(str(tmp_path / "other" / "tokenizer.json"))
+    with pytest.raises(VocabularyError, match="data/text was made with another tokenizer"):
+        data.check_model(tmp_path / "other")
