@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 import torch
 
-from implicit_models.cost.planning import (
-    Layout,
-    TrainingPlan,
-    fitting_layouts,
-    plan_memory,
-    plan_training,
-)
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.stopping import ResidualBelow
 from implicit_models.language_models.building import configuration
 from implicit_models.language_models.configuration import ImplicitConfig
 from implicit_models.language_models.sizes import count_parameters
 from implicit_models.parameters import ParameterError
+from implicit_models.planning.plans import (
+    Layout,
+    TrainingPlan,
+    fitting_layouts,
+    plan_memory,
+    plan_training,
+)
 from implicit_models.training.curriculum import (
     Segment,
     bounded_segment,

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from implicit_models.cost.devices import Accelerator, accelerator
-from implicit_models.cost.planning import RUNTIME_BYTES, USABLE_PART, Layout, plan_storage
 from implicit_models.data.parameters import CorpusParameters
+from implicit_models.planning.plans import RUNTIME_BYTES, USABLE_PART, Layout, plan_storage
 from stages.entries import RunParameters
 from stages.plan_entries import EXPECTED_PART, PlannedPhase
 from stages.plan_reading import PlanParameters

@@ -16,7 +16,7 @@ def test_size_table():
 def test_defaults():
     table = TEXT.split("| field | default | means |")[1].split("\n\n")[0]
     rows = [row.split(" | ")[:2] for row in table.splitlines() if "`" in row]
-    assert len(rows) == 12
+    assert len(rows) == 13
     for fields, defaults in rows:
         names, values = re.findall(r"`(\w+)`", fields), defaults.strip("` ").split(", ")
         for name, value in zip(names, values, strict=True):

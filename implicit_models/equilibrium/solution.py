@@ -83,8 +83,8 @@ class Solution:
         return metrics
 
     def without_value(self) -> "Solution":
-        """Give how it went, for no more memory than that takes; the value is cut to no width."""
-        return dataclasses.replace(self, value=self.value[..., :0])
+        """Give how it went, for no more memory than that takes; the value has no width."""
+        return dataclasses.replace(self, value=self.value.new_empty(*self.value.shape[:-1], 0))
 
     def to(self, device: torch.device) -> "Solution":
         """Give it on a device."""

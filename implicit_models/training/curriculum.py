@@ -58,6 +58,8 @@ class Segment:
         if lengths.growth_steps:
             done = min(1.0, (step - self.first_step) / lengths.growth_steps)
         longest = lengths.start + math.floor((lengths.end - lengths.start) * done)
+        if longest == lengths.minimum:
+            return longest
         drawn = np.random.default_rng((seed, step)).integers(lengths.minimum, longest + 1)
         return int(drawn)
 

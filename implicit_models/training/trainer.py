@@ -290,7 +290,7 @@ def gathered(searches: Sequence[Solution], processes: Processes) -> Solution | N
 
     None where there is none; a process without any takes part all the same.
     """
-    own = [search.without_value().to(torch.device("cpu")) for search in searches]
+    own = [search.to(torch.device("cpu")) for search in searches]
     found = [search for each in processes.gathered(own) for search in each]
     return joined(found) if found else None
 
@@ -327,7 +327,7 @@ def _training_step(
             (loss * processes.size).backward()
         losses.append(loss.detach())
         if output.search is not None:
-            searches.append(output.search)
+            searches.append(output.search.without_value())
         if logs:
             right.append((part, accuracies(output.predictions(), part.labels)))
     norm = nn.utils.clip_grad_norm_(module.parameters(), optimisation.clip_norm)

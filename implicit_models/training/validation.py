@@ -42,7 +42,7 @@ def validator(
             for name in NAMES:
                 totals[name] += metrics[name] * len(inputs)
             if output.search is not None:
-                searches.append(output.search)
+                searches.append(output.search.without_value())
         module.train(was_training)
         sums = processes.total(*totals.values())
         means = {name: total / num_sequences for name, total in zip(NAMES, sums, strict=True)}

@@ -1,10 +1,12 @@
 """The summary of a search: the figures of a log, computed by hand."""
 
+import dataclasses
+
 import pytest
 import torch
 
 from implicit_models.equilibrium.iterate import find_fixed_point
-from implicit_models.equilibrium.solution import Result, Solution
+from implicit_models.equilibrium.solution import Result, Solution, joined
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
 from implicit_models.equilibrium.window import Window
@@ -68,3 +70,19 @@ def test_a_search_that_explodes_everywhere_has_no_residual_to_speak_of() -> None
 def test_no_search_has_no_metrics() -> None:
     cell = causal_cell()
     assert find_fixed_point(cell, cell.offset, Picard(), FixedSteps(0)).metrics() == {}
+
+
+def test_searches_of_parts_are_joined_to_those_of_the_whole() -> None:
+    cell = causal_cell()
+    stopping = ResidualBelow(1e-4, 30)
+    whole = find_fixed_point(cell, torch.zeros_like(cell.offset), Picard(), stopping)
+    parts = [
+        dataclasses.replace(
+            whole, **{name: getattr(whole, name)[rows] for name in vars(whole)}
+        ).without_value()
+        for rows in (slice(0, 1), slice(1, 4))
+    ]
+    found = joined(parts)
+    assert found.value.shape == (4, 7, 0)
+    assert found.value.untyped_storage().nbytes() == 0
+    assert found.metrics() == whole.metrics()

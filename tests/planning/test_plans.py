@@ -13,21 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from implicit_models.cost import activations
-from implicit_models.cost.activations import kept_bytes
 from implicit_models.cost.flops import configuration_flops
 from implicit_models.cost.passes import step_flops
-from implicit_models.cost.planning import (
-    CHECKPOINTING,
-    RUNTIME_BYTES,
-    USABLE_PART,
-    Layout,
-    MemoryPlan,
-    fitting_layouts,
-    plan_memory,
-    plan_storage,
-    plan_training,
-)
 from implicit_models.equilibrium.gradients import ImplicitFunction
 from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
 from implicit_models.equilibrium.solvers import Picard
@@ -45,6 +32,19 @@ from implicit_models.language_models.modelling import (
     ImplicitMamba2ForCausalLM,
 )
 from implicit_models.language_models.sizes import count_parameters, from_size
+from implicit_models.planning import activations
+from implicit_models.planning.activations import kept_bytes
+from implicit_models.planning.plans import (
+    CHECKPOINTING,
+    RUNTIME_BYTES,
+    USABLE_PART,
+    Layout,
+    MemoryPlan,
+    fitting_layouts,
+    plan_memory,
+    plan_storage,
+    plan_training,
+)
 from implicit_models.training.checkpoints import Progress, save_state
 from implicit_models.training.precision import InPrecision
 

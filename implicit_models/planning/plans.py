@@ -10,7 +10,13 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from implicit_models.cost.activations import (
+from implicit_models.cost.flops import configuration_flops
+from implicit_models.cost.passes import training_flops
+from implicit_models.equilibrium.gradients import ImplicitFunction
+from implicit_models.equilibrium.phase import Phase
+from implicit_models.language_models.configuration import ImplicitConfig
+from implicit_models.language_models.sizes import count_parameters
+from implicit_models.planning.activations import (
     FLOAT32,
     NUMBER_BYTES,
     BlockMemory,
@@ -20,12 +26,6 @@ from implicit_models.cost.activations import (
     loss_bytes,
     num_normalised,
 )
-from implicit_models.cost.flops import configuration_flops
-from implicit_models.cost.passes import training_flops
-from implicit_models.equilibrium.gradients import ImplicitFunction
-from implicit_models.equilibrium.phase import Phase
-from implicit_models.language_models.configuration import ImplicitConfig
-from implicit_models.language_models.sizes import count_parameters
 
 PARALLELISM = ("ddp", "fsdp")
 CHECKPOINTING = ("none", "iterations", "blocks")
