@@ -1,7 +1,12 @@
 """Which sequences a training step sees: a pure function of the position in the data."""
 
+import functools
+
 import numpy as np
 from jaxtyping import Int64, UInt64
+
+# Sequences whose order is drawn as a whole, in at most 32 MiB; that of more is computed on the way.
+WRITTEN_DOWN = 2**22
 
 _NUM_ROUNDS = 6
 _MULTIPLIERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype=np.uint64)  # SplitMix64's
@@ -27,8 +32,17 @@ def batch_indices(
     indices = np.empty(batch_size, dtype=np.int64)
     for epoch in np.unique(epochs):
         chosen = epochs == epoch
-        indices[chosen] = permuted(within[chosen], num_sequences, (seed, int(epoch)))
+        key = (seed, int(epoch))
+        if num_sequences <= WRITTEN_DOWN:
+            indices[chosen] = _order(num_sequences, key)[within[chosen]]
+        else:
+            indices[chosen] = permuted(within[chosen], num_sequences, key)
     return indices
+
+
+@functools.lru_cache(maxsize=4)
+def _order(size: int, key: tuple[int, int]) -> Int64[np.ndarray, " size"]:
+    return np.random.default_rng(key).permutation(size)
 
 
 def permuted(

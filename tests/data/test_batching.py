@@ -6,13 +6,16 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from implicit_models.data import batching
 from implicit_models.data.batching import batch_indices, permuted
 
 
 @pytest.mark.parametrize(
     ("num_sequences", "batch_size"), [(10, 5), (10, 3), (10, 10), (7, 16), (1, 3), (101, 1)]
 )
-def test_every_sequence_once_an_epoch(num_sequences, batch_size):
+@pytest.mark.parametrize("written_down", [True, False])
+def test_every_sequence_once_an_epoch(num_sequences, batch_size, written_down, monkeypatch):
+    monkeypatch.setattr(batching, "WRITTEN_DOWN", 2**22 if written_down else 0)
     num_epochs = 6
     num_steps = -(-num_epochs * num_sequences // batch_size)
     stream = np.concatenate(
@@ -89,3 +92,20 @@ def test_batches_go_on_behind_others_of_another_size():
 def test_refusals():
     with pytest.raises(ValueError, match="at least 0"):
         batch_indices(-1, batch_size=1, num_sequences=1, seed=0)
+
+
+def test_the_order_of_few_sequences_is_numpys():
+    """That of the word problems, whose results are published."""
+    found = batch_indices(3, batch_size=5, num_sequences=8, seed=7)
+    order = [np.random.default_rng([7, epoch]).permutation(8) for epoch in (0, 1)]
+    np.testing.assert_array_equal(found, order[0][3:8])
+    found = batch_indices(8, batch_size=8, num_sequences=8, seed=7)
+    np.testing.assert_array_equal(found, order[1])
+
+
+def test_batches_of_many_sequences_take_no_memory_of_their_number():
+    tracemalloc.start()
+    found = batch_indices(10**11, batch_size=512, num_sequences=10**9, seed=0)
+    assert tracemalloc.get_traced_memory()[1] < 2**21
+    tracemalloc.stop()
+    assert found.min() >= 0 and found.max() < 10**9
