@@ -34,8 +34,12 @@ def begun_with_another_batch(folder: Path, batch_size: int, rest: str) -> Path |
     Raises
     ------
     ParameterError
-        Where there are some, and nobody has said whether to go on from them.
+        Where there are some, and nobody has said whether to go on from them, or in other words than
+        are known.
     """
+    choice = os.environ.get(VARIABLE)
+    if choice and choice not in ("continue", "restart"):
+        raise ParameterError(f"{VARIABLE} is {choice!r}; allowed are continue and restart")
     if any(folder.glob("step_*[0-9]")):
         return None
     for other in sorted(folder.parent.glob(f"*/{_FILE}")):
@@ -45,7 +49,6 @@ def begun_with_another_batch(folder: Path, batch_size: int, rest: str) -> Path |
             continue
         if not begun or is_ended(other.parent):
             continue
-        choice = os.environ.get(VARIABLE)
         if choice == "restart":
             return None
         if choice == "continue":

@@ -134,6 +134,11 @@ def _planned(
     )
     precision = entry.optimisation.precision
     batch_size = entry.optimisation.sequences_a_step(length)
+    if batch_size % options.gpus:
+        raise ParameterError(
+            f"{training.name}: gpus = {options.gpus} is not allowed; allowed is a number that "
+            f"divides the sequences of a step, {batch_size}"
+        )
     expected = _expected(segment.phase, precision, options.expected_iterations)
     try:
         plan = plan_training(

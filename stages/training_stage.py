@@ -152,6 +152,7 @@ def _train_segment(
         data.check_model(Path(trained_on))
     model = _build(entry, data, start)
     model.to(processes.device)  # type: ignore[arg-type]
+    count_flops = _flops_counter(model, segment.phase)  # it may have to run the model, in one piece
     module = distribute(model, entry.optimisation.precision, execution)
     optimiser = build_optimiser(model, entry.optimisation)
     begin = Progress(segment.first_step)
@@ -172,14 +173,14 @@ def _train_segment(
         validate=validator(
             data.validation, this.monitoring.validation_sequences, segment.phase, batch_size
         ),
-        count_flops=_flops_counter(model, segment.phase),
+        count_flops=count_flops,
         peak_flops=peak_flops(processes.device, getattr(torch, entry.optimisation.precision)),
         start=begin,
         seed=entry.seed,
     )
-    source = entry.model.source if start is None else None
-    identity = _identity(this.parameters, data, start, source)
-    rest = _identity(_without_batch(this.parameters), data, start, source)
+    origin = processes.from_main(_origin(start, entry.model.source) if processes.is_main else None)
+    identity = _identity(this.parameters, data, origin)
+    rest = _identity(_without_batch(this.parameters), data, origin)
     root = CHECKPOINTS / this.name / this.stage
     checkpoints = CheckpointFolder(root, identity, processes)
     other = begun_with_another_batch(checkpoints.path, batch_size, rest)
@@ -436,16 +437,21 @@ def _without_batch(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {**parameters, "optimisation": kept}
 
 
-def _identity(
-    parameters: Mapping[str, Any], data: TrainingData, start: Path | None, source: str | None
-) -> str:
+def _origin(start: Path | None, source: str | None) -> str | None:
+    """Digest what the training starts from; a source is read but for an entry's first segment."""
+    if start is not None:
+        with start.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    return digest_source(source) if source else None
+
+
+def _identity(parameters: Mapping[str, Any], data: TrainingData, origin: str | None) -> str:
     """Digest everything that the weights depend on."""
     library = Path(implicit_models.__file__).parent
     return digest(
         parameters,
         data.identity,
-        hashlib.sha256(start.read_bytes()).hexdigest() if start else None,
-        digest_source(source) if source else None,
+        origin,
         source_digest(library / package for package in COMPUTING),
         torch.__version__,
     )

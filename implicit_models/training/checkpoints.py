@@ -1,5 +1,6 @@
 """Checkpoints of training: atomic, complete, and only ever continued by the same training."""
 
+import hashlib
 import json
 import logging
 import os
@@ -130,8 +131,8 @@ class CheckpointFolder:
 
     A checkpoint is a folder ``step_000000120`` in the format of ``torch.distributed.checkpoint``,
     which any number of processes can load, whichever way they share the state; and a file
-    ``progress.json`` with the sizes of the others. The main process renames it to this name when
-    all of it is there. The folder must be in a file system that all processes share.
+    ``progress.json`` with the sizes and checksums of the others. The main process renames it to
+    this name when all of it is there. The folder must be in a file system that all processes share.
 
     Parameters
     ----------
@@ -197,8 +198,10 @@ class CheckpointFolder:
         main = self.processes.is_main
         inspected = self.processes.from_main(self._inspected() if main else [])
         for folder, found in inspected:
-            why = found
+            why: Any = found
             if isinstance(found, Progress):
+                why = self.processes.from_main(_damage(folder) if main else None)
+            if isinstance(found, Progress) and why is None:
                 try:
                     state = _together(self.processes, lambda folder=folder: _read(folder, model))
                 except Exception as error:  # whatever damaged bytes lead to
@@ -232,9 +235,10 @@ class CheckpointFolder:
             if not alone and not dist.is_initialized():
                 # torch has then written what this process has as if it were everything.
                 raise RuntimeError("the processes have parted without waiting for it")
+            digests = self._digests(partial)
             try:
                 if self.processes.is_main:
-                    self._publish(partial, folder, progress)
+                    self._publish(partial, folder, progress, digests)
             finally:
                 if not alone:
                     dist.barrier(self._group)
@@ -244,10 +248,26 @@ class CheckpointFolder:
                 log.warning("%s could not be written (%s); training goes on", folder, why)
                 shutil.rmtree(partial, ignore_errors=True)
 
-    def _publish(self, partial: Path, folder: Path, progress: Progress) -> None:
+    def _digests(self, partial: Path) -> dict[str, str]:
+        """Digest what all processes have written, each its own files."""
+        rank = self.processes.rank
+        own = [*partial.glob(f"__{rank}_*"), *([partial / ".metadata"] if rank == 0 else [])]
+        digests = {file.name: _digest(file) for file in own}
+        if self._group is None:
+            return digests
+        found: list[Any] = [None] * self.processes.size
+        dist.all_gather_object(found, digests, group=self._group)
+        return {name: digest for each in found for name, digest in each.items()}
+
+    def _publish(
+        self, partial: Path, folder: Path, progress: Progress, digests: dict[str, str]
+    ) -> None:
         """Give a checkpoint that has been written its name, and let go of older ones."""
-        sizes = {file.name: file.stat().st_size for file in sorted(partial.iterdir())}
-        content = {"progress": progress.__dict__, "files": sizes}
+        files = {
+            file.name: {"bytes": file.stat().st_size, "sha256": digests[file.name]}
+            for file in sorted(partial.iterdir())
+        }
+        content = {"progress": progress.__dict__, "files": files}
         (partial / _PROGRESS).write_text(json.dumps(content))
         _sync(partial / _PROGRESS)
         _sync(partial)
@@ -284,11 +304,28 @@ class CheckpointFolder:
 def _inspect(folder: Path) -> Progress:
     """Read what a checkpoint says, and hold its files against it."""
     content = json.loads((folder / _PROGRESS).read_text())
-    for name, size in content["files"].items():
+    for name, written in content["files"].items():
         found = (folder / name).stat().st_size
-        if found != size:
-            raise ValueError(f"{name} has {found} bytes, {size} were written")
+        if found != written["bytes"]:
+            raise ValueError(f"{name} has {found} bytes, {written['bytes']} were written")
     return Progress(**content["progress"])
+
+
+def _damage(folder: Path) -> str | None:
+    """Compare a checkpoint's files with their checksums; None where all is as it was written."""
+    try:
+        for name, written in json.loads((folder / _PROGRESS).read_text())["files"].items():
+            found = _digest(folder / name)
+            if found != written["sha256"]:
+                return f"{name} has the SHA-256 {found}, {written['sha256']} was written"
+    except OSError as error:
+        return _described(error)
+    return None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read(folder: Path, model: nn.Module) -> dict[str, Tensor]:
@@ -326,7 +363,8 @@ def _together(processes: Processes, action: Callable[[], T]) -> T:
 def _described(error: BaseException) -> str:
     if isinstance(error, CheckpointException):
         return "; ".join(_described(cause) for cause, _ in error.failures.values())
-    return f"{type(error).__name__}: {error}"
+    first = next(iter(str(error).splitlines()), "")  # torch's can be a page
+    return f"{type(error).__name__}: {first}"
 
 
 def _expect_no_dist() -> None:

@@ -8,6 +8,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -19,6 +20,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.modelling import ImplicitPreTrainedModel
 from implicit_models.language_models.placement import DeviceError, default_device
 from implicit_models.training.precision import InPrecision
 from implicit_models.training.rendezvous import open_store
@@ -26,6 +28,9 @@ from implicit_models.training.rendezvous import open_store
 PARALLELISM = "IMPLICIT_MODELS_PARALLELISM"
 MICRO_BATCH = "IMPLICIT_MODELS_MICRO_BATCH"
 CHECKPOINTING = "IMPLICIT_MODELS_CHECKPOINTING"
+
+# The longest that processes wait for one of them: the main one compares a corpus's checksums alone.
+_TIMEOUT = timedelta(minutes=60)
 
 Parallelism = Literal["ddp", "fsdp"]
 Checkpointing = Literal["none", "iterations", "blocks"]
@@ -129,9 +134,20 @@ def distribute(model: LanguageModel, precision: str, execution: Execution) -> nn
 
     The weights are gathered once for a whole forward and backward pass, so that no collective
     depends on how many iterations a process's own sequences take.
+
+    Raises
+    ------
+    DeviceError
+        Where the blocks of a model of transformers are to be evaluated again in bfloat16.
     """
     processes = execution.processes
     if execution.checkpointing == "blocks":
+        if precision != "float32" and not isinstance(model, ImplicitPreTrainedModel):
+            raise DeviceError(
+                f"{CHECKPOINTING} is 'blocks', and optimisation.precision is {precision!r}: a "
+                f"{type(model).__name__} of transformers can have one or the other; set "
+                f"{CHECKPOINTING}=none, or precision: float32"
+            )
         # transformers before 5.20 has the older name alone, and later ones warn of it.
         name = "activation_checkpointing_enable"
         getattr(model, name if hasattr(model, name) else "gradient_checkpointing_enable")()
@@ -178,9 +194,10 @@ def whole_model(module: nn.Module, model: LanguageModel) -> LanguageModel:
         return model
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
     weights = get_model_state_dict(module, options=options)
+    if not weights:  # the main process has all
+        return model
     whole = type(model)(model.config)
-    if weights:  # the others have none
-        whole.load_state_dict({name.removeprefix("model."): w for name, w in weights.items()})
+    whole.load_state_dict({name.removeprefix("model."): w for name, w in weights.items()})
     return whole
 
 
@@ -206,9 +223,10 @@ def _open_processes(parallelism: str) -> Iterator[Processes]:
     rank = int(os.environ["RANK"])
     store = open_store(rank, size)
     if store is None:
-        dist.init_process_group(backend)
+        dist.init_process_group(backend, timeout=_TIMEOUT)
     else:
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size)
+        found = {"store": store, "rank": rank, "world_size": size}
+        dist.init_process_group(backend, timeout=_TIMEOUT, **found)
     try:
         yield Processes(rank, size, device, parallelism)  # type: ignore[arg-type]
     finally:

@@ -26,8 +26,8 @@ class OptimisationParameters:
         Of the activations and of the matrices that multiply them; weights and optimiser are
         float32 in any case.
     max_skipped_steps
-        Steps in a row whose loss, gradient or search is not finite, which are left out; after so
-        many training stops.
+        Steps in a row that may be left out because their loss, gradient or search is not finite; at
+        one more training stops.
     """
 
     learning_rate: float = setting(above=0.0, maximum=1.0)

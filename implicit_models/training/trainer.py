@@ -194,6 +194,7 @@ def train(
                     with whole_weights(module):
                         values = training.validate(module, execution)
                     metrics |= {f"validation_{name}": value for name, value in values.items()}
+                metrics = _finite(metrics)
                 metric_log.log_metrics(metrics, step=done)
                 history.append({"step": done, "phase": segment.name, **metrics})
                 bar.set_postfix(_postfix(metrics), refresh=False)
@@ -272,7 +273,6 @@ class _Outcome:
             "sequence_length": self.batch.length,
             "batch_tokens": self.batch.num_tokens,
         }
-        metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
         if self.penalty is not None:
             metrics["jacobian_penalty"] = self.penalty
         if self.searches:
@@ -390,6 +390,14 @@ def _mean(right: Sequence[tuple[Part, Mapping[str, float]]]) -> dict[str, float]
 
 def _seed_of(seed: int, step: int, rank: int) -> int:
     return int(np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Leave out what is no number: neither JSON nor the tracking can hold it."""
+    left_out = [name for name, value in metrics.items() if not math.isfinite(value)]
+    if left_out:
+        log.warning("not logged, because not finite: %s", ", ".join(left_out))
+    return {name: value for name, value in metrics.items() if name not in left_out}
 
 
 def _postfix(metrics: Mapping[str, Any]) -> dict[str, str]:

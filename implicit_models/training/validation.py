@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.language_models.labelled import Sequences
@@ -28,6 +29,8 @@ def validator(
     @torch.no_grad()
     def validate(module: nn.Module, execution: Execution) -> dict[str, float]:
         processes = execution.processes
+        # Not through DDP, which would have all processes meet in every forward pass.
+        called = module.module if isinstance(module, DistributedDataParallel) else module
         at_once = min(batch_size, execution.micro_batch or batch_size)
         was_training = module.training
         module.eval()
@@ -36,7 +39,7 @@ def validator(
             rows = slice(start, min(start + at_once, num_sequences))
             inputs = as_tensor(sequences.inputs[rows], processes.device)
             labels = as_tensor(sequences.labels[rows], processes.device)
-            output = read_labelled(module, inputs, labels, phase)
+            output = read_labelled(called, inputs, labels, phase)
             metrics = {"loss": output.loss.item()}
             metrics |= accuracies(output.predictions(), labels)
             for name in NAMES:

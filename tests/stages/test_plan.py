@@ -159,7 +159,7 @@ WRONG = [
     (["nonsense"], "nonsense is not known"),
     (["gpus=x"], "gpus = 'x' is not allowed; allowed is int"),
     (["gpus=0"], "gpus = 0 is not allowed; allowed is int, at least 1"),
-    (["gpus=1000"], "a5_implicit_mamba2: gpus = 1000 is not allowed; .* at most one .*, 64"),
+    (["gpus=1000"], "a5_implicit_mamba2: gpus = 1000 is not allowed; .* divides the .* step, 64"),
     (["utilisation=2"], "utilisation = 2.0 is not allowed"),
     (["checkpointing=all"], "checkpointing = 'all' is not allowed; .*'blocks'"),
     (["run=a5"], "run = 'a5' does not exist; the closest is a5_"),

@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from transformers import LlamaConfig
 
 from implicit_models.data.batching import batch_indices
 from implicit_models.language_models.building import build
@@ -80,6 +81,7 @@ SEGMENTS: dict[str, Segment] = {
     ),
 }
 CASES = [(family, phase) for family in SIZES for phase in SEGMENTS]
+CASES.append(("huggingface", "explicit"))  # a Llama of transformers, which has buffers
 
 
 class Log:
@@ -110,8 +112,7 @@ def run(
 ) -> tuple[Progress, dict[int, list[int]]]:
     """Train one case; give what it left, and the sequences of the global batches it saw."""
     segment = SEGMENTS[phase]
-    parameters = ModelParameters(family=family, implicit=phase != "explicit", **SIZES[family])
-    model = build(parameters, VOCABULARY, seed=0)
+    model = build(parameters_of(family, phase, folder), VOCABULARY, seed=0)
     model.to(execution.processes.device)  # type: ignore[arg-type]
     module = distribute(model, precision, execution)
     optimiser = build_optimiser(model, OPTIMISATION)
@@ -142,6 +143,21 @@ def run(
     )
     checkpoints = CheckpointFolder(folder, f"{family}-{phase}", execution.processes)
     return train(training, module, optimiser, checkpoints, log or Log(), execution), drawn
+
+
+def parameters_of(family: str, phase: str, folder: Path) -> ModelParameters:
+    """Give the parameters of a case; a model of transformers has its configuration in a file."""
+    if family != "huggingface":
+        return ModelParameters(family=family, implicit=phase != "explicit", **SIZES[family])
+    source = folder / f"llama_{os.environ.get('RANK', 0)}"
+    LlamaConfig(
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        vocab_size=VOCABULARY,
+    ).save_pretrained(source)
+    return ModelParameters(family=family, source=str(source))
 
 
 class Signalled(Log):

@@ -4,11 +4,13 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from implicit_models.equilibrium.phase import bounded_phase, free_phase
 from implicit_models.language_models.building import build
 from implicit_models.language_models.losses import aligned_loss
 from implicit_models.language_models.parameters import ModelParameters
+from implicit_models.language_models.placement import DeviceError
 from implicit_models.language_models.reading import read
 from implicit_models.training.distributed import Execution, distribute
 
@@ -73,3 +75,10 @@ def test_evaluating_again_in_the_backward_pass_changes_nothing(
     _, again = gradients(family, phase, precision, checkpointing)
     for name, gradient in kept.items():
         assert torch.equal(gradient, again[name]), name
+
+
+def test_blocks_of_transformers_are_not_evaluated_again_in_bfloat16():
+    model = GPT2LMHeadModel(GPT2Config(n_embd=8, n_head=2, n_layer=1, vocab_size=40))
+    match = "IMPLICIT_MODELS_CHECKPOINTING is 'blocks', and optimisation.precision is 'bfloat16'"
+    with pytest.raises(DeviceError, match=match):
+        distribute(model, "bfloat16", Execution(checkpointing="blocks"))
