@@ -28,7 +28,7 @@ from benchmarks.pretraining_runs import RUNS, Run, Setting, write_tokens
 
 FAMILIES = ("llama", "mamba2")
 # Vocabulary, length, batch, steps that count, repeats; the paper's vocabulary is the larger one.
-SIZES = ((8_192, 512, 4, 10, 2), (50_277, 2_048, 2, 4, 2))
+SIZES = ((8_192, 512, 4, 12, 3), (50_277, 512, 4, 6, 3), (50_277, 2_048, 2, 4, 3))
 LAYERS, WIDTH = 4, 256
 WARM = 3
 NUM_TOKENS = 2**24

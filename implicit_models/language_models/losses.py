@@ -18,6 +18,10 @@ IGNORED = -100  # the label of a token that no loss counts, as in PyTorch and tr
 # small vocabulary takes as many more as come to the number of logits below.
 _TOKENS_AT_ONCE = 512
 _LOGITS_AT_ONCE = 2**22
+# Rows of logits begin at multiples of this. The paper's vocabulary, 50,277, is odd: its rows, one
+# right behind the other, would lie across cache lines, and MKL writes such a product 1.7 times as
+# slowly.
+_ROW_MULTIPLE = 64
 
 
 def aligned_loss(
@@ -139,21 +143,22 @@ def _by_pieces(
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Give the loss, the likeliest tokens, and the gradients of rows and head where wanted."""
     cross_entropy = kernels_for(rows.device).cross_entropy
-    at_once = max(_TOKENS_AT_ONCE, _LOGITS_AT_ONCE // max(len(head), 1))
+    row = -(-len(head) // _ROW_MULTIPLE) * _ROW_MULTIPLE
+    at_once = max(_TOKENS_AT_ONCE, _LOGITS_AT_ONCE // max(row, 1))
     precise = scale.dtype
     of_rows = torch.empty_like(rows, dtype=precise) if wanted[0] else None
     of_head = torch.zeros_like(head, dtype=precise) if wanted[1] else None
     losses, tokens = rows.new_empty(len(rows), dtype=precise), torch.empty_like(targets)
-    buffer = rows.new_empty(min(at_once, len(rows)), len(head))
+    buffer = rows.new_empty(min(at_once, len(rows)), row)
     for first in range(0, len(rows), at_once):
         piece = slice(first, first + at_once)
-        logits = buffer[: len(rows[piece])]
-        torch.mm(rows[piece], head.t(), out=logits)
-        logits = logits.to(precise)
+        whole_rows = buffer[: len(rows[piece])]
+        torch.mm(rows[piece], head.t(), out=whole_rows[:, : len(head)])
+        whole_rows = whole_rows.to(precise)
         losses[piece], tokens[piece] = cross_entropy(
-            logits, targets[piece], classes, scale if any(wanted) else None
+            whole_rows, targets[piece], classes, scale if any(wanted) else None
         )
-        logits = logits.to(rows.dtype)
+        logits = whole_rows[:, : len(head)].to(rows.dtype)
         if of_rows is not None:
             of_rows[piece] = logits @ head
         if of_head is not None and rows.dtype == precise:

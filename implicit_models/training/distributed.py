@@ -32,6 +32,8 @@ CHECKPOINTING = "IMPLICIT_MODELS_CHECKPOINTING"
 # The longest that processes wait for one of them: the main one compares a corpus's checksums alone.
 _TIMEOUT = timedelta(minutes=60)
 
+_TORCHRUN = "torchrun sets this: start several processes with it, or unset WORLD_SIZE for one"
+
 Parallelism = Literal["ddp", "fsdp"]
 Checkpointing = Literal["none", "iterations", "blocks"]
 T = TypeVar("T")
@@ -208,19 +210,30 @@ def _choice(variable: str, *allowed: str) -> str:
     return found
 
 
+def _number(variable: str, default: str | None = None) -> int:
+    """Read a number that torchrun sets."""
+    found = os.environ.get(variable) or default
+    if found is None or not found.isdecimal():
+        raise DeviceError(f"{variable} is {found!r}; allowed is a whole number; {_TORCHRUN}")
+    return int(found)
+
+
 @contextlib.contextmanager
 def _open_processes(parallelism: str) -> Iterator[Processes]:
     device = default_device()
-    size = int(os.environ.get("WORLD_SIZE", 1))
-    if size == 1:
+    size = _number("WORLD_SIZE", "1")
+    if size <= 1:
         yield Processes(device=device)
         return
+    rank = _number("RANK")
+    if rank >= size:
+        raise DeviceError(f"RANK is {rank}; allowed is less than WORLD_SIZE, {size}; {_TORCHRUN}")
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        device = torch.device("cuda", _number("LOCAL_RANK") % torch.cuda.device_count())
         torch.cuda.set_device(device)
     # Numbers and checkpoints travel between CPUs, gradients between GPUs.
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    rank = int(os.environ["RANK"])
+    _number("MASTER_PORT")
     store = open_store(rank, size)
     if store is None:
         dist.init_process_group(backend, timeout=_TIMEOUT)

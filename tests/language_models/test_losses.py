@@ -1,5 +1,7 @@
 """The loss that never holds all logits, against that of the logits."""
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from implicit_models.equilibrium.phase import bounded_phase
-from implicit_models.kernels.dispatch import reference_kernels, using
+from implicit_models.kernels.dispatch import Kernels, kernels_for, reference_kernels, using
 from implicit_models.language_models import losses
 from implicit_models.language_models.losses import IGNORED, aligned_loss, predicted_loss
 from implicit_models.language_models.reading import read, read_labelled
@@ -34,6 +36,10 @@ def draw(dtype: torch.dtype = torch.float64, more: int = 0) -> tuple[Tensor, Ten
     return hidden.to(dtype).requires_grad_(), head.to(dtype).requires_grad_(), labels
 
 
+def own_kernels() -> Kernels:
+    return kernels_for(torch.device("cpu"))
+
+
 def of_logits(hidden: Tensor, head: Tensor, labels: Tensor, num_items: Any, classes: int) -> Tensor:
     return aligned_loss((hidden @ head.t())[..., :classes], labels, num_items)
 
@@ -57,6 +63,29 @@ def test_it_is_the_loss_of_the_logits(
         again = predicted_loss(hidden, head, labels, num_items, CLASSES)
     torch.testing.assert_close(again.loss, expected.detach(), rtol=tolerance, atol=tolerance)
     assert torch.equal(again.tokens, found.tokens)
+
+
+@pytest.mark.parametrize("kernels", [reference_kernels, own_kernels])
+@pytest.mark.parametrize("more", [0, 2])
+def test_rows_begin_on_cache_lines_and_their_ends_count_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, kernels: Callable[[], Kernels], more: int
+) -> None:
+    hidden, head, labels = draw(torch.float32, more)
+    expected = of_logits(hidden, head, labels, None, CLASSES)
+    slopes = torch.autograd.grad(expected, (hidden, head))
+    seen, taken, empty = [], kernels(), Tensor.new_empty
+
+    def noted(logits: Tensor, *arguments: Any) -> Any:
+        seen.append(logits)
+        return taken.cross_entropy(logits, *arguments)
+
+    monkeypatch.setattr(Tensor, "new_empty", lambda *a, **b: empty(*a, **b).fill_(torch.nan))
+    with using(dataclasses.replace(taken, cross_entropy=noted)):
+        found = predicted_loss(hidden, head, labels, None, CLASSES).loss
+        gradients = torch.autograd.grad(found, (hidden, head))
+    assert seen
+    assert all(logits.stride(0) * logits.element_size() % 64 == 0 for logits in seen)
+    torch.testing.assert_close([found, *gradients], [expected, *slopes], rtol=1e-5, atol=1e-6)
 
 
 def test_the_reference_kernels_give_the_same() -> None:

@@ -1,4 +1,7 @@
-"""What torchrun starts for `test_distributed_checkpoints`: ``python -m ... TASK FOLDER``."""
+"""What torchrun starts for `test_distributed_checkpoints`: ``python -m ... FOLDER TASK ...``.
+
+The tasks are done one after the other; FOLDER/TASK.done says which.
+"""
 
 import errno
 import logging
@@ -33,11 +36,14 @@ from tests.training.setup_checkpoints import (
 KINDS: tuple[Parallelism, ...] = ("ddp", "fsdp")
 
 
-def main(task: str, root: Path) -> None:
+def main(root: Path, *tasks: str) -> None:
     dist.init_process_group("gloo")
     warnings.simplefilter("error")
     try:
-        {"exchange": exchange, "fail": fail, "elsewhere": elsewhere}[task](root)
+        for task in tasks:
+            {"exchange": exchange, "fail": fail, "elsewhere": elsewhere}[task](root)
+            dist.barrier()
+            (root / f"{task}.done").touch()
     finally:
         dist.destroy_process_group()
 
@@ -214,4 +220,4 @@ def _expect(said: list[str], beginnings: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,17 +1,20 @@
 """What torchrun starts in the tests: small trainings of both families, in all phases.
 
-    torchrun ... -m tests.training.distributed_worker OUTPUT [KEY=VALUE ...]
+    torchrun ... -m tests.training.distributed_worker START OUTPUT
 
-writes what each has logged to OUTPUT/logs.json. Checkpoints lie in OUTPUT/checkpoints, so that a
-second start with other numbers of processes goes on from there.
+does the jobs of a start, and writes what each has left to OUTPUT/JOB.json. A job's checkpoints lie
+in OUTPUT/JOB, so that a second start with another number of processes goes on from there.
 """
 
+import dataclasses
 import functools
 import json
 import logging
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +32,12 @@ from implicit_models.training.curriculum import (
     explicit_segment,
     free_segment,
 )
-from implicit_models.training.distributed import Execution, distribute, open_execution
+from implicit_models.training.distributed import (
+    Execution,
+    Parallelism,
+    distribute,
+    open_execution,
+)
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import (
     BoundedParameters,
@@ -174,26 +182,72 @@ class Signalled(Log):
             os.kill(os.getpid(), self._number)
 
 
-def main() -> None:
-    """Run the cases that are asked for."""
-    logging.basicConfig(level=logging.INFO)
-    output = Path(sys.argv[1])
-    settings = dict(argument.split("=") for argument in sys.argv[2:])
-    chosen = [tuple(case.split("/")) for case in settings.get("cases", "").split(",") if case]
+@dataclass(frozen=True)
+class Job:
+    """Some cases, trained one after the other; checkpoints lie in a folder of this name.
+
+    Attributes
+    ----------
+    execution
+        What is asked of the execution, by the names of its attributes.
+    signal
+        Signal and step at which the last process sends it to itself, in the first case, once.
+    """
+
+    name: str
+    parallelism: Parallelism
+    cases: tuple[tuple[str, str], ...] = tuple(CASES)
+    execution: Mapping[str, Any] = field(default_factory=dict)
+    signal: tuple[str, int] | None = None
+
+
+FEW = (("mamba2", "free"), ("llama", "free"), ("huggingface", "explicit"))
+SEARCHING = (("mamba2", "free"),)
+ADDED = {"micro_batch": 2, "checkpointing": "iterations"}
+
+# What a start of torchrun does, for several tests: importing takes longer than any of it.
+STARTS: dict[str, tuple[Job, ...]] = {
+    "together": (
+        Job("ddp", "ddp"),
+        Job("fsdp", "fsdp"),
+        Job("added", "fsdp", execution=ADDED),
+        Job("asked", "ddp", SEARCHING, signal=("SIGTERM", 7)),  # the last: it ends the processes
+    ),
+    "killed": (
+        Job("ddp", "ddp", FEW, signal=("SIGKILL", 12)),
+        Job("fsdp", "fsdp", FEW, signal=("SIGKILL", 12)),
+    ),
+    "afterwards": (Job("ddp", "ddp", FEW), Job("fsdp", "ddp", FEW)),
+}
+
+
+def do(job: Job, folder: Path, execution: Execution) -> dict[str, Any]:
+    """Train a job's cases; give for each what it left."""
     found = {}
+    processes = dataclasses.replace(execution.processes, parallelism=job.parallelism)
+    execution = dataclasses.replace(execution, processes=processes, **job.execution)
+    for family, phase in job.cases:
+        log = None
+        if job.signal is not None and processes.rank == processes.size - 1:
+            name, step = job.signal
+            log = Signalled(folder / f"{job.name}_{name}", step, signal.Signals[name])
+        progress, drawn = run(family, phase, folder / job.name, execution, log)
+        found[f"{family}/{phase}"] = {"history": progress.history, "drawn": drawn}
+    return found
+
+
+def main(start: str, output: Path) -> None:
+    """Write what each job has left to ``OUTPUT/JOB.json``."""
+    logging.basicConfig(level=logging.INFO)
     with open_execution() as execution:
-        rank = execution.processes.rank
-        for family, phase in chosen or CASES:
-            log = None
-            for name in {"SIGKILL", "SIGTERM"} & settings.keys():
-                if rank == execution.processes.size - 1:
-                    number = signal.Signals[name]
-                    log = Signalled(output / name, int(settings[name]), number)
-            progress, drawn = run(family, phase, output / "checkpoints", execution, log)
-            found[f"{family}/{phase}"] = {"history": progress.history, "drawn": drawn}
-        if execution.processes.is_main:
-            (output / "logs.json").write_text(json.dumps(found))
+        for job in STARTS[start]:
+            path = output / f"{job.name}.json"
+            if execution.processes.from_main(path.exists()):
+                continue  # done before these processes were started again
+            found = do(job, output, execution)
+            if execution.processes.is_main:
+                path.write_text(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1], Path(sys.argv[2]))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -21,47 +22,49 @@ from implicit_models.training.distributed import (
     open_execution,
 )
 from implicit_models.training.rendezvous import agree
-from tests.training.distributed_worker import CASES, run
+from tests.training.distributed_worker import FEW, SEARCHING, STARTS, Job, do
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 
-def torchrun(
-    output: Path,
-    num_processes: int,
-    *settings: str,
-    options: tuple[str, ...] = (),
-    **variables: str,
-) -> subprocess.Popen:
+def torchrun(start: str, output: Path, num_processes: int, *options: str) -> tuple[int, str]:
+    """Run a start of the worker; give its exit status and what it has said."""
     output.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", *options]
     command += [f"--nproc-per-node={num_processes}", "-m", "tests.training.distributed_worker"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "IMPLICIT_MODELS_DEVICE": "cpu"}
-    with (output / "log.txt").open("w") as log:
-        return subprocess.Popen(
-            [*command, str(output), *settings],
-            cwd=ROOT,
-            env={**environment, **variables},
-            stdout=log,
-            stderr=log,
-        )
-
-
-def logs(process: subprocess.Popen, output: Path) -> dict:
-    assert process.wait(240) == 0, (output / "log.txt").read_text()[-4000:]
-    return json.loads((output / "logs.json").read_text())
+    done = subprocess.run(
+        [*command, start, output], cwd=ROOT, env=environment, capture_output=True, timeout=400
+    )
+    return done.returncode, (done.stdout + done.stderr).decode()
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory) -> dict:
     """What one process logs, without torchrun."""
-    folder = tmp_path_factory.mktemp("alone")
-    found = {}
-    for family, phase in CASES:
-        progress, drawn = run(family, phase, folder, Execution())
-        found[f"{family}/{phase}"] = {"history": progress.history, "drawn": drawn}
-    return found
+    return do(Job("alone", "ddp"), tmp_path_factory.mktemp("alone"), Execution())
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory) -> tuple[Path, int, str]:
+    """What two processes leave that are asked to stop in the end."""
+    output = tmp_path_factory.mktemp("together")
+    return output, *torchrun("together", output, 2)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory) -> tuple[Path, int, str]:
+    """What two processes leave of which one is killed, twice."""
+    output = tmp_path_factory.mktemp("killed")
+    return output, *torchrun("killed", output, 2, "--max-restarts=2")
+
+
+def found_in(output: Path, job: str, text: str) -> dict:
+    """Read what a job has left."""
+    path = output / f"{job}.json"
+    assert path.exists(), text[-6000:]
+    return json.loads(path.read_text())
 
 
 SAME = {
@@ -83,75 +86,72 @@ def assert_same_training(found: dict, expected: dict, tolerance: float = 1e-6) -
 
 
 @pytest.mark.parametrize("parallelism", ["ddp", "fsdp"])
-def test_two_processes_train_as_one_does(alone, parallelism, tmp_path):
-    output = tmp_path / "two"
-    process = torchrun(output, 2, IMPLICIT_MODELS_PARALLELISM=parallelism)
-    assert_same_training(logs(process, output), alone)
+def test_two_processes_train_as_one_does(alone, together, parallelism):
+    output, _, text = together
+    assert_same_training(found_in(output, parallelism, text), alone)
 
 
-def test_gradients_that_are_added_up_are_those_of_the_whole_batch(alone, tmp_path):
-    found = {}
-    for family, phase in CASES:
-        progress, _ = run(family, phase, tmp_path, Execution(micro_batch=3))
-        found[f"{family}/{phase}"] = {"history": progress.history}
-    assert_same_training(found, alone)
-    output = tmp_path / "two"
-    variables = {PARALLELISM: "fsdp", MICRO_BATCH: "2", CHECKPOINTING: "iterations"}
-    assert_same_training(logs(torchrun(output, 2, **variables), output), alone)
+def test_gradients_that_are_added_up_are_those_of_the_whole_batch(alone, together, tmp_path):
+    job = Job("alone", "ddp", FEW, execution={"micro_batch": 3})
+    assert_same_training(do(job, tmp_path, Execution()), expected_of(FEW, alone))
+    output, _, text = together
+    assert_same_training(found_in(output, "added", text), alone)
 
 
-@pytest.mark.parametrize(("parallelism", "afterwards"), [("ddp", 1), ("fsdp", 4)])
-def test_a_killed_process_and_a_change_of_their_number(alone, parallelism, afterwards, tmp_path):
-    """One of two is killed after step 12: torchrun starts both again, from a checkpoint.
-
-    Afterwards one, or four, go on from copies of their checkpoints.
-    """
-    cases = [f"{family}/{phase}" for family, phase in CASES if phase in ("explicit", "free")]
-    output = tmp_path / "two"
-    process = torchrun(
-        output,
-        2,
-        f"cases={','.join(cases)}",
-        "SIGKILL=12",
-        options=("--max-restarts=1",),
-        IMPLICIT_MODELS_PARALLELISM=parallelism,
-    )
-    found = logs(process, output)
-    assert (output / "SIGKILL").exists()
-    assert "continuing from" in (output / "log.txt").read_text()
-    expected = {case: alone[case] for case in cases}
+@pytest.mark.parametrize("parallelism", ["ddp", "fsdp"])
+def test_a_killed_process_is_started_again(alone, killed, parallelism):
+    """One of two is killed after step 12: torchrun starts both again, from a checkpoint."""
+    output, status, text = killed
+    found = found_in(output, parallelism, text)
+    assert status == 0
+    assert (output / f"{parallelism}_SIGKILL").exists()
+    assert f"continuing from {output / parallelism}" in text
+    expected = expected_of(FEW, alone)
     assert_same_training(found, expected)
-    first = cases[0]
     # Of the second start. That of step 10 may not have been written when the process was killed.
-    assert min(map(int, found[first]["drawn"])) in (5 * 8, 10 * 8)
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    subprocess.run(["cp", "-r", output / "checkpoints", copy / "checkpoints"], check=True)
-    for newest in (copy / "checkpoints").glob("*/step_000000020"):
-        subprocess.run(["rm", "-r", newest], check=True)
-    process = torchrun(
-        copy, afterwards, f"cases={','.join(cases)}", IMPLICIT_MODELS_PARALLELISM="ddp"
-    )
-    again = logs(process, copy)
-    assert_same_training(again, expected)
-    for case in cases:
-        positions = {int(key): rows for key, rows in again[case]["drawn"].items()}
-        assert min(positions) in (10 * 8, 15 * 8)
-        for position, rows in positions.items():
-            assert rows == alone[case]["drawn"][position]
+    assert min(map(int, found[next(iter(expected))]["drawn"])) in (5 * 8, 10 * 8)
 
 
-def test_when_one_is_asked_to_stop_all_keep_a_checkpoint_and_go_on_later(alone, tmp_path):
-    output = tmp_path / "two"
-    case = "mamba2/free"
-    process = torchrun(output, 2, f"cases={case}", "SIGTERM=7")
-    assert process.wait(120) != 0
-    text = (output / "log.txt").read_text()
-    assert "stopped after step 8 by SIGTERM; the checkpoint is kept" in text, text[-4000:]
-    assert [path.name for path in (output / "checkpoints").glob("*/step_*8")] == ["step_000000008"]
-    again = logs(torchrun(output, 2, f"cases={case}"), output)
-    assert_same_training(again, {case: alone[case]})
-    assert min(map(int, again[case]["drawn"])) == 8 * 8
+def test_another_number_of_processes_goes_on(alone, killed, tmp_path):
+    """One, and four, go on from copies of the checkpoints that two have left."""
+    left, _, text = killed
+    for copy in (tmp_path / "one", tmp_path / "four"):
+        for job in STARTS["afterwards"]:
+            found_in(left, job.name, text)
+            shutil.copytree(left / job.name, copy / job.name)
+        for newest in copy.glob("*/*/step_000000015"):
+            shutil.rmtree(newest)
+    for job in STARTS["afterwards"]:
+        assert_goes_on(do(job, tmp_path / "one", Execution()), alone)
+    status, text = torchrun("afterwards", tmp_path / "four", 4)
+    assert status == 0, text[-6000:]
+    for job in STARTS["afterwards"]:
+        assert_goes_on(found_in(tmp_path / "four", job.name, text), alone)
+
+
+def assert_goes_on(found: dict, alone: dict) -> None:
+    """Hold the sequences that were drawn, and what came out, against those of a whole training."""
+    expected = expected_of(FEW, alone)
+    assert_same_training(found, expected)
+    for case, whole in expected.items():
+        drawn = {int(position): rows for position, rows in found[case]["drawn"].items()}
+        assert min(drawn) == 10 * 8
+        for position, rows in drawn.items():
+            assert rows == whole["drawn"][position]
+
+
+def expected_of(cases: tuple[tuple[str, str], ...], alone: dict) -> dict:
+    return {f"{family}/{phase}": alone[f"{family}/{phase}"] for family, phase in cases}
+
+
+def test_when_one_is_asked_to_stop_all_keep_a_checkpoint_and_go_on_later(alone, together):
+    output, status, text = together
+    assert status != 0
+    assert "stopped after step 8 by SIGTERM; the checkpoint is kept" in text, text[-6000:]
+    assert [path.name for path in output.glob("asked/*/step_*8")] == ["step_000000008"]
+    again = do(Job("asked", "ddp", SEARCHING), output, Execution())
+    assert_same_training(again, expected_of(SEARCHING, alone))
+    assert min(again["mamba2/free"]["drawn"]) == 8 * 8
 
 
 def test_processes_that_are_started_again_agree_on_a_new_name() -> None:
@@ -189,3 +189,33 @@ def test_variables_that_are_none_of_what_is_allowed(monkeypatch, variable, value
     match = f"{variable} is '{value}'; allowed (are|is) {allowed}"
     with pytest.raises(DeviceError, match=match), open_execution():
         pass
+
+
+@pytest.mark.parametrize(
+    ("variables", "match"),
+    [
+        ({"WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'; allowed is a whole number; torchrun sets"),
+        ({"WORLD_SIZE": "2"}, "RANK is None; allowed is a whole number"),
+        ({"WORLD_SIZE": "2", "RANK": "-1"}, "RANK is '-1'; allowed is a whole number"),
+        ({"WORLD_SIZE": "2", "RANK": "2"}, "RANK is 2; allowed is less than WORLD_SIZE, 2"),
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "MASTER_PORT is None; allowed is a whole number"),
+    ],
+)
+def test_what_torchrun_sets_is_read_strictly(monkeypatch, variables, match):
+    monkeypatch.setenv("IMPLICIT_MODELS_DEVICE", "cpu")
+    for name in ("WORLD_SIZE", "RANK", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(DeviceError, match=match), open_execution():
+        pass
+
+
+def test_how_to_compute_is_read_from_the_environment(monkeypatch):
+    given = {PARALLELISM: "fsdp", MICRO_BATCH: "2", CHECKPOINTING: "iterations"}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("IMPLICIT_MODELS_DEVICE", "cpu")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with open_execution() as execution:
+        assert execution == Execution(Processes(), micro_batch=2, checkpointing="iterations")

@@ -14,8 +14,9 @@ from tests.training.setup_checkpoints import assert_same, make_steps, trained, w
 REPOSITORY = Path(__file__).parents[2]
 
 
-def torchrun(num_processes: int, task: str, folder: Path) -> None:
-    worker = ("-m", "tests.training.checkpoint_worker", task, str(folder))
+def torchrun(num_processes: int, folder: Path, *tasks: str) -> tuple[int, str]:
+    """Have some processes do tasks; give their exit status and what they said."""
+    worker = ("-m", "tests.training.checkpoint_worker", str(folder), *tasks)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     finished = subprocess.run(
         [*command, f"--nproc-per-node={num_processes}", *worker],
@@ -23,14 +24,14 @@ def torchrun(num_processes: int, task: str, folder: Path) -> None:
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
-    assert finished.returncode == 0, finished.stderr[-8000:]
+    return finished.returncode, finished.stderr[-8000:]
 
 
 @pytest.fixture(scope="module")
-def exchanged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give what one process wrote, and what two have made of it."""
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
+    """Have two processes take up what one wrote, and then fail in all ways."""
     folder = tmp_path_factory.mktemp("exchanged")
     module, optimiser = trained(3)
     torch.save(whole_state(module, optimiser), folder / "truth.pt")
@@ -43,7 +44,14 @@ def exchanged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     empty, optimiser = trained(0, seed=2)
     torch.save(whole_state(empty, optimiser), folder / "empty.pt")
     save_state(folder / "empty.safetensors", empty, optimiser, Progress(0))
-    torchrun(2, "exchange", folder)
+    return folder, *torchrun(2, folder, "exchange", "fail")
+
+
+@pytest.fixture(scope="module")
+def exchanged(two: tuple[Path, int, str]) -> Path:
+    """Give what one process wrote, and what two have made of it."""
+    folder, _, said = two
+    assert (folder / "exchange.done").exists(), said
     return folder
 
 
@@ -82,7 +90,8 @@ def test_two_processes_before_the_first_step(exchanged: Path, kind: str) -> None
 
 @pytest.mark.slow
 def test_four_processes_load_what_two_wrote_and_one_what_four_wrote(exchanged: Path) -> None:
-    torchrun(4, "elsewhere", exchanged)
+    status, said = torchrun(4, exchanged, "elsewhere")
+    assert status == 0, said
     for written in ("ddp", "fsdp"):
         for kind in ("ddp", "fsdp"):
             module, optimiser = trained(1, seed=1)
@@ -91,8 +100,11 @@ def test_four_processes_load_what_two_wrote_and_one_what_four_wrote(exchanged: P
             assert_same(whole_state(module, optimiser), torch.load(exchanged / "truth.pt"))
 
 
-def test_all_processes_fail_together(exchanged: Path, caplog: pytest.LogCaptureFixture) -> None:
-    torchrun(2, "fail", exchanged)
+def test_all_processes_fail_together(
+    two: tuple[Path, int, str], exchanged: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, status, said = two
+    assert (status, (exchanged / "fail.done").exists()) == (0, True), said
     # The last checkpoint was not waited for: it is there as a whole, or not at all.
     module, optimiser = trained(1, seed=1)
     if CheckpointFolder(exchanged, "left").resume(module, optimiser) is not None:
