@@ -2,9 +2,11 @@
 #   TORCH_BACKEND=cpu|auto|cu130|...   torch's build (default: cpu, or auto beside an NVIDIA driver)
 #   PIP_FIND_LINKS=DIRECTORY           wheels that go before the package index
 #   PYTHON=python3.12                  the Python to create .venv with
+#   PORT=5000 PREFECT_PORT=4200        the first ports that `make dashboards` tries
 
 PYTHON ?= python3
 PORT ?= 5000
+PREFECT_PORT ?= 4200
 .DEFAULT_GOAL := help
 .PHONY: help install repro test lint bench dashboards lock clean
 
@@ -22,7 +24,7 @@ repro: install  ## reproduce every result: data, training, evaluation, report
 
 test: install  ## check style, types and the import contract, then run the tests
 	@failed=0; $(MAKE) --no-print-directory lint || failed=1; \
-	$(in_environment) pytest -n auto --dist loadfile || failed=1; exit $$failed
+	$(in_environment) pytest -n auto --dist loadfile --no-loadscope-reorder || failed=1; exit $$failed
 
 lint: install  ## check style, types and the import contract
 	@failed=0; export $(in_environment); \
@@ -38,8 +40,8 @@ bench: install  ## run every benchmark; QUICK=1 for the short form
 		python -m benchmarks.$$name $(if $(QUICK),--quick) || { echo "failed: $$name"; failed=1; }; \
 	done; exit $$failed
 
-dashboards: install  ## show the tracked runs in MLflow on localhost; Ctrl-C stops it
-	@$(in_environment) python scripts/dashboards.py --port $(PORT)
+dashboards: install  ## show flows in Prefect and runs in MLflow on localhost; Ctrl-C stops both
+	@$(in_environment) python scripts/dashboards.py --port $(PORT) --prefect-port $(PREFECT_PORT)
 
 lock: install  ## compile requirements.lock from pyproject.toml
 	@$(PYTHON) scripts/bootstrap.py --lock

@@ -14,8 +14,10 @@ A section is described by a frozen, keyword-only dataclass whose fields are made
 is the bottom of the library: it imports nothing else of ours and never torch.
 """
 
+import copy
 import dataclasses
 import difflib
+import functools
 import hashlib
 import json
 import math
@@ -177,7 +179,7 @@ def source_digest(packages: Iterable[Path]) -> str:
 
 def _select(key: str, path: Path) -> Any:
     try:
-        node = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+        node = _content(path, path.read_bytes())
     except FileNotFoundError:
         raise ParameterError(
             f"{path}: no such file; run from the root of the repository, or name another file"
@@ -195,7 +197,13 @@ def _select(key: str, path: Path) -> Any:
             )
         node = node[name]
         prefix += f"{name}."
-    return node
+    return copy.deepcopy(node)
+
+
+@functools.lru_cache(maxsize=4)
+def _content(path: Path, content: bytes) -> Any:
+    """Parse a file of this content, which a command reads for each of many sections."""
+    return OmegaConf.to_container(OmegaConf.load(path), resolve=True)
 
 
 def _build(schema: Any, section: Any, key: str) -> Any:

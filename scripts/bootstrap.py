@@ -91,6 +91,8 @@ def install() -> None:
     command = [ENVIRONMENT / "bin" / "uv", "pip", "install", "--python", PYTHON]
     command += [] if sys.stderr.isatty() else ["--quiet"]
     command += ["--torch-backend", backend] if backend else []
+    # Otherwise every stage would compile torch and transformers anew, which takes it 3 s.
+    command += ["--compile-bytecode"] if sys.dont_write_bytecode else []
     command += ["--reinstall-package", "torch"] if found.get("backend", backend) != backend else []
     say("installing requirements.lock (torch's build: %s)" % (backend or "the one that is found"))
     run(

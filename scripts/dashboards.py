@@ -1,98 +1,184 @@
-"""Show the tracked runs in MLflow's user interface on this machine until Ctrl-C.
+"""Show flows in Prefect's user interface and tracked runs in MLflow's, on this machine alone.
 
-``MLFLOW_TRACKING_URI`` counts: an SQLite file is served, of a server the address is shown.
+Both read SQLite files of the repository, and end on Ctrl-C, or as soon as one of them ends. What
+``PREFECT_API_URL`` or ``MLFLOW_TRACKING_URI`` keeps elsewhere is named and not served.
 """
 
 import argparse
+import fcntl
+import json
 import os
-import re
 import signal
-import socket
-import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 import webbrowser
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
+from pipelines.server.embedded import DASHBOARDS, without_password
+from pipelines.server.local_server import (
+    FOLDER,
+    HOST,
+    LocalServer,
+    ServerError,
+    bound_socket,
+    prefect_server,
+    start_kept,
+)
+
+ROOT = Path(__file__).parent.parent
 DEFAULT_STORE = "sqlite:///mlflow.db"
 
 
 def main() -> int:
-    """Serve the SQLite file that the stages write."""
+    """Serve until Ctrl-C, a signal, or the end of one of the servers."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port", type=int, default=5000, help="the first port to try")
+    parser.add_argument("--port", type=int, default=5000, help="the first port to try for MLflow")
+    parser.add_argument(
+        "--prefect-port", type=int, default=4200, help="the first port to try for Prefect"
+    )
+    parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
     options = parser.parse_args()
-    store = os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_STORE
-    if not store.startswith("sqlite:"):
-        shown = re.sub(r"//[^/@]+@", "//", store)
-        print(f"MLFLOW_TRACKING_URI is set: the runs are at {shown}, which is not served here")
-        return 0
-    port = free_port(options.port)
-    address = f"http://127.0.0.1:{port}"
-    print("starting MLflow ...", flush=True)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
-    server = start_server(port, store)
     try:
-        if wait_until_up(server, address):
-            print(f"MLflow: {address} (Ctrl-C stops it)", flush=True)
-            if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
-                webbrowser.open(address)
-        return server.wait()
+        with announced(options.root) as file:
+            if file is None:
+                return 0
+            return serve(options.root, file, options.port, options.prefect_port)
+    except ServerError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 0
-    finally:
-        stop_group(server)
 
 
-def free_port(first: int) -> int:
-    """Return the first port from `first` on that nobody listens on."""
-    for port in range(first, first + 100):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+def serve(root: Path, file: Path, port: int, prefect_port: int) -> int:
+    """Start what is kept in this repository, say where everything is, and wait.
+
+    Parameters
+    ----------
+    file
+        Where the addresses are written for flows.
+    port, prefect_port
+        The first ports to try for MLflow and for Prefect.
+
+    Returns
+    -------
+    int
+        0 where there is nothing to serve, 1 as soon as a server has ended by itself.
+    """
+    servers: list[LocalServer] = []
+    addresses: dict[str, str] = {}
+    print("starting ...", flush=True)
+    with ExitStack() as stack:
+        store = os.environ.get("MLFLOW_TRACKING_URI") or DEFAULT_STORE
+        if store.startswith("sqlite:"):
+            addresses["mlflow"], server = start_mlflow(root, store, port)
+            stack.callback(server.stop)
+            servers.append(server)
+        else:
+            shown = without_password(store)
+            print(f"MLFLOW_TRACKING_URI is set: the runs are at {shown}, which is not served here")
+        elsewhere = prefect_api_url()
+        if elsewhere is None:
+            # MLflow starts meanwhile.
+            addresses["prefect"], server = stack.enter_context(
+                prefect_server(root, {}, complete=True, port=prefect_port)
+            )
+            servers.append(server)
+        else:
+            shown = without_password(elsewhere)
+            print(f"PREFECT_API_URL is set: the flows are at {shown}, which is not served here")
+        for server in servers:
+            server.wait_until_up()
+        file.write_text(json.dumps(addresses))
+        show(addresses)
+        return wait_for_an_end(servers) if servers else 0
+
+
+def show(addresses: dict[str, str], *, browser: bool = True) -> None:
+    """Print the pages that are served, and open them where there is a screen."""
+    screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    for key, name in (("prefect", "Prefect"), ("mlflow", "MLflow")):
+        if key in addresses:
+            page = addresses[key].removesuffix("/api")
+            print(f"{name + ':':9}{page}", flush=True)
+            if screen and browser:
+                webbrowser.open(page)
+    if browser and addresses:
+        print("Ctrl-C stops", "them" if len(addresses) > 1 else "it", flush=True)
+
+
+@contextmanager
+def announced(root: Path, patience: float = 2.0) -> Iterator[Path | None]:
+    """Hold the lock that says that this repository's dashboards run; None where they do already.
+
+    Flows look at the lock before they believe what the file says.
+    """
+    file = root.resolve() / FOLDER / DASHBOARDS
+    file.parent.mkdir(exist_ok=True)
+    with file.open("ab") as held:
+        end = time.monotonic() + patience
+        while True:
             try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    sys.exit(f"error: no free port from {first} to {first + 99}; try: make dashboards PORT=...")
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                # A flow that looks holds it for a moment.
+                if time.monotonic() > end:
+                    print("this repository's dashboards run already")
+                    show(json.loads(file.read_text() or "{}"), browser=False)
+                    yield None
+                    return
+                time.sleep(0.1)
+        file.write_text("{}")
+        try:
+            yield file
+        finally:
+            file.write_text("{}")
 
 
-def start_server(port: int, store: str) -> subprocess.Popen:
-    """Start MLflow's server as the leader of a process group, for it starts helpers."""
+def prefect_api_url() -> str | None:
+    """Return the address that the environment or a profile of Prefect names."""
+    from prefect.settings import PREFECT_API_URL
+
+    return PREFECT_API_URL.value()
+
+
+def start_mlflow(root: Path, store: str, port: int) -> tuple[str, LocalServer]:
+    """Start MLflow's server on an SQLite file; return its address and the server."""
+    with bound_socket(port) as free:
+        number = free.getsockname()[1]
+    address = f"http://{HOST}:{number}"
     settings = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--backend-store-uri",
-        store,
-    ]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    return subprocess.Popen(command, env=os.environ | settings, start_new_session=True)
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store]
+    command += ["--host", HOST, "--port", str(number), "--workers", "1"]
+    server = start_kept(
+        "MLflow",
+        command,
+        health=f"{address}/health",
+        environment=os.environ | settings,
+        folder=root,
+        log=root.resolve() / FOLDER / "mlflow.log",
+    )
+    return address, server
 
 
-def wait_until_up(server: subprocess.Popen, address: str) -> bool:
-    """Wait until the server answers; False if it ended instead."""
-    while server.poll() is None:
-        try:
-            urllib.request.urlopen(f"{address}/health", timeout=5).close()
-            return True
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.3)
-    return False
-
-
-def stop_group(server: subprocess.Popen, patience: float = 5.0) -> None:
-    """End the server and all that it started."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(server.pid, number)
-            server.wait(patience)
-        except (ProcessLookupError, subprocess.TimeoutExpired):
-            continue
+def wait_for_an_end(servers: Sequence[LocalServer]) -> int:
+    """Return 1 as soon as one of the servers has ended, which nobody has asked it to."""
+    while True:
+        for server in servers:
+            status = server.process.poll()
+            if status is not None:
+                print(
+                    f"error: {server.name} has ended by itself (exit status {status}); "
+                    f"{server.last_words()}",
+                    file=sys.stderr,
+                )
+                return 1
+        time.sleep(0.5)
 
 
 if __name__ == "__main__":

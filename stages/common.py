@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType
@@ -35,7 +36,9 @@ def run_stage(main: FunctionType, *tables: str) -> None:
     """Run a stage on the entry that the command line names.
 
     A user's mistake is one line on stderr and exit status 2; anything else that goes wrong is a
-    fault of the program and keeps its traceback.
+    fault of the program and keeps its traceback. Of the processes of torchrun the first one prints
+    the line; the others leave theirs to torchrun's summary, in which it names the one that failed
+    first.
 
     Parameters
     ----------
@@ -55,12 +58,12 @@ def run_stage(main: FunctionType, *tables: str) -> None:
     try:
         main(getattr(parser.parse_args(), "name", ""))
     except KeyboardInterrupt:
-        print("interrupted; started again it goes on from what it has kept", file=sys.stderr)
+        _say("interrupted; started again it goes on from what it has kept")
         sys.exit(130)
     except Exception as error:
         if not _is_users_mistake(error):
             raise
-        print(f"error: {_message(error)}", file=sys.stderr)
+        _say(f"error: {_message(error)}")
         sys.exit(2)
 
 
@@ -153,6 +156,16 @@ class _Parser(argparse.ArgumentParser):
         """Say in one line what is wrong and what is right."""
         print(f"error: {message}; {self.format_usage().strip()}", file=sys.stderr)
         sys.exit(2)
+
+
+def _say(line: str) -> None:
+    """Print a last line, or leave it to torchrun where another process prints it."""
+    summary = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if summary and os.environ.get("RANK", "0") != "0":
+        content = {"message": line, "timestamp": int(time.time())}
+        Path(summary).write_text(json.dumps(content), encoding="utf-8")
+    else:
+        print(line, file=sys.stderr)
 
 
 def _is_users_mistake(error: Exception) -> bool:

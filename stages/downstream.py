@@ -3,7 +3,7 @@
 from implicit_models.evaluation.parameters import BenchmarkParameters
 from implicit_models.parameters import ParameterError, read_section
 from stages.common import owner, read_entries
-from stages.tracked import numbers, open_run, write_results
+from stages.tracked import numbers, open_run, track_data, write_results
 
 
 def evaluate_downstream(name: str) -> None:
@@ -26,6 +26,7 @@ def evaluate_downstream(name: str) -> None:
 
     stage = f"evaluate_downstream_{name}"
     with open_run(table, tracked, stage, {"benchmark": parameters}) as tracker:
+        track_data(tracker, parameters.tasks, "evaluation")
         metrics, report, answers = evaluate_on_tasks(f"benchmarks.{name}", parameters)
         metrics["entry"] = tracked if entry else None
         write_results(name, {"benchmarks.json": metrics, "harness.json": report}, tracker)

@@ -5,8 +5,8 @@ from pathlib import Path
 from implicit_models.data.parameters import CorpusParameters
 from stages.common import TABLES, DataParameters, find_table, read_dataset, run_stage
 from stages.ended_trainings import discard_recorded
-from stages.evaluation_stage import check_test_splits, headline, read_part
-from stages.tracked import numbers, open_run, write_results
+from stages.evaluation_stage import check_test_splits, headline, read_part, score
+from stages.tracked import numbers, open_run, track_data, track_score, write_results
 
 TESTED = (*TABLES, "benchmarks", "readings")
 
@@ -38,10 +38,12 @@ def _evaluate(table: str, name: str, dataset: str, data: DataParameters) -> None
     folders = Path("models", name, "final"), Path("data", dataset)
     evaluate = evaluate_corpus if isinstance(data, CorpusParameters) else evaluate_word_problem
     with open_run(table, name, "evaluate_benchmarks", {"evaluation": parameters}) as tracker:
+        track_data(tracker, dataset, "evaluation")
         metrics, files, store = evaluate(*folders, parameters)
         files = {"evaluation.json": metrics, "metrics.json": headline(metrics), **files}
         write_results(name, files, tracker)
         tracker.log_metrics(numbers(metrics, "evaluation."))
+        track_score(tracker, table, name, folders[0], score(metrics))
     if store is not None:
         store.discard()
 

@@ -64,3 +64,19 @@ def headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
             found[name] = {length: each["mean"] for length, each in metrics[name].items()}
         found["mode_token_match"] = metrics["mode_token_match"]
     return found
+
+
+def score(metrics: Mapping[str, Any]) -> tuple[str, float, bool]:
+    """Choose what final models of one data set are ranked by.
+
+    Returns
+    -------
+    tuple[str, float, bool]
+        The tracked metric, its value, and whether higher is better: the perplexity of a model of
+        text, and of a word problem's the accuracy of the last answers to the longest sequences.
+    """
+    if metrics["data"] == "text":
+        return "evaluation.perplexity.perplexity", metrics["perplexity"]["perplexity"], False
+    accuracy = metrics["accuracy_last_10"]
+    longest = max(accuracy, key=int)
+    return f"evaluation.accuracy_last_10.{longest}", accuracy[longest], True

@@ -6,7 +6,7 @@ from implicit_models.evaluation.parameters import ReadingParameters
 from implicit_models.parameters import ParameterError, read_section
 from stages.common import DATA, owner, read_entries
 from stages.evaluation_stage import headline, read_part
-from stages.tracked import numbers, open_run, write_results
+from stages.tracked import numbers, open_run, track_data, write_results
 
 CORPORA = ("corpora", "hub_corpora")
 
@@ -33,6 +33,7 @@ def evaluate_reading(name: str) -> None:
 
     stage = f"evaluate_reading_{name}"
     with open_run(table, tracked, stage, {"reading": parameters, "evaluation": text}) as tracker:
+        track_data(tracker, parameters.corpus, "evaluation")
         folders = Path(parameters.model), Path("data", parameters.corpus)
         metrics, _, store = evaluate_corpus(*folders, text)
         metrics |= {"model": parameters.model, "corpus": parameters.corpus}

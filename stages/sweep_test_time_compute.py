@@ -8,7 +8,7 @@ from implicit_models.data.parameters import CorpusParameters
 from implicit_models.tracking.tracker import Tracker
 from stages.common import read_dataset, run_stage, run_table
 from stages.evaluation_stage import check_test_splits, read_part
-from stages.tracked import numbers, open_run, write_results
+from stages.tracked import numbers, open_run, track_data, write_results
 
 
 def main(name: str) -> None:
@@ -25,6 +25,7 @@ def main(name: str) -> None:
     folders = Path("models", name, "final"), Path("data", dataset)
     measure = sweep_corpus if isinstance(data, CorpusParameters) else sweep_word_problem
     with open_run(table, name, "sweep_test_time_compute", {"sweep": parameters}) as tracker:
+        track_data(tracker, dataset, "evaluation")
         result, store = measure(*folders, parameters)
         metrics = result.metrics()
         score = "perplexity" if isinstance(data, CorpusParameters) else "accuracy"

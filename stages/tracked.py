@@ -2,14 +2,22 @@
 
 import functools
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import digest, read_section
-from implicit_models.tracking.mlflow import deliver, open_tracker, parent_run_id
+from implicit_models.tracking.digests import content_digest, data_digest
+from implicit_models.tracking.mlflow import deliver, parent_run_id
+from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.tracker import Tracker
 from stages.common import RESULTS, write_csv, write_json
+
+_PROJECT = "implicit-models"
+_IMPLICIT = ("runs", "upcycled")
+# The checkpoints of others and what is made of them belong in one comparison.
+_FAMILIES = {"upcycled": "huggingface"}
 
 
 def open_run(
@@ -23,6 +31,9 @@ def open_run(
 ) -> Tracker:
     """Open the tracker of a stage of an entry.
 
+    The experiment is that of the model's family: implicit and explicit models of one family line up
+    in it.
+
     Parameters
     ----------
     parameters
@@ -33,17 +44,71 @@ def open_run(
         As in `open_tracker`.
     """
     section = read_section(f"{table}.{name}", dict[str, Any])
+    family = _family(section)
     return open_tracker(
         entry=name,
         stage=stage,
-        parameters=entry or section,
+        parameters=_aligned(entry or section),
+        labels={
+            "family": family,
+            "kind": "implicit" if table in _IMPLICIT else "explicit",
+            "seed_group": seed_group(table, name),
+        },
+        experiment=f"{_PROJECT}/{family}",
         stage_parameters=parameters,
-        dataset=next(section[key] for key in ("dataset", "tasks", "corpus") if key in section),
+        dataset=_data(section),
         seed=section.get("seed"),
         digest=entry_digest(table, name),
         resume_key=resume_key,
         root=_repository(),
     )
+
+
+def track_data(tracker: Tracker, dataset: str, context: str) -> None:
+    """Track that a stage reads ``data/DATASET``, under the digest that DVC knows it by."""
+    folder = Path("data", dataset)
+    digest = data_digest(folder)
+    if digest is not None:
+        tracker.log_dataset(dataset, digest, str(folder), context)
+
+
+def track_model(tracker: Tracker, table: str, name: str, folder: Path) -> None:
+    """Track an entry's final model as an artifact and in the registry."""
+    tracker.log_artifact(folder, "checkpoint")
+    registered = _registered_model(table, name)
+    tracker.register_model(registered, content_digest(folder), f"checkpoint/{folder.name}")
+
+
+def track_score(
+    tracker: Tracker, table: str, name: str, folder: Path, score: tuple[str, float, bool]
+) -> None:
+    """Track what an entry's final model has reached on its test data.
+
+    Parameters
+    ----------
+    folder
+        Of the model.
+    score
+        The metric, its value, and whether higher is better.
+    """
+    metric, value, higher_is_better = score
+    tracker.score_model(
+        _registered_model(table, name),
+        content_digest(folder),
+        metric,
+        value,
+        higher_is_better=higher_is_better,
+        dataset_digest=data_digest(Path("data", _dataset(table, name))),
+    )
+
+
+def seed_group(table: str, name: str) -> str:
+    """Name what an entry has in common with those that differ from it by their seed alone."""
+    section = read_section(f"{table}.{name}", dict[str, Any])
+    rest = {key: value for key, value in section.items() if key != "seed"}
+    if match := rest.get("match"):  # a run of another seed is matched by a baseline of that seed
+        rest["match"] = {**match, "run": seed_group("runs", match["run"])}
+    return f"{_data(section)} {_family(section)} {digest(table, rest)[:8]}"
 
 
 def tracked_run_id(table: str, name: str) -> str | None:
@@ -79,6 +144,44 @@ def _deliver_once(root: Path) -> None:
 def entry_digest(table: str, name: str) -> str:
     """Digest a whole entry, so that all its stages have the same one."""
     return digest(read_section(f"{table}.{name}", dict[str, Any]))
+
+
+def _aligned(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Add to an implicit entry, as ``training``, what an explicit one has under that name.
+
+    A comparison of both then has one column for each of these, beside those of the two phases.
+    """
+    if not {"bounded", "free"} <= entry.keys():
+        return dict(entry)
+    bounded, free = entry["bounded"], entry["free"]
+    total = bounded.get("total_training_steps")
+    if total is None:
+        total = bounded["num_training_steps"] + free["num_training_steps"]
+    lengths = {**free["lengths"], **{key: bounded["lengths"][key] for key in ("minimum", "start")}}
+    lengths.pop("growth_steps", None)
+    whole = {"num_training_steps": total, "lengths": lengths}
+    return {**entry, "training": whole | {"decay_steps": free["decay_steps"]}}
+
+
+def _family(section: Mapping[str, Any]) -> str:
+    model = section["model"]
+    if not isinstance(model, Mapping):
+        return "huggingface"  # a folder or a hub id
+    family: str = model["family"]
+    return _FAMILIES.get(family, family)
+
+
+def _data(section: Mapping[str, Any]) -> str:
+    return next(section[key] for key in ("dataset", "tasks", "corpus") if key in section)
+
+
+def _dataset(table: str, name: str) -> str:
+    return read_section(f"{table}.{name}.dataset", str)
+
+
+def _registered_model(table: str, name: str) -> str:
+    section = read_section(f"{table}.{name}", dict[str, Any])
+    return re.sub(r"[/:]", "-", f"{_PROJECT}-{_family(section)}-{_dataset(table, name)}")
 
 
 def _repository() -> Path:

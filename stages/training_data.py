@@ -29,6 +29,8 @@ class TrainingData:
         What decides their content, as plain values.
     tokenizer
         Folder with the files of the corpus's tokenizer; None for word problems.
+    folder
+        Where it lies, in a folder for each split.
     verify
         Compares all of it with its checksums.
     """
@@ -38,8 +40,14 @@ class TrainingData:
     vocabulary_size: int
     label_alignment: LabelAlignment
     identity: Any
+    folder: Path
     verify: Callable[[], None]
     tokenizer: Path | None = None
+
+    def files(self) -> list[Path]:
+        """Give the files that are trained on and validated with."""
+        found = (self.folder / split for split in SPLITS)
+        return sorted(path for each in found for path in each.rglob("*") if path.is_file())
 
     def check_model(self, folder: Path) -> None:
         """See that a model which is trained on knows the corpus's tokenizer.
@@ -75,6 +83,7 @@ def open_training_data(name: str, parameters: DataParameters) -> TrainingData:
             vocabulary_size=corpus.vocabulary_size,
             label_alignment="next_token",
             identity=[corpus.split(split).metadata for split in SPLITS],
+            folder=folder,
             verify=corpus.verify,
             tokenizer=folder / "train",
         )
@@ -85,5 +94,6 @@ def open_training_data(name: str, parameters: DataParameters) -> TrainingData:
         vocabulary_size=data.vocabulary_size,
         label_alignment="aligned",
         identity=[data.metadata["table_digest"], *(data.metadata["splits"][s] for s in SPLITS)],
+        folder=folder,
         verify=data.verify,
     )

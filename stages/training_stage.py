@@ -46,7 +46,8 @@ from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import MonitoringParameters
 from implicit_models.training.trainer import CountFlops, Training, train
 from implicit_models.training.validation import validator
-from stages.changed_batch import begun_with_another_batch, note_batch
+from stages.changed_batch import begun_with_another_batch, check_start, note_batch
+from stages.checked_data import check_data
 from stages.common import RESULTS, read_dataset, write_json
 from stages.ended_trainings import (
     CHECKPOINTS,
@@ -56,7 +57,14 @@ from stages.ended_trainings import (
     name_others,
 )
 from stages.entries import BaselineParameters, RunParameters
-from stages.tracked import entry_digest, numbers, open_run, write_results
+from stages.tracked import (
+    entry_digest,
+    numbers,
+    open_run,
+    track_data,
+    track_model,
+    write_results,
+)
 from stages.training_data import TrainingData, open_training_data
 
 COMPUTING = ("backbones", "cost", "data", "equilibrium", "kernels", "language_models", "training")
@@ -183,6 +191,8 @@ def _train_segment(
     rest = _identity(_without_batch(this.parameters), data, origin)
     root = CHECKPOINTS / this.name / this.stage
     checkpoints = CheckpointFolder(root, identity, processes)
+    if start is not None:
+        check_start(checkpoints.path, start, begin.step, begin.sequences, batch_size)
     other = begun_with_another_batch(checkpoints.path, batch_size, rest)
     resumed = None
     if other is not None:
@@ -190,8 +200,7 @@ def _train_segment(
     had_ended = is_ended(checkpoints.path)
     processes.wait()  # until all have looked
     if processes.is_main:
-        if not checkpoints.path.exists():  # once is enough: it may be hundreds of gigabytes
-            data.verify()
+        check_data(data, checkpoints.path)
         name_others(checkpoints.path)
         note_batch(checkpoints.path, batch_size, rest)
     before = _Earlier.read(this.name, earlier) if earlier else None
@@ -206,6 +215,8 @@ def _train_segment(
             resume_key=identity,
         )
     with tracker:
+        if processes.is_main:
+            track_data(tracker, entry.dataset, "training")
         if before is not None:
             _track_history(before.history, tracker, "new entry")
         with Meter(processes.device) as meter:
@@ -275,7 +286,7 @@ def _write(
     tracker.log_metrics(numbers(metrics, "training."), progress.step, "stage")
     tracker.log_metrics(numbers(whole, "training."), progress.step, "entry")
     if is_final:
-        tracker.log_artifact(this.output, "checkpoint")
+        track_model(tracker, this.table, this.name, this.output)
 
 
 @dataclasses.dataclass(frozen=True)

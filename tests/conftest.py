@@ -1,4 +1,5 @@
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,13 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 torch.set_num_threads(1)  # for models as small as these a second thread costs more than it saves
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files of slow tests, so that no worker is left alone with one in the end."""
+    tests = Counter(item.path for item in items)
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
+    items.sort(key=lambda item: -slow[item.path] / tests[item.path])
 
 
 @pytest.fixture(scope="session")

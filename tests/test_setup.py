@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import implicit_models
-from scripts import bootstrap, dashboards
+from scripts import bootstrap
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -140,30 +140,3 @@ def test_stamp_counts_only_for_a_complete_environment_in_its_place(tmp_path: Pat
     assert bootstrap.read_stamp() == content
     stamp.write_text(json.dumps(content | {"environment": "/moved/from/here"}))
     assert bootstrap.read_stamp() == {}
-
-
-@pytest.mark.parametrize(
-    ("store", "served"),
-    [
-        (None, "sqlite:///mlflow.db"),
-        ("sqlite:////elsewhere/mlflow.db", "sqlite:////elsewhere/mlflow.db"),
-        ("http://someone:secret@host:5000", None),
-    ],
-)
-def test_dashboards_shows_the_store_that_stages_write_to(monkeypatch, capsys, store, served):
-    monkeypatch.setattr(sys, "argv", ["dashboards.py"])
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    if store:
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
-    asked = []
-
-    def start_server(_, store):
-        asked.append(store)
-        return subprocess.Popen([sys.executable, "-c", ""], start_new_session=True)
-
-    monkeypatch.setattr(dashboards, "start_server", start_server)
-    monkeypatch.setattr(dashboards.signal, "signal", lambda *_: None)
-    assert dashboards.main() == 0
-    assert asked == ([served] if served else [])
-    if not served:
-        assert "the runs are at http://host:5000," in capsys.readouterr().out

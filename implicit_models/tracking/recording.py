@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import functools
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ from typing import Any
 
 from implicit_models.tracking.courier import Courier
 from implicit_models.tracking.spool import Event, Spool
+from implicit_models.tracking.system import SystemMonitor
 from implicit_models.tracking.tracker import Level
 
 _logger = logging.getLogger(__name__)
@@ -53,6 +55,8 @@ class SpoolTracker:
         The run's first event; ignored where the spool already has one.
     courier
         Who sends the spool while it is written; None leaves it for later.
+    monitor
+        Who samples the machine's load until the tracker is closed; None for nobody.
 
     Raises
     ------
@@ -60,16 +64,23 @@ class SpoolTracker:
         If another process is writing the spool.
     """
 
-    def __init__(self, spool: Spool, start: Event, courier: Courier | None = None) -> None:
+    def __init__(
+        self,
+        spool: Spool,
+        start: Event,
+        courier: Courier | None = None,
+        monitor: SystemMonitor | None = None,
+    ) -> None:
         self.spool = spool
         self._courier = courier
+        self._monitor = monitor
         self._guard = threading.Lock()
         self._descriptor: int | None = None
         self._size = 0
         self._unwritten: list[bytes] = []
         self._recorded: dict[tuple[Level, str], int] = {}
         self._warned_of: set[str] = set()
-        self._opened = time.time()
+        self._opened = self._begun = time.time()
         self._asked = time.monotonic()
         self._closed = False
         with self._guarded(_KEPT_IN_MEMORY):
@@ -85,6 +96,8 @@ class SpoolTracker:
             problem = _unreachable((self.spool.start() or start).get("destination"))
             if problem is not None:
                 self._warn_of_unsent(problem)
+        if monitor is not None:
+            monitor.start(self._log_sample)
 
     def log_metrics(
         self,
@@ -123,6 +136,30 @@ class SpoolTracker:
                 shutil.copyfile(path, target)
             self._append("artifact", {"copy": str(copy), "folder": folder})
 
+    def log_dataset(self, name: str, digest: str, source: str, context: str) -> None:
+        """Record that the run reads a data set; see `Tracker`."""
+        content = {"name": name, "digest": digest, "source": source, "context": context}
+        self._append("dataset", content)
+
+    def register_model(self, name: str, digest: str, folder: str) -> None:
+        """Have a logged model registered; see `Tracker`."""
+        self._append("model", {"name": name, "digest": digest, "folder": folder})
+
+    def score_model(
+        self,
+        name: str,
+        digest: str,
+        metric: str,
+        value: float,
+        *,
+        higher_is_better: bool,
+        dataset_digest: str | None = None,
+    ) -> None:
+        """Record what a registered model has reached; see `Tracker`."""
+        content = {"name": name, "digest": digest, "metric": metric, "value": float(value)}
+        content |= {"higher_is_better": higher_is_better, "dataset_digest": dataset_digest}
+        self._append("score", content)
+
     def close(self) -> None:
         """Declare the run finished; whatever is not sent yet, the courier sends afterwards."""
         self._close("FINISHED")
@@ -146,6 +183,8 @@ class SpoolTracker:
     def _close(self, status: str) -> None:
         if self._closed:
             return
+        if self._monitor is not None:
+            self._monitor.stop()
         self._closed = True
         self._append("end", {"status": status})
         if self._unwritten:
@@ -160,6 +199,13 @@ class SpoolTracker:
             self._courier.ensure()
             self._ask()
 
+    def _log_sample(self, sample: Mapping[str, float]) -> None:
+        """Record a sample at the seconds since the run began, which a resumed run goes on from."""
+        if self._closed:  # one that the system took long over
+            return
+        step = max(0, int(time.time() - self._begun))
+        self._append("metrics", {"step": step, "level": "stage", "values": dict(sample)})
+
     def _open(self) -> int:
         """Take the spool for writing; what a crash left half written at its end is cut off."""
         self.spool.path.parent.mkdir(parents=True, exist_ok=True)
@@ -168,6 +214,8 @@ class SpoolTracker:
         try:
             _lock(descriptor)
             for event, end in self.spool.events():
+                if event["event"] == "start":
+                    self._begun = event["time"] / 1000
                 self._size = end
                 for name in event["values"] if event["event"] == "metrics" else ():
                     key = event["level"], name
@@ -215,18 +263,25 @@ class SpoolTracker:
             self._warn_of_unsent(problem)
 
     def _warn_of_unsent(self, problem: str) -> None:
-        self._warn(
-            "courier",
-            f"not everything could be sent to MLflow yet: {problem}. Nothing is lost: it is "
-            f"kept in {self.spool.path.parent} and sent when the tracking store can be "
-            "reached, by this or the next stage or by "
-            "`python -m implicit_models.tracking.sync`",
-        )
+        """Warn of it once for all runs that this process tracks: a stage may have many."""
+        if "courier" not in self._warned_of:
+            self._warned_of.add("courier")
+            _warn_once(
+                f"tracking: not everything could be sent to MLflow yet: {problem}. Nothing is "
+                f"lost: it is kept in {self.spool.path.parent} and sent when the store can be "
+                "reached, by this or the next stage or by "
+                "`python -m implicit_models.tracking.sync`",
+            )
 
     def _warn(self, subject: str, message: str) -> None:
         if subject not in self._warned_of:
             self._warned_of.add(subject)
             _logger.warning("tracking: %s", message)
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    _logger.warning(message)
 
 
 def _unreachable(destination: str | None) -> str | None:

@@ -9,7 +9,8 @@ A spool is one file of JSON lines, appended to by the one stage that writes it:
         20260131T120000.000000-a5_implicit_mamba2-train_free-1b2c3d4e.artifacts/  copies of files
         sent/     spools that are finished and sent completely
 
-An event is ``{"event": KIND, "time": MILLISECONDS, ...}``; the first is of kind ``start``. Who
+An event is ``{"event": KIND, "time": MILLISECONDS, ...}``; the first is of kind ``start``, those
+after it ``metrics``, ``artifact``, ``dataset``, ``model``, ``score``, ``resume`` and ``end``. Who
 writes a spool holds a lock on it for as long as the process lives, so that everyone else can
 tell an interrupted run from a running one.
 """
@@ -43,7 +44,7 @@ class Progress:
     ----------
     offset
         Bytes of the spool whose events have been accepted.
-    destination, run_id, parent_run_id
+    destination, experiment_id, run_id, parent_run_id
         Where they went: address of the tracking store, the stage's run and its parent there.
     status
         The status given to the run.
@@ -51,6 +52,7 @@ class Progress:
 
     offset: int = 0
     destination: str | None = None
+    experiment_id: str | None = None
     run_id: str | None = None
     parent_run_id: str | None = None
     status: str | None = None

@@ -125,6 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     problems = send(spools)
     for spool, problem in problems.items():
         _logger.error("not sent: %s: %s", spool.path.name, problem)
+    if problems and not options.to:
+        _logger.error("where the address they were recorded with is wrong: --to ADDRESS")
     if not spools:
         _logger.info("there is nothing left to send")
     else:

@@ -31,6 +31,54 @@ class Tracker(Protocol):
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
         """Record a file, or a folder with everything in it, as it is at this moment."""
 
+    def log_dataset(self, name: str, digest: str, source: str, context: str) -> None:
+        """Record that the run reads a data set.
+
+        Parameters
+        ----------
+        digest
+            Of its content; DVC's, where DVC has recorded it.
+        source
+            Where it is, in the repository.
+        context
+            What for: ``"training"``, ``"evaluation"``.
+        """
+
+    def register_model(self, name: str, digest: str, folder: str) -> None:
+        """Make a logged model a version of a registered one; equal weights are one version.
+
+        Parameters
+        ----------
+        name
+            Of the registered model.
+        digest
+            Of the model's files, as DVC names them.
+        folder
+            Where they are among the run's artifacts.
+        """
+
+    def score_model(
+        self,
+        name: str,
+        digest: str,
+        metric: str,
+        value: float,
+        *,
+        higher_is_better: bool,
+        dataset_digest: str | None = None,
+    ) -> None:
+        """Record what a registered model has reached; its best version is chosen by it.
+
+        Parameters
+        ----------
+        name, digest
+            As in `register_model`.
+        metric, value
+            What was measured; a number that is not finite counts as none.
+        dataset_digest
+            Of the data. Versions compete by the same metric on the same data.
+        """
+
     def close(self) -> None:
         """Declare the run finished. A second call does nothing."""
 
@@ -59,6 +107,24 @@ class NullTracker:
         """Do nothing."""
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
+        """Do nothing."""
+
+    def log_dataset(self, name: str, digest: str, source: str, context: str) -> None:
+        """Do nothing."""
+
+    def register_model(self, name: str, digest: str, folder: str) -> None:
+        """Do nothing."""
+
+    def score_model(
+        self,
+        name: str,
+        digest: str,
+        metric: str,
+        value: float,
+        *,
+        higher_is_better: bool,
+        dataset_digest: str | None = None,
+    ) -> None:
         """Do nothing."""
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from implicit_models.data.parameters import DatasetParameters
 from implicit_models.data.word_problems import write_splits
@@ -198,6 +199,25 @@ def test_missing_models_and_results(refuse, quick_parameters):
     assert f"models/{RUN}/bounded/training_state.safetensors" in refuse("train_free", RUN)
     assert f"models/{RUN}/final" in refuse("evaluate_benchmarks", RUN)
     assert f"results/runs/{RUN}" in refuse("report")
+
+
+def test_only_the_first_process_of_torchrun_prints_a_mistake(
+    refuse, quick_parameters, monkeypatch, capsys, tmp_path
+):
+    OmegaConf.save(quick_parameters, "params.yaml")
+    summary = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(summary))
+    monkeypatch.setenv("RANK", "0")
+    message = refuse("train_bounded", RUN)
+    assert "data/s3" in message and not summary.exists()
+
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(sys, "argv", ["train_bounded", RUN])
+    with pytest.raises(SystemExit) as stop:
+        run_stage(importlib.import_module("stages.train_bounded").main, "runs")
+    assert (stop.value.code, capsys.readouterr().err) == (2, "")
+    failure = ProcessFailure(local_rank=1, pid=1, exitcode=2, error_file=str(summary))
+    assert failure.message == message.strip()
 
 
 def test_diverging_training(refuse, quick_parameters, monkeypatch):

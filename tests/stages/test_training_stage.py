@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from implicit_models.data.parameters import DatasetParameters
-from implicit_models.data.word_problems import write_splits
+from implicit_models.data.word_problems import DataError, write_splits
 from implicit_models.parameters import ParameterError, read_section
 from implicit_models.tracking.tracker import NullTracker
 from stages import train_baseline, train_bounded, train_free
@@ -197,6 +197,28 @@ def test_another_global_batch_is_refused_until_it_is_asked_for(run, monkeypatch,
     rows = {step: metrics for level, step, metrics in history if level == "both"}
     assert list(rows) == [3, 4]
     assert [rows[step]["sequences"] for step in rows] == [2 * 64 + 32, 2 * 64 + 2 * 32]
+
+
+def test_another_global_batch_in_the_free_phase_is_refused_until_it_is_asked_for(run, monkeypatch):
+    run(train_bounded)
+    change_batch()
+    match = "train.*a global batch of 64 sequences, and now it has 32.*=continue goes on"
+    with pytest.raises(ParameterError, match=match):
+        run(train_free)
+    monkeypatch.setenv("IMPLICIT_MODELS_CHANGED_BATCH", "continue")
+    rows = [metrics for level, _, metrics in run(train_free).calls if level == "both"]
+    assert [row["sequences"] for row in rows] == [3 * 64 + 32, 3 * 64 + 2 * 32]
+
+
+@pytest.mark.usefixtures("long_baseline")
+def test_data_that_changed_since_a_training_stopped_is_named(run, monkeypatch):
+    cut_short(monkeypatch, run)
+    inputs = Path("data", "s3", "train", "inputs.npy")
+    content = bytearray(inputs.read_bytes())
+    content[-7] ^= 1
+    inputs.write_bytes(content)
+    with pytest.raises(DataError, match=f"{inputs}: the content has changed"):
+        run(train_baseline, BASELINE)
 
 
 @pytest.mark.usefixtures("long_baseline")

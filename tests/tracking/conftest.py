@@ -37,7 +37,7 @@ class Store:
     def __init__(self, root):
         self.client = mlflow.connect(f"sqlite:///{root / 'mlflow.db'}")
 
-    def runs(self, experiment="state-tracking"):
+    def runs(self, experiment="implicit-models"):
         """Return all runs, the oldest first."""
         found = self.client.get_experiment_by_name(experiment)
         return list(reversed(self.client.search_runs([found.experiment_id]))) if found else []

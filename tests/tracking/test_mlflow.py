@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 
 from implicit_models.parameters import digest
-from implicit_models.tracking import mlflow
-from implicit_models.tracking.mlflow import Sender, open_tracker, parent_run_id
+from implicit_models.tracking import mlflow, stores
+from implicit_models.tracking.mlflow import Sender, parent_run_id
+from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.spool import Spool, all_spools, open_spools
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow's own
@@ -322,6 +323,20 @@ def test_a_run_deleted_with_its_database_is_sent_anew(root, store, empty_databas
     assert [store.history(run, "loss") for run in store.runs()] == [[(0, 1.0), (1, 2.0)]] * 2
 
 
+def test_what_was_sent_can_be_taken_back_and_sent_anew(root, store, empty_database):
+    with tracker(root) as tracked:
+        tracked.log_metrics({"loss": 1.0}, 0)
+        tracked.log_artifact(root / "mlflow.db")
+    assert send(root) == []
+    (root / "mlflow.db").write_bytes(empty_database.read_bytes())
+    for path in (root / ".tracking" / "sent").glob("*.jsonl"):
+        path.rename(root / ".tracking" / path.name)
+    assert send(root) == []
+    assert [store.history(run, "loss") for run in store.runs()] == [[(0, 1.0)]] * 2
+    assert [run.data.params["seed"] for run in store.runs()] == ["0", "0"]
+    assert open_spools(root) == []
+
+
 def test_a_damaged_database_is_a_problem_and_no_error(bare_root):
     (bare_root / "mlflow.db").write_bytes(b"this is no database" * 1000)
     with tracker(bare_root) as tracked:
@@ -348,7 +363,7 @@ def test_a_spool_remembers_where_it_belongs_without_credentials(
     assert the_start(root)["destination"] == recorded
     assert "secret" not in open_spools(root)[0].path.read_text()
     expected = address or f"sqlite:///{root}/mlflow.db"
-    assert mlflow._address(recorded, root) == expected
+    assert stores.address_of(recorded, root) == expected
 
 
 def test_a_relative_database_is_found_from_anywhere(root, monkeypatch):

@@ -1,4 +1,5 @@
 import contextlib
+import itertools
 import os
 import signal
 import socket
@@ -11,7 +12,9 @@ import pytest
 
 from implicit_models.tracking import recording, sync
 from implicit_models.tracking.courier import Courier
-from implicit_models.tracking.mlflow import Sender, deliver, open_tracker
+from implicit_models.tracking.links import tracked_run
+from implicit_models.tracking.mlflow import Sender, connect, deliver
+from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.recording import SpoolTracker
 from implicit_models.tracking.spool import Spool, open_spools
 
@@ -19,11 +22,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLfl
 
 PROJECT = Path(__file__).parents[2]
 NUM_STEPS = 400
+MANY = 1_000
 
 STAGE = f"""
 import sys
 from pathlib import Path
-from implicit_models.tracking.mlflow import open_tracker
+from implicit_models.tracking.opening import open_tracker
 
 entry, root, ends = sys.argv[1:]
 tracker = open_tracker(
@@ -103,7 +107,7 @@ def test_an_unreachable_server_warns_once_and_loses_nothing(
     with server() as port:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
         start = {"entry": "implicit", "stage": "train_free", "digest": "d", "parent": "p"}
-        start |= {"destination": f"http://127.0.0.1:{port}", "experiment": "state-tracking"}
+        start |= {"destination": f"http://127.0.0.1:{port}", "experiment": "implicit-models"}
         start |= {"tags": {}, "stage_tags": {}, "parameters": {}, "stage_parameters": {}}
         courier = ThreadCourier(root)
         tracker = SpoolTracker(Spool.new(root, "implicit", "train_free"), start, courier)
@@ -129,7 +133,7 @@ def test_an_unreachable_server_warns_once_and_loses_nothing(
 def test_events_go_out_while_the_stage_runs(root, store):
     courier = ThreadCourier(root)
     start = {"entry": "implicit", "stage": "train_free", "digest": "d", "parent": "p"}
-    start |= {"destination": None, "experiment": "state-tracking"}
+    start |= {"destination": None, "experiment": "implicit-models"}
     start |= {"tags": {}, "stage_tags": {}, "parameters": {}, "stage_parameters": {}}
     with SpoolTracker(Spool.new(root, "implicit", "train_free"), start, courier) as tracker:
         tracker.log_metrics({"loss": 1.0}, 0)
@@ -216,37 +220,71 @@ def test_the_courier_sends_what_is_left_after_the_stages_and_leaves(root, store,
 
 
 @pytest.mark.slow
-def test_a_server_that_comes_late_and_is_killed_gets_everything(bare_root, monkeypatch):
+def test_a_server_down_at_start_in_the_middle_and_at_the_end_gets_everything(
+    bare_root, monkeypatch
+):
+    """It comes late, is killed in the middle of receiving, and is back when the stage has ended."""
     with refusing() as port:
         pass
     address = f"http://127.0.0.1:{port}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "120")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     tracker = open_tracker(
         entry="implicit",
-        stage="train_free",
+        stage="train_baseline",
         parameters={"a": 1},
         dataset="a5",
         root=bare_root,
         send=False,
     )
     sender = Sender(bare_root)
-    report = bare_root / "report.md"
-    report.write_text("text")
-    for start, is_up in enumerate((False, True, False, True)):
-        for step in range(100 * start, 100 * (start + 1)):
-            tracker.log_metrics({"loss": float(step), "undefined": float("nan")}, step)
-        if start == 3:
-            tracker.log_artifact(report)
-            tracker.close()
-        if is_up:
-            with running_server(bare_root, port):
-                assert sender.send(open_spools(bare_root)) == {}
-                history = history_over_http(address)
-                assert history == [(number, float(number)) for number in range(step + 1)]
-        else:
-            assert len(sender.send(open_spools(bare_root))) == 1
-    assert list(bare_root.glob("server/artifacts/**/report.md"))
+
+    def log(steps):
+        for step in steps:
+            tracker.log_metrics({f"loss_{index}": float(step) for index in range(10)}, step)
+            tracker.log_metrics({"undefined": float("nan")}, step)
+
+    log(range(MANY))
+    assert len(sender.send(open_spools(bare_root))) == 1
+    with running_server(bare_root, port) as server:
+
+        def kill_in_the_middle():
+            until(lambda: tracker.spool.read_progress().offset > tracker.spool.size() / 10)
+            os.killpg(server.pid, signal.SIGKILL)
+
+        killing = threading.Thread(target=kill_in_the_middle)
+        killing.start()
+        assert len(sender.send(open_spools(bare_root))) == 1
+        killing.join()
+    assert 0 < tracker.spool.read_progress().offset < tracker.spool.size()
+    log(range(MANY, MANY + 100))
+    model = bare_root / "final"
+    model.mkdir()
+    (model / "model.safetensors").write_text("weights")
+    tracker.log_dataset("a5", "digest", "data/a5", "training")
+    tracker.log_artifact(model, "checkpoint")
+    tracker.register_model("mamba2-a5", "weights.dir", "checkpoint/final")
+    tracker.score_model("mamba2-a5", "weights.dir", "accuracy", 0.5, higher_is_better=True)
+    tracker.close()
+    assert len(sender.send(open_spools(bare_root))) == 1
+
+    with running_server(bare_root, port):
+        assert sender.send(open_spools(bare_root)) == {}
+        client = connect(address)
+        runs = client.search_runs(["1"])
+        expected = [(step, float(step)) for step in range(MANY + 100)]
+        for run, index in itertools.product(runs, (0, 9)):
+            points = client.get_metric_history(run.info.run_id, f"loss_{index}")
+            assert sorted((point.step, point.value) for point in points) == expected
+        assert {run.info.status for run in runs} == {"FINISHED"} and len(runs) == 2
+        version = client.get_model_version_by_alias("mamba2-a5", "best")
+        place = client.get_model_version_download_uri("mamba2-a5", version.version)
+        assert place == f"mlflow-artifacts:/1/{version.run_id}/artifacts/checkpoint/final"
+        found = tracked_run(bare_root, "train_baseline@implicit")
+        assert found is not None
+        assert found.address == f"{address}/#/experiments/1/runs/{version.run_id}"
+    assert list(bare_root.glob("server/artifacts/**/model.safetensors"))
     assert open_spools(bare_root) == []
 
 
@@ -272,16 +310,8 @@ def running_server(root, port):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
                 break
             threading.Event().wait(0.1)
-        yield
+        yield server
     finally:
-        os.killpg(server.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
         server.wait()
-
-
-def history_over_http(address):
-    from implicit_models.tracking.mlflow import connect
-
-    client = connect(address)
-    (stage,) = client.search_runs(["1"], "tags.`tracking.level` = 'stage'")
-    points = client.get_metric_history(stage.info.run_id, "loss")
-    return sorted((point.step, point.value) for point in points)

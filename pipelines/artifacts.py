@@ -1,0 +1,118 @@
+"""What a flow shows in Prefect beside states and logs: metrics, costs, and the way to MLflow."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from implicit_models.tracking.links import run_page, tracked_run
+from pipelines.account import Account, Entry
+from pipelines.dag import Stage
+from pipelines.server.embedded import dashboards
+
+_MOST_METRICS = 60
+
+
+def stage_page(stage: Stage, entry: Entry, root: Path, commit: str) -> str:
+    """Describe in Markdown what came of a stage.
+
+    Parameters
+    ----------
+    root
+        The repository, whose files of metrics are read.
+    commit
+        What `git_commit` says.
+    """
+    facts = {
+        "outcome": outcome_text(entry),
+        "seconds": f"{entry.seconds:.1f}",
+        "commit": commit,
+        "MLflow run": _tracked(root, stage, entry),
+    }
+    tables = [_table("stage", "", facts)]
+    metrics = dict(_metrics(root, stage))
+    if metrics:
+        tables.append(_table("metric", "value", metrics))
+    return f"# {stage.name}\n\n" + "\n\n".join(tables) + "\n"
+
+
+def flow_page(account: Account, commit: str) -> str:
+    """Describe in Markdown what came of all stages."""
+    rows = "\n".join(
+        "| " + " | ".join(_cell(value) for value in row.values()) + " |" for row in account.rows()
+    )
+    head = "| stage | outcome | seconds | where |\n|---|---|--:|---|"
+    return f"# Stages\n\n{account.summary()}, commit {commit}\n\n{head}\n{rows}\n"
+
+
+def outcome_text(entry: Entry) -> str:
+    """Say how a stage came to be up to date, and where."""
+    if entry.place in ("", "here"):
+        return f"{entry.how} {entry.place}".strip()
+    return f"{entry.how} on {entry.place}"
+
+
+def artifact_key(name: str) -> str:
+    """Turn a stage's name into the key of an artifact: small letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def git_commit(root: Path) -> str:
+    """Name the commit of the repository, and whether tracked files differ from it."""
+    described = _git(root, "rev-parse", "--short=12", "HEAD")
+    if not described:
+        return "none"
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return f"{described}, changed" if changed else described
+
+
+def _git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def _tracked(root: Path, stage: Stage, entry: Entry) -> str:
+    """Link the stage's run: on the server that has it, or in the dashboards of this repository."""
+    if entry.tracked:
+        is_page = entry.tracked.startswith("http")
+        return f"[{entry.tracked}]({entry.tracked})" if is_page else entry.tracked
+    run = tracked_run(root, stage.name)
+    if run is None:
+        return "none sent yet"
+    page = run.address or run_page(dashboards(root).get("mlflow"), run.experiment_id, run.run_id)
+    return f"[{run.run_id}]({page})" if page else f"{run.run_id} (`make dashboards` shows it)"
+
+
+def _metrics(root: Path, stage: Stage) -> Iterator[tuple[str, str]]:
+    """Give the numbers of a stage's metrics files, nested keys joined by dots."""
+    numbers = [
+        number
+        for path in stage.metrics
+        if path.endswith(".json") and (root / path).is_file()
+        for number in _numbers("", json.loads((root / path).read_text()))
+    ]
+    yield from numbers[:_MOST_METRICS]
+    if len(numbers) > _MOST_METRICS:
+        yield f"{len(numbers) - _MOST_METRICS} more in {', '.join(stage.metrics)}", ""
+
+
+def _numbers(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _numbers(f"{prefix}.{key}" if prefix else str(key), inner)
+    elif isinstance(value, float):
+        yield prefix, f"{value:.6g}"
+    elif isinstance(value, int | str):
+        yield prefix, str(value)
+
+
+def _table(left: str, right: str, rows: Mapping[str, str]) -> str:
+    lines = [f"| {left} | {right} |", "|---|---|"]
+    lines += [f"| {_cell(name)} | {_cell(value)} |" for name, value in rows.items()]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,199 @@
+"""Checkpoints of a training that runs on a node, kept in the DVC remote as well.
+
+While a stage runs, what is new under ``checkpoints/ENTRY`` is copied into the remote, beside DVC's
+own files; before it runs on another node, that is fetched, and the training goes on from there. A
+checkpoint is a folder ``step_...`` with a ``progress.json`` that names its other files: that one is
+copied last, so that a folder in the remote without it is not whole, and is never fetched.
+"""
+
+import contextlib
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from dvc.exceptions import DvcException
+from dvc.repo import Repo
+
+from pipelines.cluster.exchange import put, storage
+from pipelines.running import Log
+
+FOLDER = "checkpoints"
+COMPLETE = "progress.json"
+
+_STEPS = "step_*[0-9]"
+_FETCHING = ".fetching"
+
+
+class Carrier:
+    """Copies the checkpoints of an entry's trainings to the remote and back.
+
+    Parameters
+    ----------
+    root
+        The clone in which the stage runs.
+    entry
+        Whose checkpoints; nothing is copied where it is empty.
+    """
+
+    def __init__(self, root: Path, entry: str, remote: str | None = None) -> None:
+        self._local = root / FOLDER / entry
+        self._entry = entry
+        self._repo = Repo(os.fspath(root))
+        self._remote = storage(self._repo, remote)
+        self._copied: dict[PurePosixPath, tuple[int, int]] = {}
+        self._fetched: set[PurePosixPath] = set()
+        self._before = self._state()
+
+    def fetch(self) -> list[str]:
+        """Take the newest whole checkpoint of each training that is in the remote.
+
+        Returns
+        -------
+        list of str
+            Those that were not here.
+        """
+        if not self._entry:
+            return []
+        taken = []
+        for training, files in self._in_remote().items():
+            if not (self._local / training).exists():
+                self._fetched.add(training)
+            steps = {file.parts[2] for file in files if len(file.parts) == 4}
+            whole = {name for name in steps if training / name / COMPLETE in files}
+            newest = max(whole, default=None)
+            for file in files:
+                if len(file.parts) == 3 and not (self._local / file).exists():
+                    self._get(file, self._local / file)
+            if newest is not None and not (self._local / training / newest).exists():
+                partial = self._local / training / _FETCHING
+                shutil.rmtree(partial, ignore_errors=True)
+                for file in (file for file in files if file.parts[2] == newest):
+                    self._get(file, partial / file.name)
+                partial.rename(self._local / training / newest)
+                taken.append(f"{FOLDER}/{self._entry}/{training}/{newest}")
+        self._before = self._state()
+        return taken
+
+    @contextlib.contextmanager
+    def carrying(self, seconds: float, say: Log) -> Iterator[None]:
+        """Copy what is new to the remote, every so many seconds and when the stage has failed."""
+        done = threading.Event()
+
+        def work() -> None:
+            while not done.wait(seconds):
+                self._try_to_copy(say)
+
+        thread = threading.Thread(target=work, name="checkpoints to the remote", daemon=True)
+        if self._entry:
+            thread.start()
+        try:
+            yield
+        except BaseException:
+            done.set()
+            self._try_to_copy(say)  # a training that is asked to stop has just written one
+            raise
+        finally:
+            done.set()
+            if self._entry:
+                thread.join()
+
+    def discard(self) -> None:
+        """Delete the checkpoints of the training that this stage was, here and in the remote.
+
+        Of others, what was fetched is deleted here.
+        """
+        own = self._changed()
+        for training in own | self._fetched:
+            shutil.rmtree(self._local / training, ignore_errors=True)
+            for folder in (self._local / training.parts[0], self._local):
+                with contextlib.suppress(OSError):  # others are left there
+                    folder.rmdir()
+        for training in own:
+            with contextlib.suppress(FileNotFoundError):
+                self._remote.fs.rm(self._path(training), recursive=True)
+
+    def close(self) -> None:
+        """Let go of DVC's files."""
+        self._repo.close()
+
+    def copy(self) -> list[str]:
+        """Copy what is new; gives the names of the checkpoints that are now in the remote."""
+        copied = []
+        for training in sorted(self._changed()):
+            folder = self._local / training
+            with contextlib.suppress(FileNotFoundError):  # the training has let go of it
+                for file in sorted(each for each in folder.iterdir() if each.is_file()):
+                    self._put(training / file.name)
+                whole = sorted(step for step in folder.glob(_STEPS) if (step / COMPLETE).exists())
+                for step in whole[-1:]:
+                    name = training / step.name
+                    if name / COMPLETE in self._copied:
+                        continue
+                    files = sorted(each.name for each in step.iterdir() if each.name != COMPLETE)
+                    for file in (*files, COMPLETE):
+                        self._put(name / file)
+                    copied.append(f"{FOLDER}/{self._entry}/{name}")
+                    self._leave_only(training, step.name)
+        return copied
+
+    def _try_to_copy(self, say: Log) -> None:
+        try:
+            for name in self.copy():
+                say(f"{name} is in the remote")
+        except (OSError, DvcException) as error:
+            say(f"warning: checkpoints could not be copied to the remote ({error}); trying again")
+
+    def _leave_only(self, training: PurePosixPath, step: str) -> None:
+        """Delete what came before one in the remote; first what says that it is whole."""
+        files = self._in_remote().get(training, ())
+        for file in sorted(files, key=lambda file: file.name != COMPLETE):
+            if len(file.parts) == 4 and file.parts[2] < step:
+                self._remote.fs.rm_file(self._path(file))
+
+    def _state(self) -> dict[PurePosixPath, frozenset[tuple[str, int]]]:
+        """Say which trainings have which files here, to see which of them goes on."""
+        return {
+            PurePosixPath(*folder.relative_to(self._local).parts): frozenset(
+                (each.name, each.stat().st_mtime_ns) for each in folder.iterdir()
+            )
+            for folder in self._local.glob("*/*/")
+            if self._entry
+        }
+
+    def _changed(self) -> set[PurePosixPath]:
+        try:
+            now = self._state()
+        except FileNotFoundError:  # a folder was renamed meanwhile
+            return set()
+        return {training for training in now if now[training] != self._before.get(training)}
+
+    def _in_remote(self) -> dict[PurePosixPath, set[PurePosixPath]]:
+        """List files by training; paths are STAGE/IDENTITY/... ."""
+        root = self._path(PurePosixPath())
+        found: dict[PurePosixPath, set[PurePosixPath]] = {}
+        self._remote.fs.fs.invalidate_cache()
+        if self._remote.fs.exists(root):
+            for path in self._remote.fs.find(root):
+                file = PurePosixPath(*self._remote.fs.relparts(path, root))
+                if len(file.parts) in (3, 4):
+                    found.setdefault(file.parents[len(file.parts) - 3], set()).add(file)
+        return found
+
+    def _path(self, name: PurePosixPath) -> str:
+        return self._remote.fs.join(self._remote.path, FOLDER, self._entry, *name.parts)
+
+    def _get(self, name: PurePosixPath, file: Path) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        partial = file.with_name(f".{file.name}.partial")
+        self._remote.fs.get_file(self._path(name), os.fspath(partial))
+        partial.replace(file)
+
+    def _put(self, name: PurePosixPath) -> None:
+        file = self._local / name
+        found = file.stat()
+        stamp = (found.st_size, found.st_mtime_ns)
+        if self._copied.get(name) != stamp:
+            put(self._remote, file, f"{FOLDER}/{self._entry}/{name}")
+            self._copied[name] = stamp

@@ -1,0 +1,390 @@
+"""How a stage and its results travel between clones that share no disk: through a DVC remote.
+
+A *request* says everything that a result depends on: the commit, the parameters, and the hash of
+every dependency. The clone that asks for a stage pushes those dependencies that git does not have;
+the clone that runs it takes exactly them, and holds what it has against the hashes, so that nothing
+is ever made from other code or data than was meant. What comes back is the stage's entry of
+dvc.lock: it names the outputs by their hashes, and these are in the remote.
+
+Everything is addressed by its content: two nodes that publish the same stage, because one was
+believed lost, do each other no harm.
+"""
+
+import contextlib
+import logging
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dvc.config import NoRemoteError
+from dvc.data_cloud import Remote
+from dvc.exceptions import DvcException
+from dvc.output import Output
+from dvc.repo import Repo
+from dvc.stage import PipelineStage, create_stage
+from dvc.stage.cache import _can_hash, _get_stage_hash  # DVC has no public name for them
+from dvc.utils.serialize import load_yaml, modify_yaml
+from dvc_data.hashfile.build import build
+from dvc_data.hashfile.hash_info import HashInfo
+from dvc_data.hashfile.meta import Meta
+from dvc_data.hashfile.transfer import transfer
+from dvc_data.hashfile.tree import Tree
+
+from pipelines.running import InfrastructureError, StageFailedError
+
+LOCK = "dvc.lock"
+PARAMETERS = "params.yaml"
+HASH = "md5"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A stage that shall run elsewhere, and everything that its result depends on.
+
+    Attributes
+    ----------
+    stage
+        Its name.
+    commit
+        Of git, which has code and dvc.yaml.
+    parameters
+        Files of parameters, ``params.yaml`` among them: the text of each by its path.
+    dependencies
+        Hash of each by its path, as dvc.lock has them.
+    inputs
+        What comes from the remote and not from git, in the same way: dependencies, the whole
+        outputs that they are parts of, and metrics and plots of the stages before.
+    remote
+        Name of the DVC remote; the default where None.
+    """
+
+    stage: str
+    commit: str
+    parameters: Mapping[str, str]
+    dependencies: Mapping[str, str]
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    remote: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as what JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Request":
+        """Make it from what `to_dict` has given."""
+        return cls(**content)
+
+
+def make_request(root: Path, name: str, remote: str | None = None) -> Request:
+    """Describe a stage of a repository whose inputs are all there, and push those inputs.
+
+    Raises
+    ------
+    StageFailedError
+        Where something cannot travel: code that is not committed, no remote.
+    InfrastructureError
+        Where the remote cannot be reached.
+    """
+    commit = _git(root, "rev-parse", "HEAD").strip()
+    with _faults("the inputs of", name), _open(root) as repo:
+        with repo.lock:
+            stage = _load(repo, name)
+            stage.save_deps()
+        files = {dep.def_path for dep in stage.params}
+        if (root / PARAMETERS).exists():  # dvc.yaml is filled in from it
+            files.add(PARAMETERS)
+        dependencies = {dep.def_path: dep for dep in _dependencies(stage)}
+        data = {path for path, dep in dependencies.items() if not _is_in_git(repo, dep)}
+        changed = [path for path in dependencies if path not in data and _is_changed(root, path)]
+        if _is_changed(root, "dvc.yaml"):
+            changed.insert(0, "dvc.yaml")
+        if changed:
+            raise StageFailedError(
+                f"stage {name}: {', '.join(changed)} differs from the commit {commit[:10]}, which "
+                "is what other machines have; commit it (and push), or run the stage here"
+            )
+        inputs: dict[str, str] = {}
+        hashes: set[HashInfo] = set()
+        for path, item in _inputs(repo, [dependencies[path] for path in data]).items():
+            whole, *parts = _to_cache(repo, item)
+            inputs[path] = str(whole.value)
+            hashes |= {whole, *parts}
+        _push(repo, hashes, remote)
+        return Request(
+            stage=name,
+            commit=commit,
+            parameters={path: (root / path).read_text(encoding="utf-8") for path in sorted(files)},
+            dependencies={path: _hash(dep) for path, dep in dependencies.items()},
+            inputs=inputs,
+            remote=remote,
+        )
+
+
+def take_inputs(root: Path, request: Request) -> None:
+    """Bring the stage's dependencies into a clone, and hold all of them against the request.
+
+    Results that another node has published are taken too, for DVC to find them.
+
+    Raises
+    ------
+    StageFailedError
+        Where code here differs from what the request was made with.
+    InfrastructureError
+        Where the remote cannot be reached, or lacks something.
+    """
+    with _faults("the inputs of", request.stage), _open(root) as repo:
+        with repo.lock:
+            stage = _load(repo, request.stage)
+        _pull(repo, _holder(stage, request.inputs, repo.root_dir), request.remote)
+        with repo.lock:
+            stage.save_deps()
+        here = {dep.def_path: _hash(dep) for dep in _dependencies(stage)}
+        paths = sorted({*here, *request.dependencies})
+        differing = [path for path in paths if here.get(path) != request.dependencies.get(path)]
+        if differing:
+            raise StageFailedError(
+                f"stage {request.stage}: {', '.join(differing)} is not here what it is where the "
+                f"stage was asked for, though both are at commit {request.commit[:10]}; is "
+                "something there not committed, or are line endings different?"
+            )
+        if _can_hash(stage):
+            _take_published(stage, _get_stage_hash(stage), request.remote)
+
+
+def publish(root: Path, request: Request) -> dict[str, Any]:
+    """Push the outputs of a stage that has run, and then the record of the run.
+
+    Returns
+    -------
+    dict
+        Its entry of dvc.lock.
+
+    Raises
+    ------
+    InfrastructureError
+        Where the remote cannot be reached.
+    """
+    with _faults("the results of", request.stage), _open(root) as repo:
+        with repo.lock:
+            stage = _load(repo, request.stage)
+            entry = load_yaml(root / LOCK)["stages"][request.stage]
+        hashes = {each for out in stage.outs for each in _to_cache(repo, out)}
+        _push(repo, hashes, request.remote)
+        if _can_hash(stage):
+            key = _get_stage_hash(stage)
+            folder = Path(repo.stage_cache.cache_dir, key[:2], key)
+            remote = storage(repo, request.remote)
+            for file in folder.glob("*"):
+                put(remote, file, f"runs/{key[:2]}/{key}/{file.name}")
+        return entry
+
+
+def receive(root: Path, name: str, entry: Mapping[str, Any], remote: str | None = None) -> None:
+    """Bring the outputs of a stage that ran elsewhere into a repository, and record it there.
+
+    Raises
+    ------
+    InfrastructureError
+        Where the remote cannot be reached, or lacks something.
+    """
+    with _faults("the results of", name), _open(root) as repo:
+        with repo.lock:
+            stage = _load(repo, name)
+        _pull(repo, _holder(stage, _outputs(entry)), remote)
+        with repo.lock:
+            with modify_yaml(root / LOCK) as content:
+                content.setdefault("schema", "2.0")
+                content.setdefault("stages", {})[name] = dict(entry)
+            stage.save_deps()
+        if _can_hash(stage):
+            _take_published(stage, _get_stage_hash(stage), remote)
+
+
+def storage(repo: Repo, remote: str | None) -> Remote:
+    """Give the remote, for files that are beside DVC's own."""
+    return repo.cloud.get_remote(remote)
+
+
+def put(remote: Remote, file: Path, name: str) -> None:
+    """Copy a file into a remote, under a name relative to its root."""
+    path = remote.fs.join(remote.path, *name.split("/"))
+    remote.fs.makedirs(remote.fs.parent(path), exist_ok=True)
+    remote.fs.put_file(os.fspath(file), path)
+
+
+@contextlib.contextmanager
+def _open(root: Path) -> Iterator[Repo]:
+    repo = Repo(os.fspath(root), _wait_for_lock=True)
+    try:
+        yield repo
+    finally:
+        repo.close()
+
+
+@contextlib.contextmanager
+def _faults(what: str, name: str) -> Iterator[None]:
+    """Say of what goes wrong underneath whose fault it is."""
+    try:
+        yield
+    except NoRemoteError:
+        raise StageFailedError(
+            f"stage {name} shall run elsewhere, and there is no DVC remote through which its data "
+            "could travel; name one: dvc remote add --default storage s3://BUCKET/FOLDER (or a "
+            "folder that all machines see), here and on the nodes"
+        ) from None
+    except (DvcException, OSError) as error:
+        raise InfrastructureError(f"{what} stage {name} could not be exchanged: {error}") from error
+
+
+def _description(repo: Repo) -> str:
+    return os.path.join(repo.root_dir, "dvc.yaml")
+
+
+def _load(repo: Repo, name: str) -> PipelineStage:
+    stage = repo.stage.load_one(path=_description(repo), name=name)
+    assert isinstance(stage, PipelineStage)
+    return stage
+
+
+def _dependencies(stage: PipelineStage) -> Iterable[Output]:
+    """List dependencies that are files, less parameters."""
+    parameters = set(map(id, stage.params))
+    return [dep for dep in stage.deps if id(dep) not in parameters]
+
+
+def _is_in_git(repo: Repo, dependency: Output) -> bool:
+    """Whether a commit gives it: it has files in git, and is no stage's output."""
+    path = dependency.fs_path
+    outputs = (out.fs_path for out in repo.index.outs)
+    if any(repo.fs.isin_or_eq(path, out) or repo.fs.isin(out, path) for out in outputs):
+        return False
+    return bool(_git(Path(repo.root_dir), "ls-files", "--", path))
+
+
+def _inputs(repo: Repo, data: Iterable[Output]) -> dict[str, Output]:
+    """List by their paths what a stage gets that reads these dependencies.
+
+    A stage may read more of a data set than dvc.yaml says that it depends on: what says how it was
+    made, which a part of it depends on; and what tracking tells of the stages before.
+    """
+    found = {item.fs_path: item for item in data}
+    isin = repo.fs.isin_or_eq
+    for path in list(found):
+        for stage in repo.index.stages:
+            if any(isin(path, out.fs_path) or isin(out.fs_path, path) for out in stage.outs):
+                for out in stage.outs:
+                    if (isin(path, out.fs_path) or out.metric or out.plot) and out.exists:
+                        found[out.fs_path] = out
+    outer = {
+        path: item
+        for path, item in found.items()
+        if not any(repo.fs.isin(path, other) for other in found)
+    }
+    return {repo.fs.relpath(path, repo.root_dir): item for path, item in outer.items()}
+
+
+def _hash(item: Output) -> str:
+    assert item.hash_info is not None
+    return str(item.hash_info.value)
+
+
+def _is_changed(root: Path, path: str) -> bool:
+    return bool(_git(root, "status", "--porcelain", "--", path))
+
+
+def _git(root: Path, *arguments: str) -> str:
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=root, env=environment, capture_output=True, text=True
+        )
+    except FileNotFoundError:
+        raise StageFailedError("git is not installed; other machines get code by it") from None
+    if done.returncode:
+        raise StageFailedError(
+            f"{root}: git {arguments[0]} failed: {done.stderr.strip()}; other machines get code by "
+            "git, so stages that run there need a repository with a commit"
+        )
+    return done.stdout
+
+
+def _outputs(entry: Mapping[str, Any]) -> dict[str, str]:
+    return {out["path"]: out[HASH] for out in entry.get("outs", ())}
+
+
+def _holder(
+    stage: PipelineStage, files: Mapping[str, str], folder: str | None = None
+) -> PipelineStage:
+    """Make a stage for what lies beside another, with all of it in DVC's cache, metrics too.
+
+    DVC brings nothing but outputs into a clone, and of them none that are not cached.
+    """
+    path, wdir = _description(stage.repo), folder or stage.wdir
+    holder = create_stage(
+        PipelineStage, repo=stage.repo, path=path, wdir=wdir, cmd="", outs=list(files)
+    )
+    for out in holder.outs:
+        value = files[out.def_path]
+        out.hash_info = HashInfo(HASH, value)
+        out.meta = Meta(isdir=value.endswith(".dir"))
+    return holder
+
+
+def _pull(repo: Repo, stage: PipelineStage, remote: str | None) -> None:
+    for out in stage.outs:
+        for hashes in out.get_used_objs(remote=remote).values():
+            done = repo.cloud.pull(hashes, remote=remote)
+            if done.failed:
+                raise InfrastructureError(
+                    f"{len(done.failed)} files of {out.def_path} are not in the DVC remote, or "
+                    "could not be had from it"
+                )
+    with repo.lock:
+        stage.checkout(force=True)
+
+
+def _push(repo: Repo, hashes: set[HashInfo], remote: str | None) -> None:
+    storage(repo, remote)  # where there is none, this says so
+    if not hashes:
+        return
+    done = repo.cloud.push(hashes, remote=remote)
+    if done.failed:
+        raise InfrastructureError(f"{len(done.failed)} files could not be put into the DVC remote")
+
+
+def _to_cache(repo: Repo, item: Output) -> list[HashInfo]:
+    """Have DVC's cache hold what lies at a path; gives the hash of it, and those of its parts."""
+    ignore: Any = repo.dvcignore
+    staging, _, content = build(repo.cache.local, item.fs_path, item.fs, HASH, ignore=ignore)
+    assert content.hash_info is not None
+    transfer(staging, repo.cache.local, {content.hash_info}, shallow=False)
+    entries = content if isinstance(content, Tree) else ()
+    parts = [part for _, _, part in entries if part is not None]
+    return [content.hash_info, *parts]
+
+
+def _take_published(stage: PipelineStage, key: str, name: str | None) -> None:
+    """Have DVC's own records of runs hold what another node has done for the same inputs."""
+    repo: Repo = stage.repo
+    remote = storage(repo, name)
+    folder = remote.fs.join(remote.path, "runs", key[:2], key)
+    if not remote.fs.exists(folder):
+        return
+    for path in remote.fs.find(folder):
+        record = Path(repo.stage_cache.cache_dir, key[:2], key, remote.fs.name(path))
+        record.parent.mkdir(parents=True, exist_ok=True)
+        partial = record.with_suffix(".partial")
+        remote.fs.get_file(path, os.fspath(partial))
+        partial.replace(record)
+        entry = load_yaml(record)
+        for out in _holder(stage, _outputs(entry)).outs:
+            for hashes in out.get_used_objs(remote=name).values():
+                if repo.cloud.pull(hashes, remote=name).failed:
+                    log.warning("%s: an earlier run is not whole in the DVC remote", stage)
+                    record.unlink()
+                    return

@@ -1,0 +1,48 @@
+"""Stages on this machine: what they get in their environment, GPUs among it."""
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipelines.cluster.gpus import held_gpus
+from pipelines.cluster.placement import Place
+from pipelines.dag import Stage
+from pipelines.running import LocalRunner, Log, Outcome
+
+TORCHRUN = "IMPLICIT_MODELS_TORCHRUN"
+
+
+@dataclass(frozen=True)
+class LocalGpuRunner:
+    """Runs stages on this machine, each with as many GPUs as its place says.
+
+    Attributes
+    ----------
+    root
+        The repository.
+    place
+        Where the stage belongs.
+    """
+
+    root: Path
+    place: Place
+
+    def __call__(self, stage: Stage, log: Log) -> Outcome:
+        """Wait for the GPUs, and run it."""
+        start = time.monotonic()
+        with held_gpus(self.place.gpus, log) as gpus:
+            environment = stage_environment(self.place, gpus.names)
+            outcome = LocalRunner(self.root, environment, gpus.locks)(stage, log)
+        return replace(outcome, seconds=time.monotonic() - start)
+
+
+def stage_environment(place: Place, gpus: tuple[str, ...]) -> dict[str, str]:
+    """Give what a stage's environment has on top of that of its machine."""
+    environment: dict[str, str] = {}
+    if place.gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
+    if place.torchrun is not None:
+        environment[TORCHRUN] = place.torchrun
+    elif place.gpus > 1:
+        environment[TORCHRUN] = f"--standalone --nproc-per-node={place.gpus}"
+    return environment | dict(place.environment)

@@ -1,0 +1,157 @@
+"""What a node does with a request: inputs, GPUs, the stage itself, results; whoever sent it."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from implicit_models.tracking.links import tracked_run
+from pipelines.cluster.carrying import Carrier
+from pipelines.cluster.exchange import Request, publish, take_inputs
+from pipelines.cluster.gpus import held_gpus, node_name
+from pipelines.cluster.local_gpus import stage_environment
+from pipelines.cluster.node_workspace import workspace
+from pipelines.cluster.placement import Place
+from pipelines.dag import Stage
+from pipelines.running import LocalRunner, Log, Outcome
+
+_SENDING_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A stage for a node, and what it gets there.
+
+    Attributes
+    ----------
+    request
+        The stage and all that its result depends on.
+    place
+        GPUs and environment.
+    checkpoint_seconds
+        How often checkpoints are copied into the remote.
+    """
+
+    request: Request
+    place: Place
+    checkpoint_seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as what JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Assignment":
+        """Make it from what `to_dict` has given."""
+        request, place = Request.from_dict(content["request"]), Place(**content["place"])
+        return cls(request, place, content["checkpoint_seconds"])
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a node sends back.
+
+    Attributes
+    ----------
+    entry
+        The stage's entry of dvc.lock; the outputs that it names are in the remote.
+    outcome
+        What came of the stage there.
+    """
+
+    entry: Mapping[str, Any]
+    outcome: Outcome
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as what JSON can hold."""
+        return {"entry": dict(self.entry), "outcome": asdict(self.outcome)}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Result":
+        """Make it from what `to_dict` has given."""
+        return cls(content["entry"], Outcome(**content["outcome"]))
+
+
+def do_assignment(
+    clone: Path,
+    assignment: Assignment,
+    log: Log,
+    environment: Mapping[str, str] | None = None,
+    slots: AbstractContextManager[Any] | None = None,
+) -> Result:
+    """Run a request's stage on this machine.
+
+    Parameters
+    ----------
+    clone
+        This machine's clone of the repository.
+    environment
+        Of the stage, on top of what its place gives.
+    slots
+        Held from when the GPUs are there until the stage has ended.
+
+    Raises
+    ------
+    StageFailedError, InfrastructureError, StoppedError
+        As runners do.
+    """
+    start, request = time.monotonic(), assignment.request
+    stage = Stage(request.stage)
+    with workspace(clone, request, log) as root:
+        take_inputs(root, request)
+        log(f"{node_name()} has the inputs of {request.stage} at commit {request.commit[:10]}")
+        with (
+            contextlib.closing(Carrier(root, stage.entry, request.remote)) as carrier,
+            held_gpus(assignment.place.gpus, log) as gpus,
+            slots or contextlib.nullcontext(),
+        ):
+            for name in carrier.fetch():
+                log(f"{name} was fetched from the remote")
+            if gpus.names:
+                log(f"{request.stage} has the GPUs {', '.join(gpus.names)} of {node_name()}")
+            variables = {**_tracking(clone), **stage_environment(assignment.place, gpus.names)}
+            variables |= dict(environment or {})
+            with carrier.carrying(assignment.checkpoint_seconds, log):
+                outcome = LocalRunner(root, variables, gpus.locks)(stage, log)
+            entry = publish(root, request)
+            carrier.discard()
+    _send_tracked(clone, variables, log)
+    tracked = tracked_run(clone, request.stage)
+    seconds = time.monotonic() - start
+    page = (tracked.address or tracked.run_id) if tracked else None
+    return Result(entry, Outcome(outcome.how, seconds, node_name(), page))
+
+
+def _send_tracked(clone: Path, variables: Mapping[str, str], log: Log) -> None:
+    """Send what the stage has tracked: who did that in the background was in the workspace."""
+    folder = clone / ".tracking"
+    if not any(folder.iterdir()):
+        return
+    command = [sys.executable, "-m", "implicit_models.tracking.sync"]
+    environment = {**os.environ, **variables}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=clone,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_SENDING_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        log(f"not all that is tracked is sent after {_SENDING_SECONDS:.0f} s; it is kept")
+        return
+    if done.returncode:
+        log(f"what is tracked could not be sent yet: {done.stderr.strip()[-500:]}")
+
+
+def _tracking(clone: Path) -> dict[str, str]:
+    """Have MLflow's default database outlast the workspace, where no other store is given."""
+    name = "MLFLOW_TRACKING_URI"
+    return {} if os.environ.get(name) else {name: f"sqlite:///{clone.resolve()}/mlflow.db"}

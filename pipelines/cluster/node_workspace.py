@@ -1,0 +1,137 @@
+"""A clone of its own for each stage that a node runs, made in a moment and gone afterwards.
+
+A node may run several stages at once, of flows with other commits and other parameters; none sees
+the others' files. What shall outlast the stage, or a node that dies, is shared with the node's
+clone: git's objects, DVC's cache, checkpoints, and what is tracked and not sent yet.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from dvc.config import Config
+from dvc.repo import Repo
+
+from pipelines.cluster.exchange import Request
+from pipelines.cluster.gpus import node_name
+from pipelines.running import InfrastructureError, Log, StageFailedError, pause, stage_lock
+
+SHARED = ("checkpoints", ".tracking")  # folders
+
+_LOOK_SECONDS = 0.5
+
+
+@contextlib.contextmanager
+def workspace(clone: Path, request: Request, log: Log) -> Iterator[Path]:
+    """Make the clone in which a request's stage runs; one process has it at a time.
+
+    Parameters
+    ----------
+    clone
+        The node's clone of the repository.
+
+    Yields
+    ------
+    Path
+        The workspace, at the request's commit and with its parameters.
+
+    Raises
+    ------
+    StageFailedError
+        Where the commit is not to be had.
+    """
+    names = json.dumps([request.commit, dict(request.parameters)], sort_keys=True)
+    digest = hashlib.sha256(names.encode()).hexdigest()[:12]
+    folder = clone.resolve() / ".dvc" / "tmp" / "workspaces" / quote(node_name(), safe="")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{quote(request.stage, safe='@')}-{digest}"
+    with path.with_name(f"{path.name}.lock").open("a") as file:
+        _lock(file.fileno(), log)
+        if path.exists():
+            # A stage whose flow was killed may still run there: it holds its lock until it ends.
+            with stage_lock(path, request.stage, log):
+                pass
+            shutil.rmtree(path)
+        try:
+            _make(clone.resolve(), path, request)
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _lock(descriptor: int, log: Log) -> None:
+    told = False
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not told:
+                log("this node runs the same stage for another flow: waiting for that")
+                told = True
+            pause(_LOOK_SECONDS)
+
+
+def _make(clone: Path, path: Path, request: Request) -> None:
+    _expect_commit(clone, request.commit)
+    _git(clone, "clone", "--quiet", "--shared", "--no-checkout", str(clone), str(path))
+    _git(path, "checkout", "--quiet", "--detach", request.commit)
+    for name, text in request.parameters.items():
+        (path / name).write_text(text, encoding="utf-8")
+    for name in SHARED:
+        (clone / name).mkdir(exist_ok=True)
+        (path / name).symlink_to(clone / name)
+    _share_cache(clone, path)
+
+
+def _share_cache(clone: Path, path: Path) -> None:
+    """Give a workspace the cache of the clone, and the remotes that only this machine knows."""
+    with contextlib.closing(Repo(os.fspath(clone))) as repo:
+        cache = repo.cache.legacy.path
+    local: Any = Config(os.fspath(clone / ".dvc")).load_one("local")
+    config = Config(os.fspath(path / ".dvc"))
+    content: Any
+    with config.edit("local") as content:
+        for section, values in local.items():
+            content[section].update(values)
+        content["cache"]["dir"] = cache
+        content["core"]["site_cache_dir"] = os.fspath(path / ".dvc" / "site")
+
+
+def _expect_commit(clone: Path, commit: str) -> None:
+    """Have the commit, from where the clone comes from if it has to be."""
+    if _has(clone, commit):
+        return
+    try:
+        _git(clone, "fetch", "--quiet", "--all")
+    except InfrastructureError as error:
+        raise InfrastructureError(f"the commit {commit[:10]} is not in {clone}; {error}") from None
+    if not _has(clone, commit):
+        raise StageFailedError(
+            f"the commit {commit[:10]} is neither in {node_name()}:{clone} nor where that fetches "
+            "from; push it (git push), or fetch it there"
+        )
+
+
+def _has(clone: Path, commit: str) -> bool:
+    with contextlib.suppress(InfrastructureError):
+        _git(clone, "cat-file", "-e", f"{commit}^{{commit}}")
+        return True
+    return False
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
+    environment["GIT_TERMINAL_PROMPT"] = "0"
+    done = subprocess.run(
+        ["git", *arguments], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise InfrastructureError(f"{folder}: git {arguments[0]} failed: {done.stderr.strip()}")

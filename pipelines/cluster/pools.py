@@ -1,0 +1,193 @@
+"""Stages in a work pool of Prefect: each is a run of the pool's deployment, watched from here."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.states import Cancelled, Cancelling, Crashed
+
+from pipelines.cluster.exchange import make_request, receive
+from pipelines.cluster.node_work import Assignment, Result
+from pipelines.cluster.on_node import ANSWER, HEARTBEAT, read_artifact
+from pipelines.cluster.placement import Place, Pool
+from pipelines.dag import Stage
+from pipelines.running import InfrastructureError, Log, Outcome, StageFailedError, pause
+
+T = TypeVar("T")
+
+_SERVER_PATIENCE = 600.0  # seconds that Prefect's server may be away
+_CANCELLING_PATIENCE = 60.0
+_TELL_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class PoolRunner:
+    """Runs stages on the nodes of a work pool.
+
+    Attributes
+    ----------
+    root
+        The repository, which gets the results.
+    name, pool
+        Of the pool in placement.yaml.
+    place
+        What the stage gets on its node.
+    """
+
+    root: Path
+    name: str
+    pool: Pool
+    place: Place
+
+    def __call__(self, stage: Stage, log: Log) -> Outcome:
+        """Send the stage's inputs, have a node run it, and take what comes of it.
+
+        A node that goes silent is given up: its run becomes Crashed, and the stage may be tried
+        again.
+        """
+        start = time.monotonic()
+        request = make_request(self.root, stage.name, self.pool.remote)
+        assignment = Assignment(request, self.place, self.pool.checkpoint_seconds)
+        with get_client(sync_client=True) as client:
+            run = self._submit(stage, assignment)
+            log(f"{stage.name} waits for a worker of {self.name} (flow run {run.name}, {run.id})")
+            watch = _Watch(client, run.id, self.pool, log)
+            try:
+                state = watch.until_final()
+            except BaseException:
+                watch.cancel()
+                raise
+            result = self._answer(client, run.id, stage, state)
+        log(f"{stage.name} has run on {result.outcome.place}")
+        if result.outcome.tracked:
+            log(f"its run in MLflow: {result.outcome.tracked}")
+        receive(self.root, stage.name, result.entry, self.pool.remote)
+        return replace(result.outcome, seconds=time.monotonic() - start)
+
+    def _submit(self, stage: Stage, assignment: Assignment) -> FlowRun:
+        deployment = self.pool.deployment or f"run-stage/{self.name}"
+        try:
+            return run_deployment(  # type: ignore[return-value]
+                deployment,
+                parameters={
+                    "stage": stage.name,
+                    "assignment": assignment.to_dict(),
+                    "heartbeat_seconds": self.pool.heartbeat_seconds,
+                },
+                timeout=0,
+                tags=[stage.kind],
+            )
+        except ObjectNotFound:
+            raise StageFailedError(
+                f"stage {stage.name}: Prefect has no deployment {deployment}; make it: "
+                f"python -m pipelines.deploy {self.name} (docs/cluster.md), or name another in "
+                f"placement.yaml as pools.{self.name}.deployment"
+            ) from None
+        except (httpx.HTTPError, PrefectHTTPStatusError) as error:
+            raise InfrastructureError(f"Prefect has not taken {stage.name}: {error}") from error
+
+    def _answer(
+        self, client: SyncPrefectClient, run_id: UUID, stage: Stage, state: State
+    ) -> Result:
+        answer = _patiently(lambda: read_artifact(client, run_id, ANSWER), lambda text: None)
+        if state.is_completed() and answer is not None:
+            return Result.from_dict(answer)
+        told = (answer or {}).get("error") or state.message or "it says nothing more"
+        node = (answer or {}).get("node") or self.name
+        message = f"stage {stage.name} on {node}: its run {run_id} is {state.name}: {told}"
+        if (answer or {}).get("is_stages_own") or (state.is_cancelled() and answer is None):
+            raise StageFailedError(message)
+        raise InfrastructureError(message)
+
+
+class _Watch:
+    """Waits for a run to end, as long as its node is there."""
+
+    def __init__(self, client: SyncPrefectClient, run_id: UUID, pool: Pool, log: Log) -> None:
+        self._client = client
+        self._run_id = run_id
+        self._pool = pool
+        self._log = log
+
+    def until_final(self) -> State:
+        """Wait for the run's final state.
+
+        Raises
+        ------
+        InfrastructureError
+            Where the node is lost; the run is then Crashed.
+        """
+        last_beat: object = None
+        since = told = time.monotonic()
+        node = None
+        while True:
+            before = time.monotonic()
+            state, beat = _patiently(self._look, self._log)
+            now = time.monotonic()
+            if now - before > self._pool.heartbeat_seconds:
+                since = now  # the server was away: the node could not have told it anything
+            if state.is_final():
+                return state
+            if beat is not None and node is None:
+                node = beat["node"]
+                self._log(f"it runs on {node}")
+            if beat != last_beat or state.is_scheduled():
+                last_beat, since = beat, now
+            if state.is_scheduled() and now - told > _TELL_SECONDS:
+                told = now
+                self._log("no worker has taken it yet; see: prefect work-pool inspect")
+            allowed = self._pool.lost_after_seconds if beat else self._pool.start_within_seconds
+            if now - since > allowed:
+                what = f"{node} has said nothing" if node else "the run has not begun"
+                message = f"{what} for {now - since:.0f} s: it counts as lost"
+                self._set(Crashed(message=message))
+                raise InfrastructureError(f"flow run {self._run_id}: {message}")
+            pause(min(self._pool.heartbeat_seconds, 5.0))
+
+    def cancel(self) -> None:
+        """Have the node stop the stage, which keeps a checkpoint, and wait for that a while."""
+        with contextlib.suppress(httpx.HTTPError, PrefectHTTPStatusError):
+            state, beat = self._look()
+            if state.is_final():
+                return
+            self._set(Cancelling() if beat else Cancelled())
+            deadline = time.monotonic() + _CANCELLING_PATIENCE
+            while time.monotonic() < deadline and not self._look()[0].is_final():
+                time.sleep(1.0)
+
+    def _look(self) -> tuple[State, dict | None]:
+        state = self._client.read_flow_run(self._run_id).state
+        assert state is not None
+        return state, read_artifact(self._client, self._run_id, HEARTBEAT)
+
+    def _set(self, state: State) -> None:
+        self._client.set_flow_run_state(self._run_id, state, force=True)
+
+
+def _patiently(ask: Callable[[], T], log: Log) -> T:
+    """Ask Prefect's server again where it does not answer; a stage that runs does not mind."""
+    deadline = time.monotonic() + _SERVER_PATIENCE
+    told = False
+    while True:
+        try:
+            return ask()
+        except ObjectNotFound as error:
+            raise InfrastructureError(f"the run of the stage was deleted: {error}") from error
+        except (httpx.HTTPError, PrefectHTTPStatusError) as error:
+            if time.monotonic() > deadline:
+                raise InfrastructureError(
+                    f"Prefect's server has not answered for {_SERVER_PATIENCE:.0f} s: {error}"
+                ) from error
+            if not told:
+                log(f"Prefect's server does not answer ({error}); waiting for it")
+                told = True
+            pause(2.0)

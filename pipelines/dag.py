@@ -1,0 +1,157 @@
+"""The DAG of stages, read from DVC itself: there is no second description of it."""
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One of DVC's stages.
+
+    Attributes
+    ----------
+    name
+        As DVC addresses it: ``train_free@x``.
+    parents
+        Names of the stages whose outputs it reads.
+    deps, outs, metrics
+        Paths as dvc.yaml has them; the metrics are among the outputs.
+    """
+
+    name: str
+    parents: tuple[str, ...] = ()
+    deps: tuple[str, ...] = ()
+    outs: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """What it does, whatever the entry: ``train_free``."""
+        return self.name.partition("@")[0]
+
+    @property
+    def entry(self) -> str:
+        """The entry of params.yaml that it does it for: ``x``; empty for a stage of the project."""
+        return self.name.partition("@")[2]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What DVC says of the stages at one moment.
+
+    Attributes
+    ----------
+    stages
+        Those asked for and all they depend on, parents first.
+    unchanged
+        Names of those that DVC would not run, and restore nothing of.
+    """
+
+    stages: dict[str, Stage]
+    unchanged: frozenset[str]
+
+
+class UnknownTargetError(ValueError):
+    """A target that DVC does not know."""
+
+
+def read_dag(root: Path, targets: Sequence[str] = ()) -> dict[str, Stage]:
+    """Read the stages that targets need, parents first; of no target, all that dvc.yaml has.
+
+    Parameters
+    ----------
+    root
+        The repository.
+    targets
+        As `dvc repro` takes them: stages, groups of stages (``train_free``), dvc.yaml files.
+
+    Raises
+    ------
+    UnknownTargetError
+        With the closest name there is.
+    dvc.exceptions.DvcException
+        Where dvc.yaml or params.yaml is wrong.
+    """
+    return _look(root, targets, with_status=False).stages
+
+
+def look(root: Path, targets: Sequence[str] = ()) -> Look:
+    """Read the stages that targets need, and which of them are up to date, under DVC's lock."""
+    return _look(root, targets, with_status=True)
+
+
+def _look(root: Path, targets: Sequence[str], with_status: bool) -> Look:
+    # DVC takes half a second to import: whoever only needs a Stage does not wait for that.
+    from dvc.repo import Repo, lock_repo
+    from dvc.repo.reproduce import get_active_graph, plan_repro
+
+    root = root.absolute()
+    with Repo(str(root), _wait_for_lock=True) as repo, lock_repo(repo):
+        graph = get_active_graph(repo.index.graph)
+        wanted = [s for target in targets or ["dvc.yaml"] for s in _collect(repo, root, target)]
+        found = list(dict.fromkeys(plan_repro(graph, wanted)))
+        stages = {}
+        unchanged: set[str] = set()
+        for stage in found:
+            parents = [_name(parent, root) for parent in graph.successors(stage)]
+            name = _name(stage, root)
+            stages[name] = Stage(
+                name,
+                tuple(sorted(parents)),
+                tuple(dep.def_path for dep in stage.deps),
+                tuple(out.def_path for out in stage.outs),
+                tuple(out.def_path for out in stage.outs if out.metric),
+            )
+            if with_status and unchanged.issuperset(parents) and _is_unchanged(stage):
+                unchanged.add(name)
+    return Look(stages, frozenset(unchanged))
+
+
+def _collect(repo: Any, root: Path, target: str) -> list[Any]:
+    """Find a target's stages; DVC itself takes paths from the working directory, this from root."""
+    from dvc.exceptions import DvcException
+    from dvc.stage.exceptions import (
+        StageFileDoesNotExistError,
+        StageFileIsNotDvcFileError,
+        StageNotFound,
+    )
+
+    file, colon, name = target.rpartition(":")
+    if not colon:
+        is_file = target.endswith((".dvc", ".yaml", ".yml"))
+        file, name = (target, "") if is_file else ("dvc.yaml", target)
+    try:
+        return list(repo.stage.collect(f"{root / file}:{name}" if name else str(root / file)))
+    except (StageFileDoesNotExistError, StageFileIsNotDvcFileError, StageNotFound) as error:
+        if file != "dvc.yaml" or not name:
+            raise UnknownTargetError(f"target {target}: {error}") from None
+        raise UnknownTargetError(_unknown(repo, root, target)) from None
+    except DvcException as error:
+        raise UnknownTargetError(f"target {target}: {error}") from error
+
+
+def _unknown(repo: Any, root: Path, target: str) -> str:
+    stages = [_name(stage, root) for stage in repo.index.stages]
+    kinds = {name.partition("@")[0] for name in stages}
+    closest = difflib.get_close_matches(target, [*kinds, *stages], 1, cutoff=0.0)
+    return f"there is no stage {target}; the closest is {closest[0] if closest else 'none'}"
+
+
+def _name(stage: Any, root: Path) -> str:
+    """Address a stage as DVC does in the repository's root, wherever this process is."""
+    file = Path(stage.path)
+    if not hasattr(stage, "name") or not stage.name:
+        return str(file.relative_to(root))
+    return stage.name if file == root / "dvc.yaml" else f"{file.relative_to(root)}:{stage.name}"
+
+
+def _is_unchanged(stage: Any) -> bool:
+    from dvc.lock import LockError
+
+    try:
+        return not stage.status()
+    except LockError:  # somebody works on its files: whoever runs it waits for that
+        return False

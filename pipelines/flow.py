@@ -1,0 +1,137 @@
+"""The flow of Prefect that brings the pipeline up to date: one task for each of DVC's stages."""
+
+import contextvars
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from prefect import allow_failure, flow
+from prefect.client.schemas.objects import State
+from prefect.futures import PrefectFuture
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+from prefect.states import Cancelled, Completed, Failed
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from pipelines.account import Account
+from pipelines.artifacts import flow_page, git_commit
+from pipelines.cluster.placement import HERE, read_placement, runner_for
+from pipelines.dag import Stage, look
+from pipelines.presets import parameters_in_use, write_parameters
+from pipelines.publishing import publish
+from pipelines.running import allow_all, stopping
+from pipelines.schedule import walk
+from pipelines.stage_task import Work, stage_task
+from pipelines.stopping import stopped_from_outside
+from pipelines.terminal import shared_cores
+
+#: Whoever calls the flow may look here at what came of the stages, even where Prefect is gone.
+ACCOUNT: contextvars.ContextVar[Account | None] = contextvars.ContextVar("account", default=None)
+
+_TRACKING_PATIENCE = 15.0  # seconds that the last stages' runs may take to be in MLflow
+
+
+def _run_name() -> str:
+    given: dict[str, Any] = dict(flow_run.parameters or {})
+    parts = [given.get("preset"), *(given.get("targets") or ["everything"])]
+    seeds = given.get("seeds")
+    if seeds:
+        parts.append(f"seeds {','.join(map(str, seeds))}")
+    return " ".join(part for part in parts if part)
+
+
+@flow(
+    name="reproduce",
+    flow_run_name=_run_name,
+    task_runner=ThreadPoolTaskRunner(),  # type: ignore[arg-type]
+    persist_result=False,
+)
+def reproduce(
+    targets: list[str] | None = None,
+    preset: str | None = None,
+    seeds: list[int] | None = None,
+    jobs: int = 1,
+    pool: str | None = None,
+) -> State:
+    """Bring stages up to date as `dvc repro` does, in the repository that is the working directory.
+
+    Parameters
+    ----------
+    targets
+        Stages, or groups of stages; none is everything.
+    preset
+        Of conf/preset, from which params.yaml is written anew before.
+    seeds
+        Every model of params.yaml is there under each of them.
+    jobs
+        How many stages run at once on this machine.
+    pool
+        Of placement.yaml, in which all stages run.
+    """
+    root = Path.cwd()
+    logger = get_run_logger()
+    account = ACCOUNT.get() or Account()
+    account.started = time.monotonic()
+    placement = read_placement(root)
+    if pool is not None:
+        placement = placement.everything_in(pool)
+    kept = write_parameters(root, preset, seeds or ())
+    if kept is not None:
+        logger.warning("the params.yaml that was there is kept as %s", kept.relative_to(root))
+    allow_all()
+    with parameters_in_use(root), shared_cores(jobs), stopped_from_outside(account):
+        seen = look(root, targets or ())
+        account.stages = seen.stages
+        work = Work(
+            root,
+            seen.unchanged,
+            partial(runner_for, placement=placement, root=root),
+            account,
+            git_commit(root),
+        )
+        logger.info("%d stages, %d of them unchanged", len(seen.stages), len(seen.unchanged))
+        futures: dict[str, PrefectFuture[Any]] = {}
+
+        def begin(stage: Stage, done: Callable[[], None]) -> None:
+            # A cancelled parent would crash the task; that one's failed parent stands for it.
+            causes = {account.cause(name) for name in stage.parents}
+            parents: Any = [allow_failure(futures[name]) for name in causes]
+            named: Any = stage_task.with_options(name=stage.kind, task_run_name=stage.name)
+            future = named.submit(stage, work, wait_for=parents)
+            futures[stage.name] = future
+            future.add_done_callback(lambda _: done())
+
+        def needs_slot(stage: Stage) -> bool:
+            is_work = stage.name not in seen.unchanged and account.blocking(stage) is None
+            return is_work and placement.place(stage.name).pool == HERE
+
+        walk(seen.stages, jobs, begin, needs_slot=needs_slot, stopping=_told_once(logger.warning))
+    work.late_pages.close(_TRACKING_PATIENCE)
+    publish(flow_page(account, work.commit), "stages", "what came of the stages", account)
+    return _final_state(account)
+
+
+def _final_state(account: Account) -> State:
+    summary = account.summary()
+    failed = account.failed()
+    if stopping():
+        return Cancelled(message=f"stopped: {summary}")
+    if failed:
+        return Failed(message=f"{', '.join(failed)} failed: {summary}")
+    return Completed(message=summary)
+
+
+def _told_once(tell: Callable[[str], None]) -> Callable[[], bool]:
+    """Make the look at whether the flow is stopped that says so the first time."""
+    told = False
+
+    def look_and_tell() -> bool:
+        nonlocal told
+        if stopping() and not told:
+            told = True
+            tell("stops: the running stages keep what they have (once more: they are killed)")
+        return stopping()
+
+    return look_and_tell

@@ -1,0 +1,141 @@
+"""Writing params.yaml: from a preset, and with further seeds. Nothing that was there is lost."""
+
+import contextlib
+import difflib
+import fcntl
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipelines.seeds import with_seeds
+
+PARAMETERS = "params.yaml"
+
+
+class ParametersError(ValueError):
+    """Parameters that cannot be written."""
+
+
+def write_parameters(
+    root: Path, preset: str | None = None, seeds: Sequence[int] = ()
+) -> Path | None:
+    """Write params.yaml anew from a preset and with further seeds; of neither, leave it alone.
+
+    Returns
+    -------
+    Path or None
+        Where the old content is kept, if it was lost otherwise: if git has not got it.
+
+    Raises
+    ------
+    ParametersError
+        If there is no such preset, or other flows of the repository work with the old content.
+    SeedError
+        As `with_seeds`.
+    """
+    path = root / PARAMETERS
+    if preset is None and not seeds:
+        return None
+    content = _composed(root, preset, seeds)
+    old = path.read_text() if path.exists() else ""
+    if content == old:
+        return None
+    with _lock(root, fcntl.LOCK_EX) as has_it:
+        if not has_it:
+            raise ParametersError(
+                "another flow is at work in this repository with other parameters; let it end, or "
+                "work in a second clone: `git clone . ../second`"
+            )
+        kept = _keep(root, old)
+        partial = path.with_name(f".{PARAMETERS}.partial")
+        partial.write_text(content)
+        os.replace(partial, path)
+    return kept
+
+
+@contextlib.contextmanager
+def parameters_in_use(root: Path) -> Iterator[None]:
+    """Keep other flows of the repository from writing params.yaml meanwhile."""
+    with _lock(root, fcntl.LOCK_SH):
+        yield
+
+
+@contextlib.contextmanager
+def unless_mistaken(path: Path) -> Iterator[None]:
+    """Put a file's content back where the block that changes it ends with an error."""
+    before = path.read_bytes() if path.exists() else None
+    try:
+        yield
+    except BaseException:
+        if before is not None and path.read_bytes() != before:
+            partial = path.with_name(f".{path.name}.partial")
+            partial.write_bytes(before)
+            os.replace(partial, path)
+        raise
+
+
+def presets(root: Path) -> list[str]:
+    """List the presets there are."""
+    return sorted(path.stem for path in (root / "conf" / "preset").glob("*.yaml"))
+
+
+def _composed(root: Path, preset: str | None, seeds: Sequence[int]) -> str:
+    """Give the new content, in the form that `dvc exp run` gives it."""
+    import yaml
+    from dvc.utils.hydra import compose_and_dump
+    from omegaconf import OmegaConf
+
+    folder = _folder(root)
+    if preset is None:
+        text = (root / PARAMETERS).read_text()
+    else:
+        known = presets(root)
+        if preset not in known:
+            closest = difflib.get_close_matches(preset, known, 1, cutoff=0.0)
+            raise ParametersError(
+                f"there is no preset {preset}; the closest is "
+                f"{closest[0] if closest else 'none: conf/preset is empty'} ({', '.join(known)})"
+            )
+        made = folder / f"composed-{os.getpid()}.yaml"
+        try:
+            compose_and_dump(
+                str(made), str(root / "conf"), None, "config", str(root), [f"preset={preset}"]
+            )
+            text = made.read_text()
+        finally:
+            made.unlink(missing_ok=True)
+    if not seeds:
+        return text
+    return OmegaConf.to_yaml(OmegaConf.create(with_seeds(yaml.safe_load(text), seeds)))
+
+
+def _keep(root: Path, old: str) -> Path | None:
+    committed = subprocess.run(
+        ["git", "show", f"HEAD:./{PARAMETERS}"], cwd=root, capture_output=True, text=True
+    )
+    if not old or (committed.returncode == 0 and committed.stdout == old):
+        return None
+    digest = hashlib.sha256(old.encode()).hexdigest()[:12]
+    kept = _folder(root) / f"params-{digest}.yaml"
+    kept.write_text(old)
+    return kept
+
+
+@contextlib.contextmanager
+def _lock(root: Path, kind: int) -> Iterator[bool]:
+    """Hold the lock on params.yaml, shared or alone; False where others have it."""
+    with (_folder(root) / "in_use.lock").open("a") as file:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def _folder(root: Path) -> Path:
+    folder = root / ".dvc" / "tmp" / "parameters"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,120 @@
+"""Bring the pipeline up to date as `dvc repro` does, as a flow of Prefect.
+
+Exit status: 0 everything is up to date, 1 a stage failed, 2 a mistake in the command, 3 everything
+is up to date but Prefect could not record it, 130 or 143 stopped. See docs/orchestration.md.
+"""
+
+import argparse
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipelines.account import Account
+from pipelines.cluster.placement import PlacementError, read_placement
+from pipelines.dag import UnknownTargetError, look
+from pipelines.presets import PARAMETERS, ParametersError, unless_mistaken, write_parameters
+from pipelines.seeds import SeedError, parse_seeds
+from pipelines.server.local_server import ServerError
+from pipelines.terminal import (
+    AGAIN,
+    FAILED,
+    UNRECORDED,
+    Parser,
+    mistake,
+    recorded,
+    tell_stopped,
+    tell_unrecorded,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the flow in the repository that is the working directory; returns the exit status."""
+    options = _options(arguments)
+    root = Path.cwd()
+    try:
+        if not (root / "dvc.yaml").exists():
+            raise UnknownTargetError("there is no dvc.yaml here; go to the repository's folder")
+        # All that can be a mistake is looked at before Prefect, which takes seconds to start.
+        seeds = parse_seeds(options.seeds) if options.seeds else ()
+        placement = read_placement(root)
+        if options.pool:
+            placement.everything_in(options.pool)
+        with unless_mistaken(root / PARAMETERS):
+            kept = write_parameters(root, options.preset, seeds)
+            look(root, options.targets)
+        if kept is not None:
+            print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
+    except (UnknownTargetError, ParametersError, SeedError, PlacementError) as error:
+        return mistake(error)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except Exception as error:
+        if not type(error).__module__.startswith(("dvc.", "hydra.", "omegaconf.")):
+            raise
+        return mistake(error)
+    account = Account()
+    parameters = {
+        "targets": options.targets or None,
+        "preset": options.preset,
+        "seeds": list(seeds) or None,
+        "jobs": options.jobs,
+        "pool": options.pool,
+    }
+    try:
+        _run(root, parameters, account)
+    except ServerError as error:
+        return mistake(error)
+    except KeyboardInterrupt:
+        account.stopped_by = account.stopped_by or signal.SIGINT
+    return _tell(account)
+
+
+def _run(root: Path, parameters: dict[str, Any], account: Account) -> None:
+    """Run the flow; nothing is given back, as the account has it all."""
+    with recorded(root, account):
+        from prefect.flow_engine import run_flow
+
+        from pipelines.flow import ACCOUNT, reproduce
+
+        ACCOUNT.set(account)
+        flow: Any = reproduce
+        run_flow(flow, parameters=parameters, return_type="state")
+
+
+def _tell(account: Account) -> int:
+    """Say how it ended and what to do now; returns the exit status."""
+    print(account.summary(), file=sys.stderr)
+    tell_unrecorded(account, "DVC has them, and the same command shows every stage as cached")
+    status = tell_stopped(account)
+    if status is not None:
+        return status
+    failed = account.failed()
+    for name in failed:
+        print(f"error: {account.entries[name].message}", file=sys.stderr)
+    if failed:
+        return FAILED
+    if not account.is_complete:
+        print(f"error: not every stage was reached; {AGAIN}", file=sys.stderr)
+        return FAILED
+    return UNRECORDED if account.unrecorded else 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(prog="python -m pipelines.reproduce", description=__doc__)
+    parser.add_argument("targets", nargs="*", help="stages or groups of stages; none: everything")
+    parser.add_argument("--preset", help="write params.yaml anew from this one of conf/preset")
+    parser.add_argument("--seeds", help="have every model under each of these seeds, such as 0,1,2")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="stages at once on this machine (default: 1)"
+    )
+    parser.add_argument("--pool", help="have all stages run in this pool of placement.yaml")
+    options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error(f"--jobs {options.jobs} is not allowed; allowed is 1 or more")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Entries of params.yaml under further seeds: ``NAME_seed_N`` beside ``NAME``.
+
+Every entry that has a seed, and is a model, gets a copy for each seed that it has not got. A copy
+refers to the copies of its own seed: a matched baseline to its run's, an upcycled run to its
+source's. Evaluations of a model that was copied (`readings`, `benchmarks`) are copied with it.
+"""
+
+import copy
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+MODELS = ("runs", "baselines", "matched", "upcycled")
+EVALUATIONS = ("readings", "benchmarks")
+
+_COPY = re.compile(r"_seed_(\d+)$")
+_MODEL_FOLDER = re.compile(r"^models/([^/]+)/")
+
+Parameters = dict[str, Any]
+
+
+class SeedError(ValueError):
+    """Seeds that cannot be had."""
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """Read ``0,1,2``.
+
+    Raises
+    ------
+    SeedError
+        If it is anything else.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    wrong = [part for part in parts if not re.fullmatch(r"\d+", part)]
+    if wrong:
+        raise SeedError(
+            f"--seeds {text}: {wrong[0]!r} is no seed; seeds are whole numbers from 0 on, "
+            "separated by commas, such as 0,1,2"
+        )
+    return tuple(dict.fromkeys(int(part) for part in parts))
+
+
+def with_seeds(parameters: Mapping[str, Any], seeds: Sequence[int]) -> Parameters:
+    """Add to the content of params.yaml what makes every model be there under all seeds.
+
+    An entry keeps its name and its own seed, whether or not that is among `seeds`.
+
+    Raises
+    ------
+    SeedError
+        If an entry is in the way: named ``NAME_seed_N`` with another seed than N.
+    """
+    originals = {
+        name: entry["seed"]
+        for table in MODELS
+        for name, entry in (parameters.get(table) or {}).items()
+        if "seed" in entry and not _is_copy(name, entry)
+    }
+    result = copy.deepcopy(dict(parameters))
+    for table in MODELS + EVALUATIONS:
+        if parameters.get(table):
+            result[table] = dict(_widened(table, parameters[table], seeds, originals))
+    return result
+
+
+def _is_copy(name: str, entry: Mapping[str, Any]) -> bool:
+    found = _COPY.search(name)
+    return bool(found) and int(found[1]) == entry.get("seed")
+
+
+def _widened(
+    table: str,
+    entries: Mapping[str, Mapping[str, Any]],
+    seeds: Iterable[int],
+    originals: Mapping[str, int],
+) -> Iterable[tuple[str, Any]]:
+    """Give a table's entries, each followed by the copies that are not there yet."""
+    for name, entry in entries.items():
+        yield name, copy.deepcopy(entry)
+        own = _own_seed(table, name, entry, originals)
+        if own is None:
+            continue
+        for seed in seeds:
+            new = f"{name}_seed_{seed}"
+            if seed == own:
+                continue
+            if new not in entries:
+                yield new, _copy(table, entry, seed, originals)
+            elif table in MODELS and entries[new].get("seed") != seed:
+                raise SeedError(
+                    f"{table}.{new}.seed = {entries[new].get('seed')!r} is in the way of "
+                    f"{table}.{name} with seed {seed}; rename that entry, or give it seed {seed}"
+                )
+
+
+def _own_seed(
+    table: str, name: str, entry: Mapping[str, Any], originals: Mapping[str, int]
+) -> int | None:
+    if table in MODELS:
+        return originals.get(name)
+    found = _MODEL_FOLDER.match(str(entry.get("model", "")))
+    return originals.get(found[1]) if found and not _COPY.search(name) else None
+
+
+def _copy(
+    table: str, entry: Mapping[str, Any], seed: int, originals: Mapping[str, int]
+) -> Parameters:
+    """Copy an entry; what it refers to is that of the new seed, where there is such a thing."""
+    new = copy.deepcopy(dict(entry))
+
+    def of_seed(name: str) -> str:
+        return name if originals.get(name, seed) == seed else f"{name}_seed_{seed}"
+
+    def folder_of_seed(folder: str) -> str:
+        return _MODEL_FOLDER.sub(lambda found: f"models/{of_seed(found[1])}/", folder)
+
+    if table in EVALUATIONS:
+        new["model"] = folder_of_seed(new["model"])
+        return new
+    new["seed"] = seed
+    if table == "matched":
+        new["match"]["run"] = of_seed(new["match"]["run"])
+    if isinstance(new["model"].get("source"), str):
+        new["model"]["source"] = folder_of_seed(new["model"]["source"])
+    return new

@@ -1,0 +1,191 @@
+"""Prefect's API for the length of a block: the user's server, the dashboards', or one of our own.
+
+Runs are kept in ``.prefect/prefect.db`` of the repository, whoever writes them: a flow shows in the
+dashboards that are started later, and the other way round.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from pipelines.server.local_server import FOLDER, HOST, ServerError, answers, prefect_server
+
+DASHBOARDS = "server.json"
+PATIENCE = 15.0  # seconds that the last states of a flow may take to be recorded
+
+
+@contextmanager
+def prefect_api(root: Path) -> Iterator[str]:
+    """Give the block's flows an API, and leave with every run of them recorded.
+
+    ``PREFECT_API_URL`` counts where it is set, by the environment or by a profile of Prefect; else
+    the server of this repository's dashboards where they run; else a server is started, and
+    stopped at the end.
+
+    Yields
+    ------
+    The address of the API; it is among Prefect's settings for the length of the block.
+
+    Raises
+    ------
+    ServerError
+        The server that is set does not answer or refuses, or ours does not start.
+    """
+    # Prefect takes two seconds to import; a mistake in the command line is told before that.
+    from prefect.settings import (
+        PREFECT_API_AUTH_STRING,
+        PREFECT_API_URL,
+        PREFECT_SERVER_API_AUTH_STRING,
+        PREFECT_UI_URL,
+        get_current_settings,
+        temporary_settings,
+    )
+
+    from pipelines.server.open_runs import close_open_runs
+
+    given = PREFECT_API_URL.value()
+    if given:
+        check_given_server(given)
+        try:
+            yield given
+        finally:
+            send_what_is_left()
+        return
+    folder = root.resolve() / FOLDER
+    folder.mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        address = dashboards_address(root)
+        page = address and address.removesuffix("/api")
+        if address is None:
+            # What a profile sets reaches the server as well: authentication above all.
+            settings = get_current_settings().to_environment_variables(exclude_unset=True)
+            address, _ = stack.enter_context(prefect_server(root, settings))
+        password = PREFECT_API_AUTH_STRING.value() or PREFECT_SERVER_API_AUTH_STRING.value()
+        updates: dict[Any, Any] = {PREFECT_API_URL: address, PREFECT_API_AUTH_STRING: password}
+        # Our own server has no user interface that a flow's log could point to.
+        updates[PREFECT_UI_URL] = page or ""
+        stack.enter_context(without_proxy())
+        stack.enter_context(temporary_settings(updates))
+        stack.enter_context(flows_in_progress(folder))
+        try:
+            yield address
+        finally:
+            send_what_is_left()
+            close_open_runs(PATIENCE)
+
+
+def dashboards_address(root: Path) -> str | None:
+    """Return the address of the API that this repository's dashboards serve, where it answers."""
+    address = dashboards(root).get("prefect")
+    return address if address and answers(f"{address}/health") else None
+
+
+def dashboards(root: Path) -> dict[str, str]:
+    """Return what this repository's dashboards serve where they run.
+
+    Returns
+    -------
+    dict
+        Addresses under ``prefect``, of the API, and ``mlflow``.
+    """
+    file = root.resolve() / FOLDER / DASHBOARDS
+    try:
+        with file.open("rb") as held:
+            # They hold this lock for as long as they live: a file left over misleads nobody.
+            fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        pass
+    except BlockingIOError:
+        with suppress(OSError, ValueError):
+            served = json.loads(file.read_text())
+            return {name: address for name, address in served.items() if address}
+    return {}
+
+
+def check_given_server(address: str) -> None:
+    """Say at once what is wrong with the server that the user has named.
+
+    Raises
+    ------
+    ServerError
+        It does not answer, or wants other credentials.
+    """
+    import httpx
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import PrefectHTTPStatusError
+
+    shown = without_password(address)
+    remedy = (
+        "start that server, or unset PREFECT_API_URL (where a profile sets it: "
+        "prefect config unset PREFECT_API_URL) to keep the runs in this repository"
+    )
+    try:
+        httpx.get(f"{address.rstrip('/')}/health", timeout=10, follow_redirects=True)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ServerError(f"PREFECT_API_URL={shown} does not answer ({error}); {remedy}") from error
+    with get_client(sync_client=True) as client:
+        try:
+            client.read_flow_runs(limit=1)
+        except PrefectHTTPStatusError as error:
+            status = error.response.status_code
+            if status in (401, 403):
+                remedy = "set PREFECT_API_AUTH_STRING=user:password, or PREFECT_API_KEY"
+            elif status == 404:
+                remedy = f"its API mostly ends in /api: PREFECT_API_URL={shown.rstrip('/')}/api"
+            raise ServerError(f"PREFECT_API_URL={shown} answers {status}; {remedy}") from error
+
+
+def without_password(address: str) -> str:
+    """Return an address without the credentials that it may carry."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+@contextmanager
+def flows_in_progress(folder: Path) -> Iterator[None]:
+    """Count as one of this repository's flows; the first of them closes what was left open.
+
+    A process that is killed outright leaves its runs as they were. Nobody else writes while
+    nobody holds the lock, so that whatever is open then belongs to nobody.
+    """
+    from pipelines.server.open_runs import close_left_over_runs
+
+    with (folder / "flows").open("ab") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        else:
+            close_left_over_runs()
+        fcntl.flock(held, fcntl.LOCK_SH)
+        yield
+
+
+@contextmanager
+def without_proxy() -> Iterator[None]:
+    """Let requests to this machine pass by the proxy that the environment may name."""
+    before = {name: os.environ.get(name) for name in ("NO_PROXY", "no_proxy")}
+    for name, value in before.items():
+        os.environ[name] = f"{value},{HOST}" if value else HOST
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def send_what_is_left() -> None:
+    """Wait until events, which carry the states of tasks, and logs have left this process."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    for worker in (APILogWorker, EventsWorker):
+        worker.drain_all(timeout=PATIENCE, at_exit=False)

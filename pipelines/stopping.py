@@ -1,0 +1,81 @@
+"""How a flow is stopped from outside: Ctrl-C, SIGTERM, and Cancel in Prefect."""
+
+import contextlib
+import contextvars
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from prefect.client.orchestration import get_client
+from prefect.context import FlowRunContext
+
+from pipelines.account import Account
+from pipelines.processes import stop_all
+
+_WATCH_SECONDS = 3.0
+
+
+@contextlib.contextmanager
+def stopped_from_outside(account: Account) -> Iterator[None]:
+    """Stop what a flow runs when somebody wants that; for a block within the flow.
+
+    The first signal stops, the second kills. Within the flow, for Prefect listens to SIGTERM as
+    well and would give up the flow at once.
+
+    Parameters
+    ----------
+    account
+        Gets the number of the first signal.
+    """
+    with _signals(account), _cancelled_elsewhere():
+        yield
+
+
+@contextlib.contextmanager
+def _signals(account: Account) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may listen, and whoever owns it stops us otherwise
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if account.stopped_by is None:
+            account.stopped_by = number
+            stop_all()
+        else:
+            stop_all(patience=0)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _cancelled_elsewhere() -> Iterator[None]:
+    """Stop when the flow's run is cancelled in Prefect; nobody else tells us of that."""
+    context = FlowRunContext.get()
+    assert context is not None and context.flow_run is not None
+    run_id = context.flow_run.id
+    ended = threading.Event()
+
+    def watch() -> None:
+        with get_client(sync_client=True) as client:
+            while not ended.wait(_WATCH_SECONDS):
+                # A server that does not answer is no reason to stop: it may come back.
+                with contextlib.suppress(Exception):
+                    state = client.read_flow_run(run_id).state
+                    if state is not None and (state.is_cancelling() or state.is_cancelled()):
+                        stop_all()
+                        return
+
+    # Prefect's settings are in the context, which a new thread would not have.
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(watch,), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_WATCH_SECONDS)

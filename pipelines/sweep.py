@@ -1,0 +1,108 @@
+"""Run the product of values as experiments of DVC, several at once, and compare them.
+
+Exit status: 0 every point is there, 1 points failed, 2 a mistake in the command, 3 every point is
+there but Prefect could not record it, 130 or 143 stopped; the same command goes on from there. See
+docs/sweeps.md.
+"""
+
+import argparse
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.account import Account
+from pipelines.server.local_server import ServerError
+from pipelines.sweeps.comparison import FOLDER, Row
+from pipelines.sweeps.points import Origin, Point, SweepError, plan, read_origin
+from pipelines.sweeps.workspaces import is_done
+from pipelines.terminal import (
+    AGAIN,
+    FAILED,
+    UNRECORDED,
+    Parser,
+    mistake,
+    recorded,
+    shared_cores,
+    tell_stopped,
+    tell_unrecorded,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a sweep in the repository that is the working directory; returns the exit status."""
+    options = _options(arguments)
+    root = Path.cwd()
+    account = Account()
+    rows: list[Row] = []
+    try:
+        origin = read_origin(root)
+        points = plan(root, origin, options.name, options.override, options.preset)
+        print(f"{len(points)} points, {min(options.jobs, len(points))} at once", flush=True)
+        _run(root, options, origin, points, rows, account)
+    except (SweepError, ServerError) as error:
+        return mistake(error)
+    except KeyboardInterrupt:
+        account.stopped_by = account.stopped_by or signal.SIGINT
+        return tell_stopped(account) or FAILED
+    page = root / FOLDER / f"{options.name}.md"
+    if rows and page.exists():
+        print(page.read_text())
+        print(
+            f"{page.relative_to(root)}, with every metric in {page.stem}.csv; in MLflow: "
+            f'the filter tags."dvc.experiment" LIKE "{options.name}-%"',
+            flush=True,
+        )
+    tell_unrecorded(account, "DVC has the experiments")
+    status = tell_stopped(account)
+    if status is not None:
+        return status
+    for row in rows:
+        if row.state == "failed":
+            print(f"error: {row.point.label} failed: {row.reason}", file=sys.stderr)
+    if not all(is_done(root, origin, point) for point in points):
+        print(f"error: not every point is there; {AGAIN}", file=sys.stderr)
+        return FAILED
+    return UNRECORDED if account.unrecorded else 0
+
+
+def _run(
+    root: Path,
+    options: argparse.Namespace,
+    origin: Origin,
+    points: Sequence[Point],
+    rows: list[Row],
+    account: Account,
+) -> None:
+    """Run the flow; nothing is given back, as the rows and the account have it all."""
+    with recorded(root, account):
+        from pipelines.sweeps.flow import Sweep, run_sweep
+        from pipelines.sweeps.slots import check_limit
+
+        if options.limit is not None:
+            check_limit(options.limit)
+        sweep = Sweep(root, options.name, origin, points, options.limit, rows, account)
+        with shared_cores(options.jobs):
+            run_sweep(sweep, options.override, options.preset, options.jobs)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = Parser(prog="python -m pipelines.sweep", description=__doc__)
+    parser.add_argument("override", nargs="+", help="KEY=VALUE,VALUE,... of params.yaml")
+    parser.add_argument("--preset", help="the one of conf/preset to start from (default: laptop)")
+    parser.add_argument("--jobs", type=int, default=1, help="points at once (default: 1)")
+    parser.add_argument("--name", default="sweep", help="with what experiments' names begin")
+    parser.add_argument("--limit", help="a global concurrency limit of Prefect to hold a slot of")
+    options = parser.parse_args(arguments)
+    if options.jobs < 1:
+        parser.error(f"--jobs {options.jobs} is not allowed; allowed is 1 or more")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", options.name):
+        parser.error(
+            f"--name {options.name!r} is not allowed; allowed are letters, digits, - and _"
+        )
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main())

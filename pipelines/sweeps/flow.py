@@ -1,0 +1,156 @@
+"""The flow of Prefect that runs the points of a sweep: a task each, some at once."""
+
+import contextvars
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.futures import wait
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+from prefect.states import Cancelled, Completed, Failed
+from prefect.task_runners import ThreadPoolTaskRunner
+
+from pipelines.account import Account
+from pipelines.publishing import publish
+from pipelines.running import StageFailedError, StoppedError, allow_all, stopping
+from pipelines.stopping import stopped_from_outside
+from pipelines.sweeps.comparison import Row, read_metrics, write
+from pipelines.sweeps.points import Origin, Point, changed_keys
+from pipelines.sweeps.slots import held_slot
+from pipelines.sweeps.workspaces import cache_folder, is_done, run_point, run_shared
+
+WORKSPACES = Path(".dvc") / "tmp" / "sweeps"
+
+
+@dataclass
+class Sweep:
+    """A sweep, and what came of it; whoever calls the flow looks here, even where Prefect is gone.
+
+    Attributes
+    ----------
+    root
+        The repository.
+    origin
+        The code that all points run.
+    rows
+        What came of the points that have ended, in their order once all have.
+    """
+
+    root: Path
+    name: str
+    origin: Origin
+    points: Sequence[Point]
+    limit: str | None = None
+    rows: list[Row] = field(default_factory=list)
+    account: Account = field(default_factory=Account)
+
+
+#: The points are no parameters of the flow: Prefect would store params.yaml once for each.
+SWEEP: contextvars.ContextVar[Sweep] = contextvars.ContextVar("sweep")
+
+
+@task(cache_policy=NO_CACHE, persist_result=False)
+def point_task(sweep: Sweep, cache: Path, point: Point) -> State:
+    """Run a point, unless its experiment is there already."""
+    logger = get_run_logger()
+    folder = sweep.root / WORKSPACES / point.name
+    try:
+        if is_done(sweep.root, sweep.origin, point):
+            ran = False
+        else:
+            with held_slot(sweep.limit, logger.info):
+                ran = run_point(sweep.root, sweep.origin, folder, cache, point, logger.info)
+    except StoppedError as error:
+        sweep.rows.append(Row(point, "stopped"))
+        return Cancelled(message=str(error))
+    except (StageFailedError, OSError) as error:
+        logger.error("%s failed: %s", point.label, error)
+        sweep.rows.append(Row(point, "failed", reason=str(error)))
+        return Failed(message="its log has the reason")
+    sweep.rows.append(Row(point, "done" if ran else "already there"))
+    if ran:
+        return Completed(message=f"experiment {point.name}")
+    logger.info("%s is there already", point.name)
+    return Completed(name="Cached", message=f"experiment {point.name}")
+
+
+@task(name="shared stages", cache_policy=NO_CACHE, persist_result=False)
+def shared_task(sweep: Sweep, cache: Path, missing: Sequence[Point]) -> State:
+    """Run once, before the points, what all of them would run at the same time."""
+    logger = get_run_logger()
+    folder = sweep.root / WORKSPACES / f"{sweep.name}-shared"
+    try:
+        with held_slot(sweep.limit, logger.info):
+            changed = changed_keys(missing)
+            run_shared(sweep.root, sweep.origin, folder, cache, missing[0], changed, logger.info)
+    except StoppedError as error:
+        return Cancelled(message=str(error))
+    except (StageFailedError, OSError) as error:
+        # Each point comes upon it again, and says so in its own name.
+        logger.error("%s", error)
+        return Failed(message="its log has the reason")
+    return Completed()
+
+
+def _run_name() -> str:
+    return " ".join([SWEEP.get().name, *(dict(flow_run.parameters or {}).get("overrides") or ())])
+
+
+@flow(name="sweep", flow_run_name=_run_name, persist_result=False)
+def sweep(overrides: list[str], preset: str | None, jobs: int) -> State:
+    """Run the points of `SWEEP` and compare them; a failed point does not stop the others."""
+    running = SWEEP.get()
+    logger = get_run_logger()
+    root, points = running.root, running.points
+    allow_all()
+    with stopped_from_outside(running.account):
+        cache = cache_folder(root)
+        missing = [point for point in points if not is_done(root, running.origin, point)]
+        if jobs > 1 and len(missing) > 1:
+            named = shared_task.with_options(task_run_name="shared stages")
+            named(running, cache, missing, return_state=True)
+        futures = [_named(point).submit(running, cache, point) for point in points]
+        wait(futures)
+        running.rows[:] = _in_order(running)
+        page = write(root, running.name, running.rows)
+        logger.info("the comparison is in %s", page.relative_to(root))
+    publish(page.read_text(), f"sweep-{_key(running.name)}", "the points", running.account)
+    states = [row.state for row in running.rows]
+    message = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    if stopping():
+        return Cancelled(message=message)
+    return Failed(message=message) if "failed" in states else Completed(message=message)
+
+
+def _named(point: Point) -> Any:
+    # A text would be formatted, and values may have braces.
+    return point_task.with_options(name="point", task_run_name=lambda: point.label)
+
+
+def _in_order(sweep: Sweep) -> list[Row]:
+    """Give the points' rows in the points' order, with their metrics."""
+    metrics = read_metrics(sweep.root, sweep.origin.commit, [p.name for p in sweep.points])
+    rows = {row.point.name: row for row in sweep.rows}
+    # A point without a row was cancelled before it began.
+    return [
+        rows.get(point.name, Row(point, "stopped")).with_metrics(metrics.get(point.name, {}))
+        for point in sweep.points
+    ]
+
+
+def _key(name: str) -> str:
+    """Turn a name into what Prefect allows in the key of an artifact."""
+    return name.lower().replace("_", "-")
+
+
+def run_sweep(running: Sweep, overrides: Sequence[str], preset: str | None, jobs: int) -> None:
+    """Run the flow, so many points at once; what came of it is in the sweep's rows."""
+    SWEEP.set(running)
+    runner = ThreadPoolTaskRunner(max_workers=jobs)
+    here = sweep.with_options(task_runner=runner)  # type: ignore[arg-type]
+    here(overrides=list(overrides), preset=preset, jobs=jobs, return_state=True)

@@ -1,0 +1,222 @@
+"""The points of a sweep: the product of the values of overrides, each composed by Hydra.
+
+Overrides are Hydra's own: ``key=1,2,3``, ``key=range(1,4)``, ``key=choice(a,b)``, ``preset=a,b``.
+"""
+
+import difflib
+import hashlib
+import itertools
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+CONFIGURATION = "conf"
+
+
+class SweepError(ValueError):
+    """A sweep that cannot be had; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The code from which all points of a sweep start, whatever its author goes on to do.
+
+    Attributes
+    ----------
+    commit
+        Of git.
+    changes
+        How the tracked files differed from it, as a patch.
+    """
+
+    commit: str
+    changes: bytes = b""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of values.
+
+    Attributes
+    ----------
+    name
+        Of the experiment in DVC: the sweep's, and a digest of all that decides the result.
+    label
+        The values that differ between the points, for people.
+    overrides
+        All of them, as Hydra and `dvc exp run -S` take them.
+    parameters
+        The composed content of params.yaml.
+    """
+
+    name: str
+    label: str
+    overrides: tuple[str, ...]
+    parameters: Mapping[str, Any]
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The overrides as keys and values."""
+        return dict(override.split("=", 1) for override in self.overrides)
+
+
+def plan(
+    root: Path,
+    origin: Origin,
+    name: str,
+    overrides: Sequence[str],
+    preset: str | None = None,
+) -> list[Point]:
+    """Compose every point; a mistake is told before anything runs.
+
+    Raises
+    ------
+    SweepError
+        An override is malformed, or names a key that there is not.
+    """
+    axes = [[f"preset={preset}"]] if preset is not None else []
+    axes += [_axis(override) for override in overrides]
+    keys = [axis[0].partition("=")[0].lstrip("+~") for axis in axes]
+    for key in keys:
+        if keys.count(key) > 1:
+            raise SweepError(f"{key} is given twice; give all its values at once: {key}=A,B")
+    varied = {i for i, axis in enumerate(axes) if len(axis) > 1}
+    points = []
+    for values in itertools.product(*axes):
+        parameters = compose(root, values)
+        content = origin.changes + repr(parameters).encode()
+        digest = hashlib.sha256(content).hexdigest()[:8]
+        label = " ".join(value for i, value in enumerate(values) if i in varied)
+        points.append(Point(f"{name}-{digest}", label or " ".join(values), values, parameters))
+    # Overrides may differ and yet compose to the same.
+    return list({point.name: point for point in reversed(points)}.values())[::-1]
+
+
+def _axis(text: str) -> list[str]:
+    """Split ``key=1,2`` into ``key=1`` and ``key=2``."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        override = OverridesParser.create().parse_override(text)
+        if override.is_sweep_override():
+            values = [str(value) for value in override.sweep_string_iterator()]
+        else:
+            values = [override.get_value_element_as_str()]
+    except (HydraException, ValueError) as error:
+        said = str(error).splitlines()[0]
+        raise SweepError(_no_override(text, said)) from error
+    key = override.get_key_element()
+    if not key:
+        raise SweepError(_no_override(text, "the key is missing"))
+    if not values:
+        raise SweepError(_no_override(text, "it has no values"))
+    return [f"{key}={value}" for value in values]
+
+
+def _no_override(text: str, said: str) -> str:
+    return (
+        f"{text} is no override ({said}); overrides are KEY=VALUE,VALUE,..., such as "
+        "runs.x.seed=0,1,2"
+    )
+
+
+def compose(root: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return what `dvc exp run -S ...` would write to params.yaml.
+
+    Raises
+    ------
+    SweepError
+        Hydra refuses an override.
+    """
+    import yaml
+    from dvc.utils.hydra import compose_and_dump
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    if not (root / CONFIGURATION).is_dir():
+        raise SweepError(f"there is no folder {CONFIGURATION} with Hydra's configuration here")
+    with TemporaryDirectory() as folder:
+        made = Path(folder) / "params.yaml"
+        try:
+            compose_and_dump(
+                str(made),
+                str(root.resolve() / CONFIGURATION),
+                None,
+                "config",
+                str(root),
+                list(overrides),
+            )
+        except (HydraException, OmegaConfBaseException) as error:
+            raise SweepError(_in_one_line(root, error, overrides)) from error
+        return yaml.safe_load(made.read_text())
+
+
+def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
+    """Turn Hydra's paragraph into what was wrong and the closest thing that is right."""
+    said = str(error).splitlines()[0].rstrip(".")
+    groups = [override for override in overrides if override.startswith("preset=")]
+    known = sorted(path.stem for path in (root / CONFIGURATION / "preset").glob("*.yaml"))
+    for group in groups:
+        if (chosen := group.partition("=")[2]) not in known:
+            closest = difflib.get_close_matches(chosen, known, 1, cutoff=0)
+            return f"there is no preset {chosen}; the closest is {''.join(closest) or 'none'}"
+    keys = flatten(compose(root, groups))
+    for key in (override.partition("=")[0].lstrip("+~") for override in overrides):
+        if key not in keys and not any(other.startswith(f"{key}.") for other in keys):
+            closest = difflib.get_close_matches(key, keys, 1, cutoff=0)
+            if key != "preset":
+                return f"{said}; the closest valid key is {''.join(closest)}"
+    return said
+
+
+def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested parameters under dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in parameters.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def changed_keys(points: Sequence[Point]) -> set[str]:
+    """Return the dotted keys on which the points' parameters differ."""
+    flats = [flatten(point.parameters) for point in points]
+    return {key for flat in flats for key in flat if any(o.get(key) != flat[key] for o in flats)}
+
+
+def read_origin(root: Path) -> Origin:
+    """Read the present commit, and how tracked files differ from it, less what stages write.
+
+    Raises
+    ------
+    SweepError
+        There is nothing that an experiment could start from.
+    """
+    if not (root / "dvc.yaml").exists():
+        raise SweepError("there is no dvc.yaml here; go to the repository's folder")
+    head = _git(root, "rev-parse", "--verify", "HEAD")
+    if head.returncode:
+        raise SweepError(
+            "experiments are kept in git, and there is no commit here: git init && git add --all "
+            "&& git commit"
+        )
+    if _git(root, "ls-files", "--error-unmatch", "dvc.yaml").returncode:
+        raise SweepError("dvc.yaml is not in git: git add dvc.yaml && git commit")
+    written = (":!params.yaml", ":!dvc.lock", ":!results")
+    commit = head.stdout.decode().strip()
+    # What a user's settings of git could make of a patch, no `git apply` would read.
+    plain = ("--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/")
+    diff = _git(root, "diff", "--binary", *plain, commit, "--", ".", *written)
+    if diff.returncode:
+        raise SweepError(f"git diff: {diff.stderr.decode(errors='replace')}")
+    return Origin(commit, diff.stdout)
+
+
+def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["git", *arguments], cwd=root, capture_output=True)

@@ -1,0 +1,139 @@
+"""What the commands that run flows have in common: mistakes, exit status, lines of a log."""
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from pipelines.account import Account
+from pipelines.processes import stopping
+from pipelines.server.local_server import ServerError
+
+FAILED, MISTAKE, UNRECORDED = 1, 2, 3
+AGAIN = "the same command goes on from there"
+
+# On a terminal a line is a time, a task and what it says.
+_FORMATS = {
+    "PREFECT_LOGGING_FORMATTERS_STANDARD_DATEFMT": "%H:%M:%S",
+    "PREFECT_LOGGING_FORMATTERS_STANDARD_FLOW_RUN_FMT": "%(asctime)s | %(message)s",
+    "PREFECT_LOGGING_FORMATTERS_STANDARD_TASK_RUN_FMT": (
+        "%(asctime)s | %(task_run_name)s | %(message)s"
+    ),
+}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says in one line what is wrong and what is right."""
+
+    def error(self, message: str) -> NoReturn:
+        """Leave with the status of a mistake."""
+        print(f"error: {message}; {' '.join(self.format_usage().split())}", file=sys.stderr)
+        sys.exit(MISTAKE)
+
+
+def mistake(error: Exception) -> int:
+    """Tell a mistake of the user in one line; returns the exit status."""
+    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    return MISTAKE
+
+
+@contextlib.contextmanager
+def recorded(root: Path, account: Account) -> Iterator[None]:
+    """Give a block an API of Prefect; what Prefect itself suffers is noted in the account.
+
+    Raises
+    ------
+    ServerError
+        There is no API, or it has not what the block needs.
+    """
+    for name, value in _FORMATS.items():
+        os.environ.setdefault(name, value)
+    from pipelines.server.embedded import prefect_api
+
+    began = False
+    try:
+        with prefect_api(root) as address, _patience(address):
+            _shorten_logs()
+            began = True
+            yield
+    except ServerError:
+        raise
+    except Exception as error:
+        if not began:
+            raise
+        account.note_unrecorded(error)
+
+
+def tell_unrecorded(account: Account, kept: str) -> None:
+    """Say why Prefect's record lacks something, if it does, and who has the results."""
+    if account.unrecorded:
+        print(
+            f"Prefect's record of this flow is not complete ({account.unrecorded}). The results do "
+            f"not depend on it: {kept}",
+            file=sys.stderr,
+        )
+
+
+def tell_stopped(account: Account) -> int | None:
+    """Say that the flow was stopped, if it was; returns the exit status then."""
+    if not (stopping() or account.stopped_by is not None):
+        return None
+    print(f"stopped; {AGAIN}", file=sys.stderr)
+    return 128 + (account.stopped_by or signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def shared_cores(jobs: int) -> Iterator[None]:
+    """Share the processor's cores among what runs at once, unless the user has."""
+    name = "OMP_NUM_THREADS"
+    if jobs == 1 or name in os.environ:
+        yield
+        return
+    os.environ[name] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
+@contextlib.contextmanager
+def _patience(address: str) -> Iterator[None]:
+    """Make Prefect give up soon on a server of this machine: one that is gone stays away."""
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
+    is_here = urlsplit(address).hostname in ("127.0.0.1", "localhost")
+    if is_here and "PREFECT_CLIENT_MAX_RETRIES" not in os.environ:
+        with temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 2}):
+            yield
+    else:
+        yield
+
+
+def _shorten_logs() -> None:
+    """Keep from the terminal what Prefect says of every state: tasks say that themselves."""
+    from prefect.logging.configuration import setup_logging
+    from prefect.logging.handlers import PrefectConsoleHandler
+
+    setup_logging()  # Prefect would, with the first flow that is imported
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, PrefectConsoleHandler):
+            handler.addFilter(_is_worth_a_line)
+
+
+def _is_worth_a_line(record: logging.LogRecord) -> bool:
+    if record.name.startswith(("prefect._internal.concurrency", "prefect.events.clients")):
+        return False  # events that a server which is gone does not take, each with a page of text
+    if not record.pathname.endswith(("task_engine.py", "flow_engine.py")):
+        return True
+    if record.exc_info and type(record.exc_info[1]).__module__.startswith("httpx"):
+        return False  # the server is gone, which is told at the end
+    message = record.getMessage()
+    return record.levelno >= logging.WARNING and not message.startswith(
+        ("Finished in state", "Task run failed with")
+    )

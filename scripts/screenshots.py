@@ -1,0 +1,154 @@
+"""Take the pictures of docs/images from the dashboards of a repository, in a headless Chromium.
+
+Run the preset `quick` as a flow in a clone, `make dashboards` there, and then::
+
+    python scripts/screenshots.py ../clone --implicit RUN --explicit RUN
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from pipelines.server.embedded import DASHBOARDS
+from pipelines.server.local_server import FOLDER
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+IMAGES = Path(__file__).parents[1] / "docs" / "images"
+PATIENCE = 60_000  # milliseconds
+
+
+def main() -> int:
+    """Take the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("repository", type=Path, help="where the dashboards run")
+    parser.add_argument("--implicit", required=True, help="an implicit run, of the same family as")
+    parser.add_argument("--explicit", required=True, help="an explicit one")
+    parser.add_argument("--output", type=Path, default=IMAGES)
+    options = parser.parse_args()
+    file = options.repository / FOLDER / DASHBOARDS
+    addresses = json.loads(file.read_text()) if file.exists() else {}
+    if not {"prefect", "mlflow"} <= addresses.keys():
+        print(f"error: no dashboards run in {options.repository}: make dashboards", file=sys.stderr)
+        return 1
+    options.output.mkdir(parents=True, exist_ok=True)
+    with browser_page() as page:
+        show_flow_run(page, addresses["prefect"])
+        page.screenshot(path=options.output / "prefect_flow_run.png")
+        runs = find_runs(addresses["mlflow"], [options.implicit, options.explicit])
+        show_curves(page, addresses["mlflow"], runs, "accuracy")
+        page.screenshot(path=options.output / "mlflow_curves.png")
+        show_parameters(page, addresses["mlflow"], runs, "model.expand")
+        page.screenshot(path=options.output / "mlflow_comparison.png")
+    return 0
+
+
+@contextmanager
+def browser_page(width: int = 1400, height: int = 900) -> Iterator["Page"]:
+    """Give a page of Debian's Chromium; it comes to nobody but this machine.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no Chromium.
+    """
+    from playwright.sync_api import sync_playwright
+
+    program = shutil.which("chromium")
+    if program is None:
+        raise FileNotFoundError("there is no chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        # Chromium's own sandbox refuses to work for root, as whom containers run.
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": height})
+        page.set_default_timeout(PATIENCE)
+        try:
+            yield page
+        finally:
+            browser.close()
+
+
+def show_flow_run(page: "Page", api: str) -> None:
+    """Open the page of the last flow run, and wait until it has drawn the stages."""
+    (run, *_) = post(f"{api}/flow_runs/filter", {"sort": "START_TIME_DESC", "limit": 1})
+    page.goto(f"{api.removesuffix('/api')}/runs/flow-run/{run['id']}")
+    page.get_by_text(run["name"]).first.wait_for()
+    page.locator("canvas").first.wait_for()
+    # The graph glides to its place.
+    page.wait_for_timeout(4000)
+
+
+def find_runs(mlflow: str, names: list[str]) -> list[dict[str, Any]]:
+    """Return the newest run of each of these names, which are all of one experiment."""
+    found = []
+    every = post(f"{mlflow}/api/2.0/mlflow/experiments/search", {"max_results": 100})
+    for name in names:
+        query = {
+            "experiment_ids": [each["experiment_id"] for each in every["experiments"]],
+            "filter": f"attributes.run_name = '{name}'",
+            "max_results": 1,
+        }
+        runs = post(f"{mlflow}/api/2.0/mlflow/runs/search", query).get("runs", [])
+        if not runs:
+            raise LookupError(f"MLflow at {mlflow} has no run {name}")
+        found.append(runs[0]["info"])
+    return found
+
+
+def show_parameters(page: "Page", mlflow: str, runs: list[dict[str, Any]], name: str) -> None:
+    """Open MLflow's comparison of runs, with one parameter in the middle of their table."""
+    page.goto(f"{mlflow}/#/compare-runs?{_chosen(runs)}")
+    parameter = page.get_by_text(name, exact=True).first
+    parameter.wait_for()
+    _close_assistant(page)
+    parameter.evaluate("element => element.scrollIntoView({block: 'center'})")
+    page.wait_for_timeout(1000)
+
+
+def show_curves(page: "Page", mlflow: str, runs: list[dict[str, Any]], metric: str) -> None:
+    """Open MLflow's chart of one metric of several runs."""
+    keys = quote(json.dumps([metric]))
+    page.goto(
+        f"{mlflow}/#/metric?{_chosen(runs)}&metric={quote(json.dumps(metric))}"
+        f"&plot_metric_keys={keys}&plot_layout={{}}&x_axis=step&y_axis_scale=linear"
+        "&line_smoothness=1&show_point=false&deselected_curves=[]&last_linear_y_axis_range=[]"
+    )
+    for run in runs:
+        page.get_by_text(f"{run['run_name']} ({metric})").first.wait_for()
+    _close_assistant(page)
+    page.wait_for_timeout(1000)
+
+
+def _close_assistant(page: "Page") -> None:
+    """Close MLflow's assistant, which opens beside the page and asks a model on the network."""
+    button = page.get_by_role("button", name="Close")
+    if button.count():
+        button.first.click()
+
+
+def _chosen(runs: list[dict[str, Any]]) -> str:
+    names = quote(json.dumps([run["run_id"] for run in runs]))
+    experiments = quote(json.dumps(sorted({run["experiment_id"] for run in runs})))
+    return f"runs={names}&experiments={experiments}"
+
+
+def post(address: str, query: dict[str, Any]) -> Any:
+    """Send a query to a server on this machine; return its answer."""
+    request = urllib.request.Request(
+        address, json.dumps(query).encode(), {"Content-Type": "application/json"}
+    )
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(request, timeout=60) as answer:
+        return json.load(answer)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

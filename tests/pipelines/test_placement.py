@@ -1,0 +1,176 @@
+import contextlib
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipelines.cluster.gpus import held_gpus, offered_gpus
+from pipelines.cluster.local_gpus import LocalGpuRunner, stage_environment
+from pipelines.cluster.placement import (
+    Place,
+    Placement,
+    PlacementError,
+    Pool,
+    read_placement,
+    runner_for,
+)
+from pipelines.cluster.pools import PoolRunner
+from pipelines.cluster.slurm import SlurmRunner
+from pipelines.dag import Stage
+from pipelines.processes import StoppedError, allow_all, stop_all
+from pipelines.running import StageFailedError
+
+EXAMPLE = """
+pools:
+  gpu-nodes: {kind: prefect, remote: storage, heartbeat_seconds: 5}
+  slurm: {kind: slurm, slurm: {partition: gpu, time: 720}}
+stages:
+  "train_*@big_*": {pool: slurm, nodes: 2, gpus: 8}
+  "train_*": {pool: gpu-nodes, gpus: 1, environment: {OMP_NUM_THREADS: "4"}}
+  "evaluate_*": {gpus: 2}
+"""
+
+
+def read(folder: Path, text: str) -> Placement:
+    (folder / "placement.yaml").write_text(text)
+    return read_placement(folder)
+
+
+def test_without_a_file_everything_runs_here(tmp_path):
+    placement = read_placement(tmp_path)
+    assert placement.place("train_free@x") == Place(pool="here", gpus=0)
+    assert isinstance(runner_for(Stage("train_free@x"), placement, tmp_path), LocalGpuRunner)
+
+
+def test_the_first_pattern_that_fits_counts(tmp_path):
+    placement = read(tmp_path, EXAMPLE)
+    assert placement.place("train_free@big_one").pool == "slurm"
+    assert placement.place("train_free@small").gpus == 1
+    assert placement.place("train_free@small").environment == {"OMP_NUM_THREADS": "4"}
+    assert placement.place("report") == Place()
+
+
+def test_each_kind_of_pool_has_its_runner(tmp_path):
+    placement = read(tmp_path, EXAMPLE)
+    kinds = {
+        "train_free@big_one": SlurmRunner,
+        "train_free@x": PoolRunner,
+        "report": LocalGpuRunner,
+    }
+    for name, kind in kinds.items():
+        assert type(runner_for(Stage(name), placement, tmp_path)) is kind
+
+
+def test_everything_in_one_pool_keeps_gpus(tmp_path):
+    placement = read(tmp_path, EXAMPLE).everything_in("gpu-nodes")
+    assert placement.place("evaluate_benchmarks@x") == Place(pool="gpu-nodes", gpus=2)
+    assert placement.place("report") == Place(pool="gpu-nodes")
+
+
+def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
+    with pytest.raises(
+        PlacementError, match="--pool = 'gpu' is not known; the closest is gpu-nodes"
+    ):
+        read(tmp_path, EXAMPLE).everything_in("gpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a", "the file = \\['a'\\] is not a section"),
+        ("pool: {}", "pool is not a known setting; the closest is pools \\(allowed: pools, stages"),
+        ("pools: {a: {kind: dask}}", "pools.a.kind = 'dask' is not allowed; .* 'prefect', 'slurm'"),
+        ("pools: {a: {}}", "pools.a.kind is missing; allowed is one of 'prefect', 'slurm'"),
+        ("pools: {here: {kind: prefect}}", "pools.here: this name means this machine"),
+        ("pools: {a: {kind: slurm}}", "pools.a.slurm.time is missing; .* minutes"),
+        (
+            "pools: {a: {kind: prefect, heartbeat_seconds: 9, lost_after_seconds: 9}}",
+            "pools.a.lost_after_seconds = 9; allowed is at least three times heartbeat_seconds, 27",
+        ),
+        ("stages: {x: {pool: gpu}}", "stages.x.pool = 'gpu' is not known; the closest is here"),
+        ("stages: {x: {gpu: 1}}", "stages.x.gpu is not a known setting; the closest is gpus"),
+        ("stages: {x: {gpus: true}}", "stages.x.gpus = True is not allowed; allowed is a whole"),
+        ("stages: {x: {gpus: -1}}", "stages.x.gpus = -1; allowed is at least 0"),
+        ("stages: {x: {nodes: 2}}", "stages.x.nodes = 2 is allowed in a pool of the kind slurm"),
+        (
+            "stages: {x: {environment: {A: 1}}}",
+            "stages.x.environment = {'A': 1} is not allowed; .* each to a text in quotes",
+        ),
+        ("stages: [", "cannot be read as YAML"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, text, message):
+    with pytest.raises(PlacementError, match=f"^placement.yaml: .*{message}"):
+        read(tmp_path, text)
+
+
+def test_environment_of_a_stage():
+    assert stage_environment(Place(), ()) == {}
+    assert stage_environment(Place(gpus=2, environment={"A": "b"}), ("3", "5")) == {
+        "CUDA_VISIBLE_DEVICES": "3,5",
+        "IMPLICIT_MODELS_TORCHRUN": "--standalone --nproc-per-node=2",
+        "A": "b",
+    }
+    own = stage_environment(Place(gpus=2, torchrun="--nproc-per-node=1"), ("0", "1"))
+    assert own["IMPLICIT_MODELS_TORCHRUN"] == "--nproc-per-node=1"
+
+
+def test_gpus_that_a_machine_offers():
+    assert offered_gpus({"IMPLICIT_MODELS_GPUS": "4, 5", "CUDA_VISIBLE_DEVICES": "0"}) == ("4", "5")
+    assert offered_gpus({"CUDA_VISIBLE_DEVICES": "0,GPU-8c"}) == ("0", "GPU-8c")
+    assert offered_gpus({"IMPLICIT_MODELS_GPUS": ""}) == ()
+
+
+def test_no_gpu_is_held_twice_and_all_come_back(tmp_path):
+    node = {"IMPLICIT_MODELS_GPUS": "0,1,2", "IMPLICIT_MODELS_NODE": "a"}
+    told = []
+
+    def hold(count: int, log=told.append):
+        return held_gpus(count, log, node, tmp_path)
+
+    with hold(2) as first, hold(1) as second:
+        assert {*first.names, *second.names} == {"0", "1", "2"}
+        assert told == []
+        stop_all()  # who waits for a GPU that is not free is told, and can be stopped
+        try:
+            with pytest.raises(StoppedError), hold(1):
+                pass
+        finally:
+            allow_all()
+        assert told == ["waiting for 1 free GPUs of 3"]
+        other = {**node, "IMPLICIT_MODELS_NODE": "b"}  # another machine's
+        with held_gpus(3, told.append, other, tmp_path) as elsewhere:
+            assert len(elsewhere.names) == 3
+    with hold(3) as all_of_them:
+        assert all_of_them.names == ("0", "1", "2")
+
+
+def test_a_stage_that_outlives_its_flow_keeps_its_gpus(tmp_path):
+    node = {"IMPLICIT_MODELS_GPUS": "0", "IMPLICIT_MODELS_NODE": "a"}
+    with held_gpus(1, print, node, tmp_path) as held:
+        stage = subprocess.Popen(["cat"], stdin=subprocess.PIPE, pass_fds=held.locks)
+    stop_all()
+    try:
+        with pytest.raises(StoppedError), held_gpus(1, print, node, tmp_path):
+            pass
+    finally:
+        allow_all()
+        stage.communicate()
+    with held_gpus(1, print, node, tmp_path) as again:
+        assert again.names == ("0",)
+
+
+def test_more_gpus_than_there_are_is_no_reason_to_wait(tmp_path):
+    node = {"IMPLICIT_MODELS_GPUS": "0", "IMPLICIT_MODELS_NODE": "a"}
+    with (
+        pytest.raises(
+            StageFailedError, match="2 GPUs are asked for .* a offers 1: 0; ask for fewer"
+        ),
+        contextlib.ExitStack() as stack,
+    ):
+        stack.enter_context(held_gpus(2, print, node, tmp_path))
+
+
+def test_a_pool_has_sensible_defaults():
+    pool = Pool(kind="prefect")
+    assert pool.lost_after_seconds >= 3 * pool.heartbeat_seconds

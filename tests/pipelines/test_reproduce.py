@@ -1,0 +1,334 @@
+import os
+import random
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines import presets, reproduce
+from pipelines.account import Account, Entry
+from pipelines.artifacts import artifact_key, flow_page, stage_page
+from pipelines.dag import Stage
+from pipelines.presets import ParametersError, parameters_in_use, write_parameters
+from pipelines.schedule import walk
+from pipelines.seeds import SeedError, parse_seeds, with_seeds
+from tests.pipelines.tiny import ROOT, project, serve, stage
+
+pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")  # DVC's
+
+EIGHT = {
+    "given": stage("echo 1 > given.txt", (), ("given.txt",)),
+    "part": {
+        "foreach": {f"n{i}": i for i in range(8)},
+        "do": {
+            "cmd": "cat given.txt > ${key}.txt; echo '{\"loss\": ${item}.5}' > ${key}.json",
+            "deps": ["given.txt"],
+            "outs": ["${key}.txt"],
+            "metrics": [{"${key}.json": {"cache": False}}],
+        },
+    },
+}
+BRANCHES = {
+    "good": stage("echo threads $OMP_NUM_THREADS > good.txt", (), ("good.txt",)),
+    "bad": stage("echo this is why; exit 7", (), ("bad.txt",)),
+    "child": stage("cat bad.txt > child.txt", ("bad.txt",), ("child.txt",)),
+    "grandchild": stage("cat child.txt > g.txt", ("child.txt",), ("g.txt",)),
+    "other": stage("cat good.txt > other.txt", ("good.txt",), ("other.txt",)),
+    "killed": stage(
+        "echo try >> tries; if [ $(wc -l < tries) = 1 ]; then kill -9 $$; fi; cp tries killed.txt",
+        (),
+        ("killed.txt",),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def use(tmp_path_factory):
+    with serve(tmp_path_factory.mktemp("record")) as use:
+        yield use
+
+
+@pytest.fixture
+def configured(tmp_path):
+    """A folder with our presets, and the default parameters that they give."""
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    shutil.copy(ROOT / "params.yaml", tmp_path / "params.yaml")
+    return tmp_path
+
+
+def test_eight_at_once_then_all_cached(tmp_path, use):
+    made = use(project(tmp_path / "project", EIGHT))
+    names = {"given", *(f"part@n{i}" for i in range(8))}
+    output = made.flow("--jobs", "8")
+    assert "9 stages: 9 ran" in output
+    assert made.status() == "{}"
+    assert set(yaml.safe_load((made.path / "dvc.lock").read_text())["stages"]) == names
+    assert made.states() == ("Completed", dict.fromkeys(names, "Completed"))
+
+    output = made.flow("--jobs", "8")
+    assert "9 stages, 9 of them unchanged" in output
+    assert "9 stages: 9 cached" in output
+    assert made.states() == ("Completed", dict.fromkeys(names, "Cached"))
+
+    ((page,),) = made.ask(
+        "select data from artifact where key = 'part-n3' order by created desc limit 1"
+    )
+    assert "| loss | 3.5 |" in page.replace("\\n", "\n")
+    logs = {message for (message,) in made.ask("select message from log")}
+    assert "Running stage 'part@n3':" in logs
+
+
+def test_a_failing_branch_leaves_the_others_alone(tmp_path, use):
+    made = use(project(tmp_path / "project", BRANCHES))
+    output = made.flow("--jobs", "2", status=1)
+    assert made.states() == (
+        "Failed",
+        {
+            "good": "Completed",
+            "bad": "Failed",
+            "child": "NotRun",
+            "grandchild": "NotRun",
+            "other": "Completed",
+            "killed": "Completed",
+        },
+    )
+    end = output[output.rindex("error: ") :]
+    assert end.startswith("error: stage bad failed with exit status 7")
+    assert "    this is why\n" in end
+    assert "grandchild | not run, because bad failed" in output
+    assert made.lines("tries") == ["try", "try"]
+    assert "killed | stage killed was ended by SIGKILL from outside; attempt 2 of 4" in output
+    assert output.count("Running stage 'bad'") == output.count("    Running stage 'bad'") + 1
+    threads = max(1, len(os.sched_getaffinity(0)) // 2)  # the cores are shared among two
+    assert made.lines("good.txt") == [f"threads {threads}"]
+    edges = dict(made.ask("select name, task_inputs from task_run"))
+    ((cause,),) = made.ask("select id from task_run where name = 'bad'")
+    assert cause.replace("-", "") in edges["grandchild"].replace("-", "")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_order_and_slots(seed):
+    random_ = random.Random(seed)
+    names = [f"s{i}" for i in range(12)]
+    stages = {
+        name: Stage(name, tuple(random_.sample(names[:i], random_.randint(0, min(i, 3)))))
+        for i, name in enumerate(names)
+    }
+    free = set(random_.sample(names, 3))
+    slots = random_.randint(1, 4)
+    lock = threading.Lock()
+    ended, running, most = [], set(), 0
+
+    def begin(stage, done):
+        nonlocal most
+        with lock:
+            assert set(stage.parents) <= set(ended)
+            running.add(stage.name)
+            most = max(most, len(running - free))
+
+        def work():
+            with lock:
+                running.discard(stage.name)
+                ended.append(stage.name)
+            done()
+
+        threading.Timer(random_.random() / 100, work).start()
+
+    walk(stages, slots, begin, needs_slot=lambda s: s.name not in free, stopping=lambda: False)
+    assert sorted(ended) == sorted(names)
+    assert most <= slots
+
+
+def test_slots_are_used():
+    """Four stages and two slots: the second begins before the first has ended."""
+    stages = {name: Stage(name) for name in "abcd"}
+    both = threading.Barrier(2, timeout=20)
+    met = []
+
+    def begin(stage, done):
+        def work():
+            both.wait()
+            met.append(stage.name)
+            done()
+
+        threading.Thread(target=work, daemon=True).start()
+
+    walk(stages, 2, begin, needs_slot=lambda s: True, stopping=lambda: False)
+    assert sorted(met) == list("abcd")
+
+
+def test_nothing_begins_after_a_stop():
+    begun = []
+
+    def begin(stage, done):
+        begun.append(stage.name)
+        done()
+
+    stages = {"a": Stage("a"), "b": Stage("b", ("a",)), "c": Stage("c", ("b",))}
+    walk(stages, 1, begin, needs_slot=lambda s: True, stopping=lambda: "b" in begun)
+    assert begun == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["reprot"], "there is no stage reprot; the closest is report"),
+        (["--preset", "quik"], "there is no preset quik; the closest is quick"),
+        (["--preset", "quick", "reprot"], "there is no stage reprot; the closest is report"),
+        (["--seeds", "0,one"], "'one' is no seed"),
+        (["--seeds", "-1"], "--seeds"),
+        (["--jobs", "0"], "--jobs 0 is not allowed; allowed is 1 or more"),
+        (["--jobs", "many"], "argument --jobs"),
+        (["--pool", "gpus"], "--pool"),
+        (["--prest", "quick"], "--prest"),
+    ],
+)
+def test_a_mistake_is_one_line(configured, monkeypatch, capsys, arguments, said):
+    made = {"report": stage("true", (), ("report.txt",))}
+    project(configured / "project", made)
+    for name in ("dvc.yaml", ".dvc"):
+        shutil.move(configured / "project" / name, configured / name)
+    monkeypatch.chdir(configured)
+    before = (configured / "params.yaml").read_text()
+    try:
+        status = reproduce.main(arguments)
+    except SystemExit as exit_:
+        status = exit_.code
+    captured = capsys.readouterr()
+    assert status == 2
+    assert captured.err.startswith("error: ")
+    assert captured.err.count("\n") == 1
+    assert said in captured.err
+    assert (configured / "params.yaml").read_text() == before
+
+
+def test_elsewhere_than_in_a_repository(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert reproduce.main([]) == 2
+    assert "there is no dvc.yaml here" in capsys.readouterr().err
+
+
+def test_a_wrong_dvc_yaml_is_told_before_prefect_starts(tmp_path, monkeypatch, capsys):
+    project(tmp_path / "project", {"report": {"comand": "true"}})
+    monkeypatch.chdir(tmp_path / "project")
+    assert reproduce.main([]) == 2
+    assert "dvc.yaml" in capsys.readouterr().err
+
+
+def test_a_preset_is_what_compose_gives(configured):
+    write_parameters(configured, "quick")
+    write_parameters(configured, "laptop")
+    assert (configured / "params.yaml").read_text() == (ROOT / "params.yaml").read_text()
+    write_parameters(configured, "three_seeds")
+    runs = yaml.safe_load((configured / "params.yaml").read_text())["runs"]
+    assert set(runs) == {f"a5_implicit_mamba2{end}" for end in ("", "_seed_1", "_seed_2")}
+
+
+def test_what_git_has_not_got_is_kept(configured):
+    path = configured / "params.yaml"
+    path.write_text(path.read_text().replace("seed: 0", "seed: 5"))
+    mine = path.read_text()
+    kept = write_parameters(configured, "quick")
+    assert kept is not None and kept.read_text() == mine
+    assert write_parameters(configured, "quick") is None
+    assert write_parameters(configured) is None
+
+
+def test_parameters_in_use_stay_as_they_are(configured):
+    before = (configured / "params.yaml").read_text()
+    with parameters_in_use(configured), parameters_in_use(configured):
+        with pytest.raises(ParametersError, match="another flow is at work in this repository"):
+            write_parameters(configured, "quick")
+        assert write_parameters(configured, "laptop") is None
+    assert (configured / "params.yaml").read_text() == before
+    write_parameters(configured, "quick")
+    assert (configured / "params.yaml").read_text() != before
+
+
+def test_seeds_give_what_the_preset_three_seeds_gives(configured):
+    write_parameters(configured, "three_seeds")
+    expected = yaml.safe_load((configured / "params.yaml").read_text())
+    write_parameters(configured, "laptop", (0, 1, 2))
+    found = yaml.safe_load((configured / "params.yaml").read_text())
+    assert found["runs"] == expected["runs"]
+    assert set(found["baselines"]) == {
+        name + end for name in expected["baselines"] for end in ("", "_seed_1", "_seed_2")
+    }
+    again = (configured / "params.yaml").read_text()
+    write_parameters(configured, None, (0, 1, 2))
+    assert (configured / "params.yaml").read_text() == again
+
+
+@pytest.mark.parametrize("preset", presets.presets(ROOT))
+def test_every_preset_under_three_seeds(configured, preset):
+    write_parameters(configured, preset)
+    plain = yaml.safe_load((configured / "params.yaml").read_text())
+    seeded = with_seeds(plain, (0, 1, 2))
+    assert with_seeds(seeded, (0, 1, 2)) == seeded
+    assert set(seeded) == set(plain)
+    everything = {name for table in seeded.values() for name in (table or {})}
+    for table in ("runs", "baselines", "matched", "upcycled"):
+        for name, entry in seeded[table].items():
+            assert name not in plain[table] or entry == plain[table][name]
+            if entry.get("match"):
+                other = seeded["runs"] | seeded["upcycled"]
+                assert other[entry["match"]["run"]]["seed"] == entry["seed"]
+            source = str(entry["model"].get("source", ""))
+            if source.startswith("models/"):
+                assert seeded["baselines"][Path(source).parts[1]]["seed"] == entry["seed"]
+        seeds = [entry["seed"] for entry in seeded[table].values()]
+        assert len({seeds.count(seed) for seed in (0, 1, 2)}) == 1
+    for table in ("readings", "benchmarks"):
+        for entry in seeded[table].values():
+            if entry["model"].startswith("models/"):
+                assert Path(entry["model"]).parts[1] in everything
+
+
+def test_references_follow_the_seed():
+    entry = {"seed": 3, "model": {"family": "mamba2"}}
+    parameters = {
+        "runs": {"r": entry, "r_seed_7": {**entry, "seed": 7}},
+        "baselines": {"b": entry},
+        "matched": {"m": {**entry, "match": {"run": "r", "vary": "steps"}}},
+        "upcycled": {"u": {**entry, "model": {"source": "models/b/final"}}},
+        "benchmarks": {
+            "of_r": {"model": "models/r/final", "tasks": "t"},
+            "of_hub": {"model": "some/model", "tasks": "t"},
+        },
+        "datasets": {"d": {"seed": 3}},
+    }
+    seeded = with_seeds(parameters, (3, 7))
+    assert set(seeded["runs"]) == {"r", "r_seed_7"}
+    assert seeded["matched"]["m_seed_7"]["match"]["run"] == "r_seed_7"
+    assert seeded["upcycled"]["u_seed_7"]["model"]["source"] == "models/b_seed_7/final"
+    assert seeded["benchmarks"]["of_r_seed_7"]["model"] == "models/r_seed_7/final"
+    assert "of_hub_seed_7" not in seeded["benchmarks"]
+    assert seeded["datasets"] == parameters["datasets"]
+    assert "readings" not in seeded
+
+
+def test_an_entry_in_the_way():
+    entry = {"seed": 0, "model": {}}
+    with pytest.raises(SeedError, match="runs.a_seed_1.seed = 4 is in the way of runs.a"):
+        with_seeds({"runs": {"a": entry, "a_seed_1": {**entry, "seed": 4}}}, (1,))
+
+
+def test_seeds_are_read():
+    assert parse_seeds("0, 2,2,10") == (0, 2, 10)
+    for text in ("", "1,", "a", "1.5", "1 2"):
+        with pytest.raises(SeedError):
+            parse_seeds(text)
+
+
+def test_pages(tmp_path):
+    (tmp_path / "m.json").write_text('{"a": {"b": 0.12345678}, "c": true, "d|e": "x", "f": null}')
+    found = Stage("train@X_1", metrics=("m.json", "not_there.json"))
+    page = stage_page(found, Entry("ran", 1.26, "here"), tmp_path, "abc")
+    for row in ("a.b | 0.123457", "c | True", "d\\|e | x", "seconds | 1.3", "commit | abc"):
+        assert f"| {row} |" in page
+    assert artifact_key("train@X_1") == "train-x-1"
+    account = Account({"train@X_1": found, "b": Stage("b")}, {"train@X_1": Entry("ran", 1.26)})
+    assert "| train@X_1 | ran | 1.3 |  |\n| b | not begun |  |  |" in flow_page(account, "abc")
+    assert not account.is_complete

@@ -1,0 +1,244 @@
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines.cluster.placement import Place, Placement, Pool, runner_for
+from pipelines.cluster.slurm import SlurmRunner, job_environment
+from pipelines.dag import Stage
+from pipelines.processes import StoppedError, allow_all, stop_all
+from pipelines.running import InfrastructureError, StageFailedError
+from tests.pipelines import fake_slurm
+from tests.pipelines.clones import Clones, make_clones, run, stale
+
+ROOT = Path(__file__).parents[2]
+FIRST = itertools.count(1000, 100)
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch) -> Path:
+    folder = tmp_path / "slurm"
+    fake_slurm.install(folder)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_SLURM", str(folder))
+    monkeypatch.setenv("FAKE_SLURM_FIRST", str(next(FIRST)))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("IMPLICIT_MODELS_NODE", "one")
+    return folder
+
+
+@pytest.fixture
+def clones(tmp_path) -> Clones:
+    clones = make_clones(tmp_path / "clones")
+    run(clones.caller, sys.executable, "-m", "dvc", "repro", "make")
+    return clones
+
+
+def runner(clones: Clones, *, max_requeues: int = 2, nodes: int = 1, gpus: int = 0, **environment):
+    pool = Pool(
+        kind="slurm",
+        heartbeat_seconds=0.5,
+        lost_after_seconds=5,
+        checkpoint_seconds=0.2,
+        max_requeues=max_requeues,
+        slurm={"time": 10, "partition": "short", "setup": [f"cd {ROOT}"]},
+    )
+    place = Place(environment=environment, nodes=nodes, gpus=gpus)
+    return SlurmRunner(clones.caller, "slurm", pool, place)
+
+
+def jobs(slurm: Path) -> list[dict]:
+    return [json.loads(file.read_text()) for file in sorted(slurm.glob("*.json"))]
+
+
+def test_a_stage_runs_as_a_job(slurm, clones):
+    log: list[str] = []
+    outcome = runner(clones, gpus=1)(Stage("train@x"), log.append)
+    assert (outcome.how, outcome.place) == ("ran", "one")
+    assert set(stale(clones.caller)) == {"report"}
+    (job,) = jobs(slurm)
+    expected = {"partition": "short", "time": "10", "nodes": "1", "gpus-per-node": "1"}
+    assert expected.items() <= job["options"].items()
+    assert job["options"]["job-name"] == "train@x"
+    assert "from the start" in log  # what the stage says
+
+
+def test_a_stages_own_error_is_not_tried_again(slurm, clones):
+    with pytest.raises(StageFailedError, match="it cannot be done"):
+        runner(clones, FAIL="1")(Stage("train@x"), print)
+    assert len(jobs(slurm)) == 1
+
+
+def test_a_job_that_slurm_takes_away_goes_on_in_the_next(slurm, clones, tmp_path):
+    arrived = tmp_path / "arrived"
+    log: list[str] = []
+    taken = threading.Thread(target=take_away, args=(slurm, arrived))
+    taken.start()
+    outcome = runner(clones, STOP_AT="3", ARRIVED=str(arrived))(Stage("train@x"), log.append)
+    taken.join()
+    assert outcome.how == "ran"
+    assert len(jobs(slurm)) == 2
+    assert "train@x lost its nodes; it is submitted again and goes on from there" in log
+    assert "continuing from 3" in log
+
+
+def take_away(slurm: Path, arrived: Path) -> None:
+    """Do what Slurm does some time before a job's time is over."""
+    deadline = time.monotonic() + 100
+    while not arrived.exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    send(slurm, "USR2")
+
+
+def send(slurm: Path, name: str) -> None:
+    (job,) = slurm.glob("*.json")
+    subprocess.run(["scancel", "--batch", f"--signal={name}", job.stem], check=True)
+
+
+def test_a_job_that_dies_is_a_fault_of_the_infrastructure(slurm, clones, tmp_path):
+    arrived = tmp_path / "arrived"
+
+    def kill() -> None:
+        while not arrived.exists():
+            time.sleep(0.02)
+        send(slurm, "KILL")
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(InfrastructureError, match="job .* of Slurm is COMPLETED"):
+        runner(clones, STOP_AT="3", ARRIVED=str(arrived))(Stage("train@x"), lambda line: None)
+    killer.join()
+    os.killpg(orphan(clones), 9)
+
+
+def orphan(clones: Clones) -> int:
+    """Find the process group of the stage of a job that was killed."""
+    for entry in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if str(entry.resolve()).startswith(f"{clones.caller}/.dvc/tmp/workspaces/"):
+                return os.getpgid(int(entry.parent.name))
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    raise AssertionError("no process is left")
+
+
+def test_a_stopped_flow_ends_its_job(slurm, clones, tmp_path):
+    arrived = tmp_path / "arrived"
+
+    def stop() -> None:
+        while not arrived.exists():
+            time.sleep(0.02)
+        stop_all()
+
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    try:
+        with pytest.raises(StoppedError):
+            runner(clones, STOP_AT="3", ARRIVED=str(arrived))(Stage("train@x"), lambda line: None)
+    finally:
+        stopper.join()
+        allow_all()
+    (job,) = jobs(slurm)
+    assert not fake_slurm.alive(job["pid"])
+    assert (clones.remote / "checkpoints/x/train/identity/step_3/progress.json").exists()
+
+
+def test_a_job_that_the_user_cancels_is_not_submitted_again(slurm, clones, tmp_path):
+    arrived = tmp_path / "arrived"
+
+    def cancel() -> None:
+        while not arrived.exists():
+            time.sleep(0.02)
+        (number,) = (file.stem for file in slurm.glob("*.json"))
+        subprocess.run(["scancel", number], check=True)
+
+    user = threading.Thread(target=cancel)
+    user.start()
+    with pytest.raises(StageFailedError, match="was ended by scancel; the same command goes on"):
+        runner(clones, STOP_AT="3", ARRIVED=str(arrived))(Stage("train@x"), lambda line: None)
+    user.join()
+    assert len(jobs(slurm)) == 1
+
+
+def test_options_that_slurm_does_not_have_are_named(slurm, clones):
+    pool = Pool(kind="slurm", slurm={"time": 5, "partitoin": "x"})
+    placement = Placement({"slurm": pool}, {"*": Place(pool="slurm")})
+    with pytest.raises(StageFailedError, match="pools.slurm.slurm: .*partitoin"):
+        runner_for(Stage("train@x"), placement, clones.caller)(Stage("train@x"), print)
+
+
+def test_without_slurm_it_is_said(clones, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    with pytest.raises(StageFailedError, match="not on PATH; start the flow on a login node"):
+        runner(clones)(Stage("train@x"), print)
+
+
+def test_what_a_training_of_several_nodes_is_started_with():
+    assert job_environment(Place(), {}) == {}
+    assert job_environment(Place(gpus=4), {}) == {
+        "IMPLICIT_MODELS_TORCHRUN": "--standalone --nproc-per-node=4"
+    }
+    slurm = {"SLURM_JOB_ID": "31", "SLURMD_NODENAME": "node7"}
+    assert job_environment(Place(gpus=4, nodes=2), slurm) == {
+        "IMPLICIT_MODELS_TORCHRUN": "--nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d "
+        "--rdzv-id=31 --rdzv-endpoint=node7:20031",
+        "IMPLICIT_MODELS_LAUNCHER": "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 "
+        "--kill-on-bad-exit=1",
+    }
+
+
+START = "from stages.launching import start_processes; start_processes('train_free', 'x')"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "expected"),
+    [
+        ("echo 'two words'", f"two words {sys.executable} -m torch.distributed.run --nnodes=2 "
+        "-m stages.train_free x"),
+        ("no-such-launcher", "no-such-launcher is not on PATH; allowed is a command, such as"),
+        ("'", "No closing quotation; allowed is a command"),
+    ],
+)  # fmt: skip
+def test_a_launcher_is_put_in_front_of_torchrun(monkeypatch, launcher, expected):
+    monkeypatch.setenv("IMPLICIT_MODELS_TORCHRUN", "--nnodes=2")
+    monkeypatch.setenv("IMPLICIT_MODELS_LAUNCHER", launcher)
+    command = [sys.executable, "-c", START]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert expected in done.stdout + done.stderr
+    assert (done.returncode == 0) == launcher.startswith("echo")
+
+
+TWO = """
+import sys
+from pathlib import Path
+from stages.launching import start_processes
+start_processes("two", "x")
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([1.0 + dist.get_rank()])
+dist.all_reduce(total)
+if dist.get_rank() == 0:
+    Path("total.txt").write_text(f"{dist.get_world_size()} {total.item()}")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_a_stage_on_two_nodes_meets_through_srun_and_torchrun(slurm, tmp_path):
+    stage = {"two": {"cmd": "python -m stages.two", "deps": ["stages"], "outs": ["total.txt"]}}
+    files = {
+        "dvc.yaml": json.dumps({"stages": stage}),
+        "stages/__init__.py": "",
+        "stages/launching.py": (ROOT / "stages" / "launching.py").read_text(),
+        "stages/two.py": TWO,
+    }
+    clones = make_clones(tmp_path / "clones", files)
+    runner(clones, nodes=2)(Stage("two"), print)
+    assert (clones.caller / "total.txt").read_text() == "2 3.0"

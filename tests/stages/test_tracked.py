@@ -1,0 +1,160 @@
+"""What of an entry goes into the tracking: its family, its group of seeds, aligned parameters."""
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from implicit_models.tracking.digests import content_digest
+from implicit_models.tracking.opening import open_tracker
+from implicit_models.tracking.recording import SpoolTracker
+from stages.evaluation_stage import score
+from stages.tracked import open_run, seed_group, track_data, track_model, track_score
+
+ROOT = Path(__file__).parents[2]
+RUN, BASELINE = "s3_implicit_mamba2", "s3_mamba2_1_layer"
+
+
+@pytest.fixture(scope="module")
+def composed(tmp_path_factory):
+    """The quick preset, composed once."""
+    path = tmp_path_factory.mktemp("composed") / "params.yaml"
+    command = [sys.executable, "scripts/compose.py", "quick", "--output", path]
+    subprocess.run(command, cwd=ROOT, check=True)
+    return path.read_text()
+
+
+@pytest.fixture(autouse=True)
+def parameters(tmp_path, monkeypatch, composed):
+    """Work in a folder with the quick preset; returns what changes its parameters."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("DVC_ROOT", "DVC_STAGE", "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    unsent = functools.partial(open_tracker, send=False)
+    monkeypatch.setattr("stages.tracked.open_tracker", unsent)
+    Path("params.yaml").write_text(composed)
+
+    def change(function):
+        content = yaml.safe_load(Path("params.yaml").read_text())
+        function(content)
+        Path("params.yaml").write_text(yaml.safe_dump(content))
+
+    return change
+
+
+def opened(table, name, stage="train_baseline"):
+    """Return the first event of a stage's spool."""
+    with open_run(table, name, stage, {}) as tracker:
+        assert isinstance(tracker, SpoolTracker)
+    start = tracker.spool.start()
+    assert start is not None
+    return start
+
+
+def events(tracker, kind):
+    return [event for event, _ in tracker.spool.events() if event["event"] == kind]
+
+
+def test_implicit_and_explicit_models_of_a_family_share_an_experiment(parameters):
+    runs = [opened("runs", RUN), opened("baselines", BASELINE)]
+    assert {run["experiment"] for run in runs} == {"implicit-models/mamba2"}
+    assert [run["tags"]["kind"] for run in runs] == ["implicit", "explicit"]
+    assert {run["tags"]["family"] for run in runs} == {"mamba2"}
+    other = opened("baselines", "s3_gpt2")
+    assert other["experiment"] == "implicit-models/huggingface"
+
+
+def test_the_environment_names_another_experiment(monkeypatch):
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
+    assert opened("runs", RUN)["experiment"] == "mine"
+
+
+def test_a_model_from_elsewhere_has_a_family(parameters):
+    def add(content):
+        content["benchmarks"] = {"gpt2": {"model": "openai/gpt2", "tasks": "paper"}}
+
+    parameters(add)
+    run = opened("benchmarks", "gpt2", "evaluate_downstream_gpt2")
+    assert run["experiment"] == "implicit-models/huggingface"
+    assert run["tags"]["dataset"] == "paper"
+
+
+def test_an_implicit_entry_has_the_parameters_of_an_explicit_one():
+    implicit = opened("runs", RUN)["parameters"]
+    explicit = opened("baselines", BASELINE)["parameters"]
+    assert explicit.keys() - implicit.keys() == {"training.lengths.growth_steps"}
+    different = {key for key in explicit.keys() & implicit.keys() if explicit[key] != implicit[key]}
+    assert different == {"model.implicit", "training.lengths.start"}
+    assert implicit["training.num_training_steps"] == "150"
+    assert (implicit["bounded.num_training_steps"], implicit["free.tolerance"]) == ("30", "0.05")
+
+
+def test_the_steps_of_both_phases_count_where_one_has_a_share(parameters):
+    def share(content):
+        bounded, free = content["runs"][RUN]["bounded"], content["runs"][RUN]["free"]
+        del bounded["num_training_steps"], free["num_training_steps"]
+        bounded |= {"share": 0.25, "total_training_steps": 200}
+
+    parameters(share)
+    assert opened("runs", RUN)["parameters"]["training.num_training_steps"] == "200"
+
+
+def test_entries_that_differ_by_their_seed_are_one_group(parameters):
+    def add(content):
+        runs = content["runs"]
+        runs["seed_1"] = runs[RUN] | {"seed": 1}
+        runs["wider"] = runs[RUN] | {"model": runs[RUN]["model"] | {"d_model": 64}}
+        match = {"quantity": "training_flops", "vary": "steps"}
+        content["matched"] = {
+            f"matched_{run}": content["baselines"][BASELINE]
+            | {"seed": seed, "match": match | {"run": run}}
+            for seed, run in enumerate((RUN, "seed_1", "wider"))
+        }
+
+    parameters(add)
+    runs = [seed_group("runs", name) for name in (RUN, "seed_1", "wider")]
+    assert runs[0] == runs[1] != runs[2]
+    assert runs[0].startswith("s3 mamba2 ")
+    matched = [seed_group("matched", f"matched_{name}") for name in (RUN, "seed_1", "wider")]
+    assert matched[0] == matched[1] != matched[2]
+    assert seed_group("baselines", BASELINE) not in (*runs, *matched)
+    assert opened("runs", "seed_1")["tags"]["seed_group"] == runs[0]
+
+
+def test_a_model_and_its_score_are_tracked_under_one_digest():
+    folder = Path("models", RUN, "final")
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"weights")
+    data = Path("data", "s3")
+    data.mkdir(parents=True)
+    (data / "metadata.json").write_text("{}")
+    with open_run("runs", RUN, "train_free", {}) as training:
+        track_data(training, "s3", "training")
+        track_model(training, "runs", RUN, folder)
+    with open_run("runs", RUN, "evaluate_benchmarks", {}) as evaluation:
+        track_score(evaluation, "runs", RUN, folder, ("accuracy", 0.5, True))
+    (model,) = events(training, "model")
+    (artifact,) = events(training, "artifact")
+    (reached,) = events(evaluation, "score")
+    (read,) = events(training, "dataset")
+    assert model["name"] == reached["name"] == "implicit-models-mamba2-s3"
+    assert model["digest"] == reached["digest"] == content_digest(folder)
+    assert model["folder"] == f"{artifact['folder']}/{Path(artifact['copy']).name}"
+    assert (read["name"], read["source"], read["context"]) == ("s3", "data/s3", "training")
+    assert read["digest"] == reached["dataset_digest"]
+
+
+def test_data_that_nothing_identifies_are_not_tracked():
+    with open_run("runs", RUN, "train_free", {}) as tracker:
+        track_data(tracker, "missing", "training")
+    assert events(tracker, "dataset") == []
+
+
+def test_models_are_ranked_by_their_hardest_test():
+    word_problem = {"data": "word_problem", "accuracy_last_10": {"20": 1.0, "160": 0.5, "80": 0.75}}
+    assert score(word_problem) == ("evaluation.accuracy_last_10.160", 0.5, True)
+    text = {"data": "text", "perplexity": {"perplexity": 12.5, "bits_per_byte": 1.0}}
+    assert score(text) == ("evaluation.perplexity.perplexity", 12.5, False)

@@ -1,0 +1,211 @@
+"""`make dashboards`, and what a browser shows of it."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipelines.server.embedded import DASHBOARDS
+from pipelines.server.local_server import FOLDER, answers
+from scripts import dashboards, screenshots
+from tests.pipelines.tiny import LEFT_OUT, Project, project, stage, wait_until
+
+ROOT = Path(__file__).parents[1]
+STAGES = {
+    "prepare": stage("echo 1 > data.txt", (), ("data.txt",)),
+    "train": stage("cp data.txt model.txt", ("data.txt",), ("model.txt",)),
+    "spoiled": stage("echo no such data; false", ("data.txt",), ("spoiled.txt",)),
+}
+TRACK = """
+from implicit_models.tracking.mlflow import Sender
+from implicit_models.tracking.opening import open_tracker
+from implicit_models.tracking.spool import open_spools
+from pathlib import Path
+for entry, parameters in (
+    ("implicit", {"model": {"implicit": True, "d_model": 32}, "free": {"max_steps": 12}}),
+    ("explicit", {"model": {"implicit": False, "d_model": 48}}),
+):
+    tracker = open_tracker(entry=entry, stage="train_free", parameters=parameters, dataset="a5",
+                           root=Path.cwd(), send=False)
+    for step in range(1, 6):
+        tracker.log_metrics({"accuracy": step / (5 if entry == "implicit" else 50)}, step)
+    tracker.close()
+assert Sender(Path.cwd()).send(open_spools(Path.cwd())) == {}
+"""
+
+
+class Served:
+    """Dashboards that run, and the project whose they are."""
+
+    def __init__(self, made: Project) -> None:
+        self.project = made
+        kept = {name: v for name, v in os.environ.items() if not name.startswith(LEFT_OUT)}
+        self.process = subprocess.Popen(
+            [sys.executable, "scripts/dashboards.py", "--root", str(made.path), "--port", "5600"],
+            cwd=ROOT,
+            env=kept,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.file = made.path / FOLDER / DASHBOARDS
+        wait_until(lambda: self.addresses or self.process.poll() is not None, 180)
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where they are, once they are."""
+        return json.loads(self.file.read_text() or "{}") if self.file.exists() else {}
+
+    def end(self, number: int) -> tuple[str, list[psutil.Process]]:
+        """End them by a signal; returns what they have said and all processes there were."""
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        self.process.send_signal(number)
+        return self.process.communicate(timeout=60)[0], children
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory) -> Iterator[Served]:
+    """Dashboards of a project with a flow that failed in one stage, and two tracked runs."""
+    made = project(tmp_path_factory.mktemp("dashboards") / "project", STAGES)
+    made.run("-c", TRACK)
+    running = Served(made)
+    made.flow(status=1)  # while they run: it uses their server
+    yield running
+    output, children = running.end(signal.SIGINT)
+    assert running.process.returncode == 0, output
+    assert len(children) >= 4  # two keepers, two servers
+    assert not psutil.wait_procs(children, timeout=10)[1]
+    assert not any(answers(address) for address in running.addresses.values())
+
+
+@pytest.fixture(scope="module")
+def page(served):
+    if shutil.which("chromium") is None:
+        pytest.skip("there is no chromium: apt-get install chromium")
+    with screenshots.browser_page() as opened:
+        requests = []
+        opened.on("request", lambda request: requests.append(request.url))
+        yield opened
+    # Nothing is asked of anybody but this machine.
+    assert [url for url in requests if url.startswith("http") and "//127.0.0.1:" not in url] == []
+
+
+@pytest.mark.slow
+def test_a_flow_started_meanwhile_is_in_the_servers_record(served):
+    addresses = served.addresses
+    assert addresses.keys() == {"prefect", "mlflow"}
+    assert all(address.startswith("http://127.0.0.1:") for address in addresses.values())
+    (run,) = screenshots.post(f"{addresses['prefect']}/flow_runs/filter", {})
+    assert run["state_type"] == "FAILED"
+    # It had no server of its own.
+    assert served.project.states()[1]["train"] == "Completed"
+    listening = {
+        connection.laddr.ip
+        for child in psutil.Process(served.process.pid).children(recursive=True)
+        for connection in child.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert listening == {"127.0.0.1"}
+
+
+@pytest.mark.slow
+def test_a_second_call_names_the_first(served):
+    command = [sys.executable, "scripts/dashboards.py", "--root", str(served.project.path)]
+    output = subprocess.check_output(command, cwd=ROOT, text=True)
+    assert "run already" in output
+    assert served.addresses["mlflow"] in output
+
+
+@pytest.mark.slow
+def test_the_page_of_a_flow_shows_the_stages_and_their_states(served, page):
+    screenshots.show_flow_run(page, served.addresses["prefect"])
+    page.get_by_text("Task Runs", exact=True).first.click()
+    for name, state in (("prepare", "Completed"), ("train", "Completed"), ("spoiled", "Failed")):
+        entry = page.locator("li, .state-list-item, .p-list-item").filter(has_text=name)
+        entry.filter(has_text=state).first.wait_for()
+
+
+@pytest.mark.slow
+def test_mlflow_compares_an_implicit_and_an_explicit_run(served, page):
+    mlflow = served.addresses["mlflow"]
+    runs = screenshots.find_runs(mlflow, ["implicit", "explicit"])
+    screenshots.show_parameters(page, mlflow, runs, "model.d_model")
+    rows = page.locator("tr, [role=row]")
+    for name, values in {
+        "model.implicit": ("true", "false"),
+        "model.d_model": ("32", "48"),
+        "free.max_steps": ("12", ""),
+    }.items():
+        row = rows.filter(has=page.get_by_text(name, exact=True)).last
+        assert row.inner_text().split() == [name, *filter(None, values)]
+    screenshots.show_curves(page, mlflow, runs, "accuracy")
+    curves = page.locator(".scatterlayer .js-line")
+    curves.first.wait_for(state="attached")
+    # Each of its own shape: one that learns, one that does not.
+    shapes = {curve.get_attribute("d") for curve in curves.all()}
+    assert len(shapes) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["mlflow", "prefect"])
+def test_one_that_dies_is_told_and_ends_the_other(tmp_path, victim):
+    running = Served(project(tmp_path / "project", STAGES))
+    leader = psutil.Process(running.process.pid)
+    everything = leader.children(recursive=True)
+    word = "api_server.py" if victim == "prefect" else "mlflow"
+    for process in everything:
+        line = " ".join(process.cmdline())
+        if word in line and "keeper.py" not in line:
+            process.kill()
+    output = running.process.communicate(timeout=60)[0]
+    assert running.process.returncode == 1
+    assert "has ended by itself" in output
+    assert ("Prefect" if victim == "prefect" else "MLflow") in output.partition("error:")[2]
+    assert not psutil.wait_procs(everything, timeout=15)[1]
+
+
+@pytest.mark.parametrize(
+    ("store", "served_store"),
+    [
+        (None, "sqlite:///mlflow.db"),
+        ("sqlite:////elsewhere/mlflow.db", "sqlite:////elsewhere/mlflow.db"),
+        ("http://someone:secret@host:5000", None),
+    ],
+)
+def test_what_is_kept_elsewhere_is_named_and_not_served(
+    monkeypatch, capsys, tmp_path, store, served_store
+):
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    if store:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    asked = []
+
+    class Nothing:
+        def stop(self) -> None:
+            pass
+
+        def wait_until_up(self) -> None:
+            pass
+
+    def start_mlflow(root, store, port):
+        asked.append(store)
+        return "http://127.0.0.1:1", Nothing()
+
+    monkeypatch.setattr(dashboards, "start_mlflow", start_mlflow)
+    monkeypatch.setattr(dashboards, "prefect_api_url", lambda: "http://me:secret@other/api")
+    monkeypatch.setattr(dashboards, "wait_for_an_end", lambda servers: 0)
+    file = tmp_path / "server.json"
+    assert dashboards.serve(tmp_path, file, 5000, 4200) == 0
+    assert asked == ([served_store] if served_store else [])
+    assert json.loads(file.read_text()) == ({"mlflow": "http://127.0.0.1:1"} if asked else {})
+    said = capsys.readouterr().out
+    assert "the flows are at http://other/api," in said
+    assert ("the runs are at http://host:5000," in said) == (not served_store)
+    assert "secret" not in said

@@ -1,0 +1,178 @@
+"""A database of one's own as the tracking store: its address, and PostgreSQL where there is one."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from implicit_models.tracking import registry
+from implicit_models.tracking.mlflow import Sender, connect
+from implicit_models.tracking.opening import open_tracker
+from implicit_models.tracking.spool import open_spools
+from implicit_models.tracking.stores import (
+    address_of,
+    artifact_location,
+    destination_now,
+    without_credentials,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow's own
+
+BINARIES = Path("/usr/lib/postgresql")
+PASSWORD = "se@cret"
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://host/db"),
+        ("postgresql+psycopg2://me:a%40b@host:5432/db", "postgresql+psycopg2://host:5432/db"),
+        ("postgresql://me:se@cret@host/db", "postgresql://host/db"),
+        (
+            "postgresql:///db?host=/run&user=me&Password=secret&sslmode=require",
+            "postgresql:///db?host=/run&user=***&Password=***&sslmode=require",
+        ),
+        ("http://host:5000/path", "http://host:5000/path"),
+        ("sqlite:////a@b/mlflow.db", "sqlite:////a@b/mlflow.db"),
+        ("no route to http://me:secret@host, gone", "no route to http://host, gone"),
+    ],
+)
+def test_credentials_are_left_out(address, expected):
+    assert without_credentials(address) == expected
+
+
+@pytest.mark.parametrize("installed", ["psycopg", "psycopg2"])
+def test_the_driver_that_is_installed_is_taken(tmp_path, monkeypatch, installed):
+    found = {"psycopg": None, installed: "here"}
+    monkeypatch.setattr("importlib.util.find_spec", found.get)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@host/db")
+    address = address_of(destination_now(tmp_path), tmp_path)
+    driver = "" if installed == "psycopg" else "+psycopg2"
+    assert address == f"postgresql{driver}://me:secret@host/db"
+    assert address_of("postgresql+other://host/db", tmp_path) == "postgresql+other://host/db"
+
+
+@pytest.mark.parametrize(
+    ("address", "chosen", "expected"),
+    [
+        ("sqlite:////store/mlflow.db", None, "/store/mlartifacts"),
+        ("postgresql://host/db", None, "{root}/mlartifacts"),
+        ("postgresql+psycopg2://host/db", "s3://bucket/runs/", "s3://bucket/runs"),
+        ("http://host:5000", "s3://bucket/runs", None),
+    ],
+)
+def test_a_database_has_its_artifacts_in_a_place_of_ours(
+    tmp_path, monkeypatch, address, chosen, expected
+):
+    monkeypatch.delenv("MLFLOW_DEFAULT_ARTIFACT_ROOT", raising=False)
+    if chosen:
+        monkeypatch.setenv("MLFLOW_DEFAULT_ARTIFACT_ROOT", chosen)
+    assert artifact_location(address, tmp_path) == (expected and expected.format(root=tmp_path))
+
+
+class Postgres:
+    """A database server on a free port, of a user who is not root."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.binaries = max(BINARIES.glob("*/bin"))
+        self.user = "nobody" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        (folder / "password").write_text(PASSWORD)
+        if os.getuid() == 0:  # whom PostgreSQL refuses to serve
+            for path in (folder, folder / "password"):
+                shutil.chown(path, self.user)
+        self._run("initdb", "-U", "mlflow", "-A", "scram-sha-256", "--pwfile", folder / "password")
+
+    def start(self) -> None:
+        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self.folder} -c fsync=off"
+        log = self.folder / "data" / "log"
+        self._run("pg_ctl", "start", "-w", "-o", options, "-l", log)
+
+    def kill(self) -> None:
+        self._run("pg_ctl", "stop", "-m", "immediate")
+
+    def _run(self, program, *arguments) -> None:
+        subprocess.run(
+            [self.binaries / program, "-D", self.folder / "data", *arguments],
+            user=self.user if os.getuid() == 0 else None,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+
+
+@pytest.fixture
+def postgres():
+    if not list(BINARIES.glob("*/bin/initdb")):
+        pytest.skip(f"PostgreSQL is not installed ({BINARIES} has no initdb)")
+    pytest.importorskip("psycopg2")
+    # Not below pytest's own folder, which nobody else may enter.
+    with tempfile.TemporaryDirectory(prefix="postgres-") as folder:
+        server = Postgres(Path(folder))
+        server.start()
+        yield server
+        with contextlib.suppress(subprocess.CalledProcessError):
+            server.kill()
+
+
+@pytest.mark.slow
+def test_postgresql_gets_everything_and_its_password_stays_in_the_environment(
+    bare_root, postgres, monkeypatch, caplog
+):
+    address = f"postgresql://mlflow:se%40cret@127.0.0.1:{postgres.port}/postgres"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    monkeypatch.delenv("MLFLOW_DEFAULT_ARTIFACT_ROOT", raising=False)
+    root = bare_root / "repository"
+    root.mkdir()
+    model = root / "final"
+    model.mkdir()
+    (model / "model.safetensors").write_text("weights")
+    tracker = open_tracker(
+        entry="implicit",
+        stage="train_baseline",
+        parameters={"a": 1},
+        dataset="a5",
+        root=root,
+        send=False,
+    )
+    sender = Sender(root)
+    for step in range(300):
+        tracker.log_metrics({f"loss_{index}": float(step) for index in range(10)}, step)
+    assert sender.send(open_spools(root)) == {}
+    postgres.kill()
+    for step in range(300, 400):
+        tracker.log_metrics({f"loss_{index}": float(step) for index in range(10)}, step)
+    tracker.log_dataset("a5", "digest", "data/a5", "training")
+    tracker.log_artifact(model, "checkpoint")
+    tracker.register_model("mamba2-a5", "weights.dir", "checkpoint/final")
+    tracker.score_model("mamba2-a5", "weights.dir", "accuracy", 0.5, higher_is_better=True)
+    tracker.close()
+    (problem,) = sender.send(open_spools(root)).values()
+    assert str(postgres.port) in problem
+    postgres.start()
+    assert sender.send(open_spools(root)) == {}
+    assert open_spools(root) == []
+
+    client = connect(address_of(destination_now(root), root))
+    experiment = client.get_experiment_by_name("implicit-models")
+    runs = client.search_runs([experiment.experiment_id])
+    assert len(runs) == 2
+    for run in runs:
+        points = client.get_metric_history(run.info.run_id, "loss_9")
+        found = sorted((point.step, point.value) for point in points)
+        assert found == [(step, float(step)) for step in range(400)]
+    version = client.get_model_version_by_alias("mamba2-a5", registry.BEST)
+    assert version.source == f"{root}/mlartifacts/{version.run_id}/artifacts/checkpoint/final"
+    assert Path(version.source, "model.safetensors").read_text() == "weights"
+
+    kept = "".join(file.read_text() for file in (root / ".tracking").rglob("*") if file.is_file())
+    for secret in (PASSWORD, "se%40cret", "mlflow:"):
+        assert secret not in kept + problem + caplog.text

@@ -1,0 +1,71 @@
+import subprocess
+import sys
+
+import pytest
+
+from implicit_models.tracking.links import TrackedRun, run_page, tracked_run, waits_to_be_sent
+from implicit_models.tracking.mlflow import Sender
+from implicit_models.tracking.opening import open_tracker
+from implicit_models.tracking.spool import Progress, all_spools, open_spools
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow's own
+
+SERVER = "http://host:5000/prefix"
+
+
+def tracker(root, stage, entry="implicit"):
+    options = {"parameters": {"a": 1}, "dataset": "a5", "root": root, "send": False}
+    return open_tracker(entry=entry, stage=stage, **options)
+
+
+def test_a_stage_is_found_by_its_name_in_dvc(root, store):
+    for stage in ("train_bounded", "train_free"):
+        for entry in ("implicit", "explicit"):
+            tracker(root, stage, entry).close()
+    assert Sender(root).send(open_spools(root)) == {}
+    experiment = store.client.get_experiment_by_name("implicit-models").experiment_id
+    for run in store.stages():
+        found = tracked_run(root, run.data.tags["dvc.stage"])
+        assert found == TrackedRun(run.info.run_id, experiment, None)
+    assert tracked_run(root, "train_free@other") is None
+
+
+def test_the_newest_run_counts_and_is_unknown_until_it_is_sent(root, store):
+    assert not waits_to_be_sent(root, "train_free@implicit")
+    tracker(root, "train_free").close()
+    assert tracked_run(root, "train_free@implicit") is None
+    assert waits_to_be_sent(root, "train_free@implicit")
+    Sender(root).send(open_spools(root))
+    assert not waits_to_be_sent(root, "train_free@implicit")
+    first = tracked_run(root, "train_free@implicit")
+    tracker(root, "train_free").close()
+    assert tracked_run(root, "train_free@implicit") is None
+    Sender(root).send(open_spools(root))
+    second = tracked_run(root, "train_free@implicit")
+    assert first is not None and second is not None
+    assert [first.run_id, second.run_id] == [run.info.run_id for run in store.stages()]
+
+
+def test_the_name_that_dvc_gives_a_stage_counts(bare_root, monkeypatch):
+    monkeypatch.setenv("DVC_STAGE", "train_upcycled_free@implicit")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@host:5000/prefix")
+    tracker(bare_root, "train_free").close()
+    (spool,) = all_spools(bare_root)
+    start = spool.start()
+    assert start is not None
+    spool.write_progress(Progress(destination=start["destination"], experiment_id="7", run_id="r"))
+    found = tracked_run(bare_root, "train_upcycled_free@implicit")
+    assert found == TrackedRun("r", "7", f"{SERVER}/#/experiments/7/runs/r")
+
+
+@pytest.mark.parametrize("store", [None, "sqlite:////mlflow.db", "postgresql://host/mlflow"])
+def test_only_a_server_has_pages(store):
+    assert run_page(store, "7", "r") is None
+
+
+def test_the_links_need_neither_mlflow_nor_torch():
+    command = (
+        "import implicit_models.tracking.links, sys; print({'mlflow', 'torch'} & {*sys.modules})"
+    )
+    answer = subprocess.check_output([sys.executable, "-c", command], text=True)
+    assert answer.strip() == "set()"
