@@ -43,8 +43,10 @@ class Repository:
         return output
 
     def copy(self, path: Path) -> "Repository":
-        """Copy everything, DVC's cache included."""
-        shutil.copytree(self.path, path, symlinks=True)
+        """Copy everything, DVC's cache included, when the last of its runs is sent to MLflow."""
+        self.run(sys.executable, "-m", "implicit_models.tracking.sync")
+        courier = shutil.ignore_patterns("courier.*")  # it lingers, and still writes its own files
+        shutil.copytree(self.path, path, symlinks=True, ignore=courier)
         return Repository(path)
 
 

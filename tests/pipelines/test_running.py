@@ -17,12 +17,14 @@ from pipelines.processes import lines_of, run_process
 from pipelines.running import InfrastructureError, LocalRunner, StageFailedError, StoppedError
 from tests.pipelines.tiny import project, stage, wait_until
 
+WRITING_ON_A_FULL_DISK = (
+    "import errno, os; raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), 'full.txt')"
+)
 STAGES = {
     "good": stage("echo once >> runs; cat given.txt > good.txt", ("given.txt",), ("good.txt",)),
     "bad": stage("echo this is why; exit 7", (), ("bad.txt",)),
     "killed": stage("kill -9 $$", (), ("killed.txt",)),
-    # /dev/full is a disk without room.
-    "full": stage("echo much > /dev/full", (), ("full.txt",)),
+    "full": stage(f'{sys.executable} -c "{WRITING_ON_A_FULL_DISK}"', (), ("full.txt",)),
     "trained": stage(
         "trap 'echo checkpoint > kept; exit 143' TERM; touch begun; "
         "if [ ! -e kept ]; then while true; do sleep 0.05; done; fi; echo done > trained.txt",
