@@ -16,6 +16,7 @@ from pipelines.cluster.placement import PlacementError, read_placement
 from pipelines.dag import UnknownTargetError, look
 from pipelines.presets import PARAMETERS, ParametersError, unless_mistaken, write_parameters
 from pipelines.seeds import SeedError, parse_seeds
+from pipelines.server.embedded import OwnApi, own_api
 from pipelines.server.local_server import ServerError
 from pipelines.terminal import (
     AGAIN,
@@ -33,47 +34,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the flow in the repository that is the working directory; returns the exit status."""
     options = _options(arguments)
     root = Path.cwd()
+    account = Account()
     try:
         if not (root / "dvc.yaml").exists():
             raise UnknownTargetError("there is no dvc.yaml here; go to the repository's folder")
-        # All that can be a mistake is looked at before Prefect, which takes seconds to start.
         seeds = parse_seeds(options.seeds) if options.seeds else ()
         placement = read_placement(root)
         if options.pool:
             placement.everything_in(options.pool)
-        with unless_mistaken(root / PARAMETERS):
-            kept = write_parameters(root, options.preset, seeds)
-            look(root, options.targets)
-        if kept is not None:
-            print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
-    except (UnknownTargetError, ParametersError, SeedError, PlacementError) as error:
+        with own_api(root) as own:
+            # All that can be a mistake is looked at while Prefect's server starts, for seconds.
+            with unless_mistaken(root / PARAMETERS):
+                kept = write_parameters(root, options.preset, seeds)
+                look(root, options.targets)
+            if kept is not None:
+                print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
+            parameters = {
+                "targets": options.targets or None,
+                "preset": options.preset,
+                "seeds": list(seeds) or None,
+                "jobs": options.jobs,
+                "pool": options.pool,
+            }
+            _run(root, parameters, account, own)
+    except (UnknownTargetError, ParametersError, SeedError, PlacementError, ServerError) as error:
         return mistake(error)
     except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        account.stopped_by = account.stopped_by or signal.SIGINT
     except Exception as error:
         if not type(error).__module__.startswith(("dvc.", "hydra.", "omegaconf.")):
             raise
         return mistake(error)
-    account = Account()
-    parameters = {
-        "targets": options.targets or None,
-        "preset": options.preset,
-        "seeds": list(seeds) or None,
-        "jobs": options.jobs,
-        "pool": options.pool,
-    }
-    try:
-        _run(root, parameters, account)
-    except ServerError as error:
-        return mistake(error)
-    except KeyboardInterrupt:
-        account.stopped_by = account.stopped_by or signal.SIGINT
     return _tell(account)
 
 
-def _run(root: Path, parameters: dict[str, Any], account: Account) -> None:
+def _run(root: Path, parameters: dict[str, Any], account: Account, own: OwnApi | None) -> None:
     """Run the flow; nothing is given back, as the account has it all."""
-    with recorded(root, account):
+    with recorded(root, account, own):
         from prefect.flow_engine import run_flow
 
         from pipelines.flow import ACCOUNT, reproduce
@@ -85,7 +82,8 @@ def _run(root: Path, parameters: dict[str, Any], account: Account) -> None:
 
 def _tell(account: Account) -> int:
     """Say how it ended and what to do now; returns the exit status."""
-    print(account.summary(), file=sys.stderr)
+    if account.stages:
+        print(account.summary(), file=sys.stderr)
     tell_unrecorded(account, "DVC has them, and the same command shows every stage as cached")
     status = tell_stopped(account)
     if status is not None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.account import Account
+from pipelines.server.embedded import OwnApi, own_api
 from pipelines.server.local_server import ServerError
 from pipelines.sweeps.comparison import FOLDER, Row
 from pipelines.sweeps.points import Origin, Point, SweepError, plan, read_origin
@@ -38,9 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows: list[Row] = []
     try:
         origin = read_origin(root)
-        points = plan(root, origin, options.name, options.override, options.preset)
-        print(f"{len(points)} points, {min(options.jobs, len(points))} at once", flush=True)
-        _run(root, options, origin, points, rows, account)
+        with own_api(root) as own:
+            # All that can be a mistake is looked at while Prefect's server starts, for seconds.
+            points = plan(root, origin, options.name, options.override, options.preset)
+            print(f"{len(points)} points, {min(options.jobs, len(points))} at once", flush=True)
+            _run(root, options, origin, points, rows, account, own)
     except (SweepError, ServerError) as error:
         return mistake(error)
     except KeyboardInterrupt:
@@ -74,9 +77,10 @@ def _run(
     points: Sequence[Point],
     rows: list[Row],
     account: Account,
+    own: OwnApi | None,
 ) -> None:
     """Run the flow; nothing is given back, as the rows and the account have it all."""
-    with recorded(root, account):
+    with recorded(root, account, own):
         from pipelines.sweeps.flow import Sweep, run_sweep
         from pipelines.sweeps.slots import check_limit
 

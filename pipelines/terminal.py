@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pipelines.account import Account
 from pipelines.processes import stopping
+from pipelines.server.embedded import OwnApi, prefect_api
 from pipelines.server.local_server import ServerError
 
 FAILED, MISTAKE, UNRECORDED = 1, 2, 3
@@ -44,8 +45,13 @@ def mistake(error: Exception) -> int:
 
 
 @contextlib.contextmanager
-def recorded(root: Path, account: Account) -> Iterator[None]:
+def recorded(root: Path, account: Account, own: OwnApi | None) -> Iterator[None]:
     """Give a block an API of Prefect; what Prefect itself suffers is noted in the account.
+
+    Parameters
+    ----------
+    own
+        What `own_api` gave, begun before.
 
     Raises
     ------
@@ -54,11 +60,9 @@ def recorded(root: Path, account: Account) -> Iterator[None]:
     """
     for name, value in _FORMATS.items():
         os.environ.setdefault(name, value)
-    from pipelines.server.embedded import prefect_api
-
     began = False
     try:
-        with prefect_api(root) as address, _patience(address):
+        with prefect_api(root, own) as address, _patience(address):
             _shorten_logs()
             began = True
             yield

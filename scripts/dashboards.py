@@ -85,7 +85,7 @@ def serve(root: Path, file: Path, port: int, prefect_port: int) -> int:
         if elsewhere is None:
             # MLflow starts meanwhile.
             addresses["prefect"], server = stack.enter_context(
-                prefect_server(root, {}, complete=True, port=prefect_port)
+                prefect_server(root, complete=True, port=prefect_port)
             )
             servers.append(server)
         else:

@@ -45,9 +45,14 @@ class Repository:
     def copy(self, path: Path) -> "Repository":
         """Copy everything, DVC's cache included, when the last of its runs is sent to MLflow."""
         self.run(sys.executable, "-m", "implicit_models.tracking.sync")
-        courier = shutil.ignore_patterns("courier.*")  # it lingers, and still writes its own files
-        shutil.copytree(self.path, path, symlinks=True, ignore=courier)
+        shutil.copytree(self.path, path, symlinks=True, ignore=_files_of_the_courier)
         return Repository(path)
+
+
+def _files_of_the_courier(folder: str, names: list[str]) -> list[str]:
+    # It lingers for some seconds after it has sent everything, and still writes these.
+    is_spools = Path(folder).name == ".tracking"
+    return [name for name in names if is_spools and name.startswith("courier.")]
 
 
 def clone(path: Path, preset: str, *settings: str) -> Repository:

@@ -5,27 +5,79 @@ dashboards that are started later, and the other way round.
 """
 
 import fcntl
+import importlib
 import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from pipelines.server.local_server import FOLDER, HOST, ServerError, answers, prefect_server
+from pipelines.server.local_server import (
+    FOLDER,
+    HOST,
+    LocalServer,
+    ServerError,
+    answers,
+    prefect_server,
+)
 
 DASHBOARDS = "server.json"
 PATIENCE = 15.0  # seconds that the last states of a flow may take to be recorded
 
 
+@dataclass(frozen=True)
+class OwnApi:
+    """The API of this repository's own record.
+
+    Attributes
+    ----------
+    address
+        Of the API, ``"http://127.0.0.1:4200/api"``.
+    server
+        What serves it where it was started for the block, and may not answer yet; None where the
+        dashboards serve it.
+    """
+
+    address: str
+    server: LocalServer | None = None
+
+
 @contextmanager
-def prefect_api(root: Path) -> Iterator[str]:
+def own_api(root: Path) -> Iterator[OwnApi | None]:
+    """Begin to serve this repository's record, if its dashboards do not, and stop at the end.
+
+    A server takes seconds to start: whoever has other things to do before a flow begins it first.
+
+    Yields
+    ------
+    None where the environment names another server.
+    """
+    if os.environ.get("PREFECT_API_URL"):
+        yield None
+        return
+    address = dashboards_address(root)
+    if address is not None:
+        yield OwnApi(address)
+        return
+    with prefect_server(root) as (address, server):
+        yield OwnApi(address, server)
+
+
+@contextmanager
+def prefect_api(root: Path, own: OwnApi | None = None) -> Iterator[str]:
     """Give the block's flows an API, and leave with every run of them recorded.
 
     ``PREFECT_API_URL`` counts where it is set, by the environment or by a profile of Prefect; else
     the server of this repository's dashboards where they run; else a server is started, and
     stopped at the end.
+
+    Parameters
+    ----------
+    own
+        What `own_api` gave, where it was begun before.
 
     Yields
     ------
@@ -36,44 +88,42 @@ def prefect_api(root: Path) -> Iterator[str]:
     ServerError
         The server that is set does not answer or refuses, or ours does not start.
     """
-    # Prefect takes two seconds to import; a mistake in the command line is told before that.
-    from prefect.settings import (
-        PREFECT_API_AUTH_STRING,
-        PREFECT_API_URL,
-        PREFECT_SERVER_API_AUTH_STRING,
-        PREFECT_UI_URL,
-        get_current_settings,
-        temporary_settings,
-    )
-
-    from pipelines.server.open_runs import close_open_runs
-
-    given = PREFECT_API_URL.value()
-    if given:
-        check_given_server(given)
-        try:
-            yield given
-        finally:
-            send_what_is_left()
-        return
-    folder = root.resolve() / FOLDER
-    folder.mkdir(exist_ok=True)
     with ExitStack() as stack:
-        address = dashboards_address(root)
-        page = address and address.removesuffix("/api")
-        if address is None:
-            # What a profile sets reaches the server as well: authentication above all.
-            settings = get_current_settings().to_environment_variables(exclude_unset=True)
-            address, _ = stack.enter_context(prefect_server(root, settings))
+        own = own or stack.enter_context(own_api(root))
+        # Prefect takes two seconds to import; a mistake in the command line is told before that.
+        from prefect.settings import (
+            PREFECT_API_AUTH_STRING,
+            PREFECT_API_URL,
+            PREFECT_SERVER_API_AUTH_STRING,
+            PREFECT_UI_URL,
+            temporary_settings,
+        )
+
+        given = PREFECT_API_URL.value()
+        if given:
+            if own and own.server:  # a profile names another
+                own.server.stop()
+            check_given_server(given)
+            stack.callback(send_what_is_left)
+            yield given
+            return
+        assert own is not None  # only the environment keeps ours from being begun
+        # What every flow imports takes as long as the server's start, which goes on meanwhile.
+        importlib.import_module("prefect.flow_engine")
+        from pipelines.server.open_runs import close_open_runs
+
+        if own.server:
+            own.server.wait_until_up()
         password = PREFECT_API_AUTH_STRING.value() or PREFECT_SERVER_API_AUTH_STRING.value()
-        updates: dict[Any, Any] = {PREFECT_API_URL: address, PREFECT_API_AUTH_STRING: password}
+        page = "" if own.server else own.address.removesuffix("/api")
+        updates: dict[Any, Any] = {PREFECT_API_URL: own.address, PREFECT_API_AUTH_STRING: password}
         # Our own server has no user interface that a flow's log could point to.
-        updates[PREFECT_UI_URL] = page or ""
+        updates[PREFECT_UI_URL] = page
         stack.enter_context(without_proxy())
         stack.enter_context(temporary_settings(updates))
-        stack.enter_context(flows_in_progress(folder))
+        stack.enter_context(flows_in_progress(root.resolve() / FOLDER))
         try:
-            yield address
+            yield own.address
         finally:
             send_what_is_left()
             close_open_runs(PATIENCE)

@@ -1,6 +1,5 @@
 """Servers on this machine that end with whoever started them; Prefect's is one of them."""
 
-import fcntl
 import os
 import signal
 import socket
@@ -122,14 +121,12 @@ def start_kept(
 
 @contextmanager
 def prefect_server(
-    root: Path, settings: Mapping[str, str], *, complete: bool = False, port: int = 0
+    root: Path, *, complete: bool = False, port: int = 0
 ) -> Iterator[tuple[str, LocalServer]]:
     """Serve the runs in ``.prefect/prefect.db`` of the repository at `root` for a block.
 
     Parameters
     ----------
-    settings
-        Environment variables of Prefect beside those that keep it quiet and local.
     complete
         With the user interface and every service; otherwise with what flows need.
     port
@@ -137,18 +134,18 @@ def prefect_server(
 
     Yields
     ------
-    The address of its API, and the server.
+    The address of its API, and the server, which does not answer yet.
 
     Raises
     ------
     ServerError
-        It does not start.
+        No port is free.
     """
     folder = root.resolve() / FOLDER
     folder.mkdir(exist_ok=True)
     listening = bound_socket(port)
     address = f"http://{HOST}:{listening.getsockname()[1]}/api"
-    environment = os.environ | dict(settings) | QUIET
+    environment = os.environ | QUIET
     database = f"sqlite+aiosqlite:///{folder / 'prefect.db'}"
     environment |= {
         "PREFECT_API_URL": address,
@@ -160,24 +157,16 @@ def prefect_server(
         environment["PREFECT_SERVER_REGISTER_BLOCKS_ON_START"] = "false"
     command = [sys.executable, "-P", str(Path(__file__).with_name("api_server.py"))]
     command += ["--socket", str(listening.fileno()), *(["--complete"] if complete else [])]
-    # Two that start at once would both create the database's tables.
-    with (folder / "starting").open("ab") as starting:
-        fcntl.flock(starting, fcntl.LOCK_EX)
-        with listening:
-            server = start_kept(
-                "Prefect's server",
-                command,
-                health=f"{address}/health",
-                environment=environment,
-                folder=root,
-                log=folder / "prefect.log",
-                keep_open=[listening.fileno()],
-            )
-        try:
-            server.wait_until_up()
-        except BaseException:
-            server.stop()
-            raise
+    with listening:
+        server = start_kept(
+            "Prefect's server",
+            [*command, "--lock", str(folder / "starting")],
+            health=f"{address}/health",
+            environment=environment,
+            folder=root,
+            log=folder / "prefect.log",
+            keep_open=[listening.fileno()],
+        )
     try:
         yield address, server
     finally:

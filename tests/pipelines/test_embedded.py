@@ -126,7 +126,8 @@ def test_a_server_wants_the_password_that_is_set(tmp_path, no_server, monkeypatc
         "-c", script
     )
     assert "ran" in output
-    with prefect_server(tmp_path, {}) as (address, _):
+    with prefect_server(tmp_path) as (address, server):
+        server.wait_until_up()
         settings = {PREFECT_API_URL: address, PREFECT_API_AUTH_STRING: "reader:wrong"}
         with (
             temporary_settings(settings),

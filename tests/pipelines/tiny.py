@@ -83,7 +83,8 @@ class Project:
 def serve(path: Path) -> Iterator[Callable[[Project], Project]]:
     """Serve a record of Prefect for a block; gives what makes a project's flows use it."""
     path.mkdir(exist_ok=True)
-    with prefect_server(path, {}) as (address, _):
+    with prefect_server(path) as (address, server):
+        server.wait_until_up()
 
         def use(made: Project) -> Project:
             made.environment["PREFECT_API_URL"] = address
