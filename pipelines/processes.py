@@ -8,6 +8,7 @@ the patience is over is killed.
 
 import contextlib
 import contextvars
+import functools
 import os
 import signal
 import subprocess
@@ -78,6 +79,31 @@ def pause(seconds: float) -> None:
         time.sleep(min(left, 0.2))
 
 
+@contextlib.contextmanager
+def in_background(
+    work: Callable[[threading.Event], None], patience: float | None = None
+) -> Iterator[None]:
+    """Have a thread work during a block.
+
+    Parameters
+    ----------
+    work
+        Gets an event that is set when the block ends.
+    patience
+        Seconds to wait for the thread then; until it has ended where None.
+    """
+    ended = threading.Event()
+    # What works may need the caller's context: Prefect keeps its settings there.
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(work, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(patience)
+
+
 def run_process(
     command: Sequence[str],
     *,
@@ -120,7 +146,7 @@ def run_process(
             start_new_session=True,
             pass_fds=keep_open,
         )
-        with _handed_on(output, log):
+        with in_background(functools.partial(_hand_on, output, log)):
             while process.poll() is None and not stopping():
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_POLL_SECONDS)
@@ -158,25 +184,11 @@ def _last_state(line: bytes) -> str:
     return states[-1].decode(errors="replace").rstrip() if states else ""
 
 
-@contextlib.contextmanager
-def _handed_on(output: IO[bytes], log: Log) -> Iterator[None]:
-    """Hand on to a log, line by line, what is written to a file during a block."""
-    ended = threading.Event()
-
-    def hand_on() -> None:
-        for line in lines_of(_chunks(output.fileno(), ended)):
-            if line:
-                log(line)
-
-    # The log may need what the caller's context has: Prefect keeps its settings there.
-    context = contextvars.copy_context()
-    reader = threading.Thread(target=context.run, args=(hand_on,), daemon=True)
-    reader.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        reader.join()
+def _hand_on(output: IO[bytes], log: Log, ended: threading.Event) -> None:
+    """Hand on to a log, line by line, what is written to a file until an event is set."""
+    for line in lines_of(_chunks(output.fileno(), ended)):
+        if line:
+            log(line)
 
 
 def _chunks(descriptor: int, ended: threading.Event) -> Iterator[bytes]:

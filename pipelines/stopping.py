@@ -1,17 +1,17 @@
 """How a flow is stopped from outside: Ctrl-C, SIGTERM, and Cancel in Prefect."""
 
 import contextlib
-import contextvars
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from types import FrameType
 
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 
 from pipelines.account import Account
-from pipelines.processes import stop_all
+from pipelines.processes import in_background, stop_all
 
 _WATCH_SECONDS = 3.0
 
@@ -28,15 +28,6 @@ def stopped_from_outside(account: Account) -> Iterator[None]:
     account
         Gets the number of the first signal.
     """
-    with _signals(account), _cancelled_elsewhere():
-        yield
-
-
-@contextlib.contextmanager
-def _signals(account: Account) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may listen, and whoever owns it stops us otherwise
-        return
 
     def stop(number: int, frame: FrameType | None) -> None:
         if account.stopped_by is None:
@@ -45,7 +36,17 @@ def _signals(account: Account) -> Iterator[None]:
         else:
             stop_all(patience=0)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    with handled_signals(stop), _cancelled_elsewhere():
+        yield
+
+
+@contextlib.contextmanager
+def handled_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Have a function called at each SIGINT and SIGTERM during a block."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may listen, and whoever owns it stops us otherwise
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
@@ -53,15 +54,13 @@ def _signals(account: Account) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-@contextlib.contextmanager
-def _cancelled_elsewhere() -> Iterator[None]:
+def _cancelled_elsewhere() -> AbstractContextManager[None]:
     """Stop when the flow's run is cancelled in Prefect; nobody else tells us of that."""
     context = FlowRunContext.get()
     assert context is not None and context.flow_run is not None
     run_id = context.flow_run.id
-    ended = threading.Event()
 
-    def watch() -> None:
+    def watch(ended: threading.Event) -> None:
         with get_client(sync_client=True) as client:
             while not ended.wait(_WATCH_SECONDS):
                 # A server that does not answer is no reason to stop: it may come back.
@@ -71,11 +70,4 @@ def _cancelled_elsewhere() -> Iterator[None]:
                         stop_all()
                         return
 
-    # Prefect's settings are in the context, which a new thread would not have.
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(watch,), daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join(_WATCH_SECONDS)
+    return in_background(watch, _WATCH_SECONDS)

@@ -100,16 +100,9 @@ class SpoolTracker:
             monitor.start(self._log_sample)
 
     def log_metrics(
-        self,
-        metrics: Mapping[str, float | int],
-        step: int | None = None,
-        level: Level = "both",
+        self, metrics: Mapping[str, float | int], step: int | None = None, level: Level = "both"
     ) -> None:
-        """Record one value for each name, at a training step or for the run as a whole.
-
-        They go to the stage's run, the entry's, or both; with ``new entry`` to the entry's and
-        only if this stage turns out to be the first one in it.
-        """
+        """Record one value for each name; see `Tracker`."""
         step = 0 if step is None else int(step)
         values = {
             name: float(value)

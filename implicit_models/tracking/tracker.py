@@ -17,10 +17,7 @@ class Tracker(Protocol):
     """
 
     def log_metrics(
-        self,
-        metrics: Mapping[str, float | int],
-        step: int | None = None,
-        level: Level = "both",
+        self, metrics: Mapping[str, float | int], step: int | None = None, level: Level = "both"
     ) -> None:
         """Record one value for each name, at a training step or for the run as a whole.
 
@@ -99,10 +96,7 @@ class NullTracker:
     """A tracker that records nothing."""
 
     def log_metrics(
-        self,
-        metrics: Mapping[str, float | int],
-        step: int | None = None,
-        level: Level = "both",
+        self, metrics: Mapping[str, float | int], step: int | None = None, level: Level = "both"
     ) -> None:
         """Do nothing."""
 

@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
-from pipelines.cluster.exchange import put, storage
+from pipelines.cluster.exchange import get, put, storage
+from pipelines.processes import in_background
 from pipelines.running import Log
 
 FOLDER = "checkpoints"
@@ -65,12 +66,12 @@ class Carrier:
             newest = max(whole, default=None)
             for file in files:
                 if len(file.parts) == 3 and not (self._local / file).exists():
-                    self._get(file, self._local / file)
+                    get(self._remote, self._path(file), self._local / file)
             if newest is not None and not (self._local / training / newest).exists():
                 partial = self._local / training / _FETCHING
                 shutil.rmtree(partial, ignore_errors=True)
                 for file in (file for file in files if file.parts[2] == newest):
-                    self._get(file, partial / file.name)
+                    get(self._remote, self._path(file), partial / file.name)
                 partial.rename(self._local / training / newest)
                 taken.append(f"{FOLDER}/{self._entry}/{training}/{newest}")
         self._before = self._state()
@@ -79,25 +80,17 @@ class Carrier:
     @contextlib.contextmanager
     def carrying(self, seconds: float, say: Log) -> Iterator[None]:
         """Copy what is new to the remote, every so many seconds and when the stage has failed."""
-        done = threading.Event()
 
-        def work() -> None:
-            while not done.wait(seconds):
+        def work(ended: threading.Event) -> None:
+            while not ended.wait(seconds):
                 self._try_to_copy(say)
 
-        thread = threading.Thread(target=work, name="checkpoints to the remote", daemon=True)
-        if self._entry:
-            thread.start()
         try:
-            yield
+            with in_background(work):
+                yield
         except BaseException:
-            done.set()
             self._try_to_copy(say)  # a training that is asked to stop has just written one
             raise
-        finally:
-            done.set()
-            if self._entry:
-                thread.join()
 
     def discard(self) -> None:
         """Delete the checkpoints of the training that this stage was, here and in the remote.
@@ -183,12 +176,6 @@ class Carrier:
 
     def _path(self, name: PurePosixPath) -> str:
         return self._remote.fs.join(self._remote.path, FOLDER, self._entry, *name.parts)
-
-    def _get(self, name: PurePosixPath, file: Path) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(f".{file.name}.partial")
-        self._remote.fs.get_file(self._path(name), os.fspath(partial))
-        partial.replace(file)
 
     def _put(self, name: PurePosixPath) -> None:
         file = self._local / name

@@ -152,8 +152,7 @@ def take_inputs(root: Path, request: Request) -> None:
                 f"stage was asked for, though both are at commit {request.commit[:10]}; is "
                 "something there not committed, or are line endings different?"
             )
-        if _can_hash(stage):
-            _take_published(stage, _get_stage_hash(stage), request.remote)
+        _take_published(stage, request.remote)
 
 
 def publish(root: Path, request: Request) -> dict[str, Any]:
@@ -201,8 +200,7 @@ def receive(root: Path, name: str, entry: Mapping[str, Any], remote: str | None 
                 content.setdefault("schema", "2.0")
                 content.setdefault("stages", {})[name] = dict(entry)
             stage.save_deps()
-        if _can_hash(stage):
-            _take_published(stage, _get_stage_hash(stage), remote)
+        _take_published(stage, remote)
 
 
 def storage(repo: Repo, remote: str | None) -> Remote:
@@ -215,6 +213,14 @@ def put(remote: Remote, file: Path, name: str) -> None:
     path = remote.fs.join(remote.path, *name.split("/"))
     remote.fs.makedirs(remote.fs.parent(path), exist_ok=True)
     remote.fs.put_file(os.fspath(file), path)
+
+
+def get(remote: Remote, path: str, file: Path) -> None:
+    """Copy a file from a path of a remote, whole or not at all."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f".{file.name}.partial")
+    remote.fs.get_file(path, os.fspath(partial))
+    partial.replace(file)
 
 
 @contextlib.contextmanager
@@ -337,15 +343,19 @@ def _holder(
 
 def _pull(repo: Repo, stage: PipelineStage, remote: str | None) -> None:
     for out in stage.outs:
-        for hashes in out.get_used_objs(remote=remote).values():
-            done = repo.cloud.pull(hashes, remote=remote)
-            if done.failed:
-                raise InfrastructureError(
-                    f"{len(done.failed)} files of {out.def_path} are not in the DVC remote, or "
-                    "could not be had from it"
-                )
+        if missing := _pull_to_cache(repo, out, remote):
+            raise InfrastructureError(
+                f"{missing} files of {out.def_path} are not in the DVC remote, or could not be had "
+                "from it"
+            )
     with repo.lock:
         stage.checkout(force=True)
+
+
+def _pull_to_cache(repo: Repo, out: Output, remote: str | None) -> int:
+    """Have DVC's cache hold an output's files; gives how many could not be had."""
+    used = out.get_used_objs(remote=remote).values()
+    return sum(len(repo.cloud.pull(hashes, remote=remote).failed) for hashes in used)
 
 
 def _push(repo: Repo, hashes: set[HashInfo], remote: str | None) -> None:
@@ -368,23 +378,21 @@ def _to_cache(repo: Repo, item: Output) -> list[HashInfo]:
     return [content.hash_info, *parts]
 
 
-def _take_published(stage: PipelineStage, key: str, name: str | None) -> None:
+def _take_published(stage: PipelineStage, name: str | None) -> None:
     """Have DVC's own records of runs hold what another node has done for the same inputs."""
+    if not _can_hash(stage):
+        return
     repo: Repo = stage.repo
+    key = _get_stage_hash(stage)
     remote = storage(repo, name)
     folder = remote.fs.join(remote.path, "runs", key[:2], key)
     if not remote.fs.exists(folder):
         return
     for path in remote.fs.find(folder):
         record = Path(repo.stage_cache.cache_dir, key[:2], key, remote.fs.name(path))
-        record.parent.mkdir(parents=True, exist_ok=True)
-        partial = record.with_suffix(".partial")
-        remote.fs.get_file(path, os.fspath(partial))
-        partial.replace(record)
-        entry = load_yaml(record)
-        for out in _holder(stage, _outputs(entry)).outs:
-            for hashes in out.get_used_objs(remote=name).values():
-                if repo.cloud.pull(hashes, remote=name).failed:
-                    log.warning("%s: an earlier run is not whole in the DVC remote", stage)
-                    record.unlink()
-                    return
+        get(remote, path, record)
+        outs = _holder(stage, _outputs(load_yaml(record))).outs
+        if any(_pull_to_cache(repo, out, name) for out in outs):
+            log.warning("%s: an earlier run is not whole in the DVC remote", stage)
+            record.unlink()
+            return

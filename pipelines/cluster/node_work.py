@@ -1,23 +1,23 @@
-"""What a node does with a request: inputs, GPUs, the stage itself, results; whoever sent it."""
+"""Assignments to nodes: how they are sent, and what a node does with one, whoever sent it."""
 
 import contextlib
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from implicit_models.tracking.links import tracked_run
 from pipelines.cluster.carrying import Carrier
-from pipelines.cluster.exchange import Request, publish, take_inputs
+from pipelines.cluster.exchange import Request, make_request, publish, receive, take_inputs
 from pipelines.cluster.gpus import held_gpus, node_name
 from pipelines.cluster.local_gpus import stage_environment
 from pipelines.cluster.node_workspace import workspace
-from pipelines.cluster.placement import Place
+from pipelines.cluster.placement import Place, Pool
 from pipelines.dag import Stage
 from pipelines.running import LocalRunner, Log, Outcome
 
@@ -76,6 +76,34 @@ class Result:
     def from_dict(cls, content: Mapping[str, Any]) -> "Result":
         """Make it from what `to_dict` has given."""
         return cls(content["entry"], Outcome(**content["outcome"]))
+
+
+@dataclass(frozen=True)
+class Dispatcher:
+    """Has stages run in a pool.
+
+    Attributes
+    ----------
+    root
+        The repository, which gets the results.
+    name, pool
+        Of the pool in placement.yaml.
+    place
+        What the stage gets on its nodes.
+    """
+
+    root: Path
+    name: str
+    pool: Pool
+    place: Place
+
+    def dispatch(self, stage: Stage, run: Callable[[Assignment], Result]) -> Outcome:
+        """Send the stage's inputs, have a node run it, and take what comes of it."""
+        start = time.monotonic()
+        request = make_request(self.root, stage.name, self.pool.remote)
+        result = run(Assignment(request, self.place, self.pool.checkpoint_seconds))
+        receive(self.root, stage.name, result.entry, self.pool.remote)
+        return replace(result.outcome, seconds=time.monotonic() - start)
 
 
 def do_assignment(

@@ -7,13 +7,11 @@ that has been given up as lost, ends its stage.
 
 import contextlib
 import os
-import signal
 import threading
 from collections.abc import Iterator
-from contextvars import copy_context
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 from typing import Any
 from uuid import UUID
 
@@ -30,6 +28,7 @@ from prefect.states import Cancelled
 
 from pipelines.cluster.gpus import node_name, offered_gpus
 from pipelines.cluster.node_work import Assignment, do_assignment
+from pipelines.processes import in_background
 from pipelines.running import (
     InfrastructureError,
     Log,
@@ -39,6 +38,7 @@ from pipelines.running import (
     pause,
     stop_all,
 )
+from pipelines.stopping import handled_signals
 
 CLONE = "IMPLICIT_MODELS_CLONE"  # this node's clone; the working directory where it is not set
 HEARTBEAT, ANSWER = "heartbeat", "answer"  # types of artifacts
@@ -70,7 +70,11 @@ def run_stage(
     allow_all()
     with get_client(sync_client=True) as client:
         try:
-            with _ended_by_signals(), _heartbeat(run_id, heartbeat_seconds, logger.warning):
+            with (
+                # A training keeps a checkpoint when the worker or the cluster takes the node away.
+                handled_signals(lambda number, frame: stop_all()),
+                _heartbeat(run_id, heartbeat_seconds, logger.warning),
+            ):
                 slots = _gpu_slots(client, work.place.gpus, logger.info)
                 result = do_assignment(clone, work, logger.info, slots=slots)
         except (StageFailedError, InfrastructureError) as error:
@@ -104,12 +108,10 @@ def _leave(client: SyncPrefectClient, run_id: UUID, kind: str, data: dict[str, A
     return client.create_artifact(artifact).id
 
 
-@contextlib.contextmanager
-def _heartbeat(run_id: UUID, seconds: float, warn: Log) -> Iterator[None]:
+def _heartbeat(run_id: UUID, seconds: float, warn: Log) -> AbstractContextManager[None]:
     """Say that the node is there, and end the stage where nobody waits for it any more."""
-    done = threading.Event()
 
-    def beat() -> None:
+    def beat(done: threading.Event) -> None:
         with get_client(sync_client=True) as client:
             artifact: UUID | None = None
             beats, told = 0, False
@@ -132,33 +134,7 @@ def _heartbeat(run_id: UUID, seconds: float, warn: Log) -> Iterator[None]:
                     stop_all()
                     return
 
-    thread = threading.Thread(
-        target=copy_context().run, args=(beat,), name="heartbeat", daemon=True
-    )
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join(seconds)
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let a training keep a checkpoint when the worker, or the cluster, takes the node away."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stop_all()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    return in_background(beat, seconds)
 
 
 @contextlib.contextmanager

@@ -3,8 +3,6 @@
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
 
@@ -15,10 +13,9 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import Cancelled, Cancelling, Crashed
 
-from pipelines.cluster.exchange import make_request, receive
-from pipelines.cluster.node_work import Assignment, Result
+from pipelines.cluster.node_work import Assignment, Dispatcher, Result
 from pipelines.cluster.on_node import ANSWER, HEARTBEAT, read_artifact
-from pipelines.cluster.placement import Place, Pool
+from pipelines.cluster.placement import Pool
 from pipelines.dag import Stage
 from pipelines.running import InfrastructureError, Log, Outcome, StageFailedError, pause
 
@@ -29,34 +26,18 @@ _CANCELLING_PATIENCE = 60.0
 _TELL_SECONDS = 60.0
 
 
-@dataclass(frozen=True)
-class PoolRunner:
-    """Runs stages on the nodes of a work pool.
-
-    Attributes
-    ----------
-    root
-        The repository, which gets the results.
-    name, pool
-        Of the pool in placement.yaml.
-    place
-        What the stage gets on its node.
-    """
-
-    root: Path
-    name: str
-    pool: Pool
-    place: Place
+class PoolRunner(Dispatcher):
+    """Runs stages on the nodes of a work pool."""
 
     def __call__(self, stage: Stage, log: Log) -> Outcome:
-        """Send the stage's inputs, have a node run it, and take what comes of it.
+        """Run the stage on a node.
 
         A node that goes silent is given up: its run becomes Crashed, and the stage may be tried
         again.
         """
-        start = time.monotonic()
-        request = make_request(self.root, stage.name, self.pool.remote)
-        assignment = Assignment(request, self.place, self.pool.checkpoint_seconds)
+        return self.dispatch(stage, lambda assignment: self._run(stage, assignment, log))
+
+    def _run(self, stage: Stage, assignment: Assignment, log: Log) -> Result:
         with get_client(sync_client=True) as client:
             run = self._submit(stage, assignment)
             log(f"{stage.name} waits for a worker of {self.name} (flow run {run.name}, {run.id})")
@@ -70,8 +51,7 @@ class PoolRunner:
         log(f"{stage.name} has run on {result.outcome.place}")
         if result.outcome.tracked:
             log(f"its run in MLflow: {result.outcome.tracked}")
-        receive(self.root, stage.name, result.entry, self.pool.remote)
-        return replace(result.outcome, seconds=time.monotonic() - start)
+        return result
 
     def _submit(self, stage: Stage, assignment: Assignment) -> FlowRun:
         deployment = self.pool.deployment or f"run-stage/{self.name}"

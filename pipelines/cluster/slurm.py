@@ -6,24 +6,24 @@ them away; the training then keeps a checkpoint, and the stage is submitted agai
 """
 
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import submitit
-from submitit.core.utils import FailedJobError, FailedSubmissionError, UncompletedJobError
+from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from pipelines.cluster.exchange import make_request, receive
 from pipelines.cluster.local_gpus import TORCHRUN
-from pipelines.cluster.node_work import Assignment, Result, do_assignment
-from pipelines.cluster.placement import Place, Pool
+from pipelines.cluster.node_work import Assignment, Dispatcher, Result, do_assignment
+from pipelines.cluster.placement import Place
 from pipelines.dag import Stage
 from pipelines.running import (
     InfrastructureError,
@@ -38,44 +38,40 @@ from pipelines.running import (
 LAUNCHER = "IMPLICIT_MODELS_LAUNCHER"
 
 _FIRST_PORT, _PORTS = 20000, 20000
-_CANCELLING_PATIENCE = 60.0
 _SETTLING_PATIENCE = 30.0
+_ANSWER_PATIENCE = 15.0  # until a result is to be seen on a shared disk
 _WARNING_SECONDS = 120  # before Slurm takes a job's nodes
 _TOLD = "submitit"
+_TAIL_LINES = 15
+
+_GONE = "UNKNOWN"
+_TAKEN = ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
+_ENDED = (
+    *_TAKEN,
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "OUT_OF_MEMORY",
+    "REVOKED",
+    _GONE,
+)
 
 
-@dataclass(frozen=True)
-class SlurmRunner:
-    """Runs stages as jobs of Slurm.
-
-    Attributes
-    ----------
-    root
-        The repository, which gets the results.
-    name, pool
-        Of the pool in placement.yaml.
-    place
-        What the stage gets on its nodes.
-    """
-
-    root: Path
-    name: str
-    pool: Pool
-    place: Place
+class SlurmRunner(Dispatcher):
+    """Runs stages as jobs of Slurm."""
 
     def __call__(self, stage: Stage, log: Log) -> Outcome:
-        """Submit the stage, as often as Slurm takes its nodes away, and take what comes of it."""
-        start = time.monotonic()
-        request = make_request(self.root, stage.name, self.pool.remote)
-        assignment = Assignment(request, self.place, self.pool.checkpoint_seconds)
+        """Submit the stage, as often as Slurm takes its nodes away."""
+        return self.dispatch(stage, lambda assignment: self._run(stage, assignment, log))
+
+    def _run(self, stage: Stage, assignment: Assignment, log: Log) -> Result:
         for attempt in range(self.pool.max_requeues + 1):
             if attempt:
                 log(f"{stage.name} lost its nodes; it is submitted again and goes on from there")
             answer = self._run_job(stage, assignment, log)
             if "result" in answer:
-                result = Result.from_dict(answer["result"])
-                receive(self.root, stage.name, result.entry, self.pool.remote)
-                return replace(result.outcome, seconds=time.monotonic() - start)
+                return Result.from_dict(answer["result"])
             if not answer.get("was_stopped"):
                 message = f"stage {stage.name} as a job of Slurm: {answer['error']}"
                 raise _fault(answer["is_stages_own"], message)
@@ -97,28 +93,20 @@ class SlurmRunner:
                 told()
                 if time.monotonic() - looked >= self.pool.heartbeat_seconds:
                     looked = time.monotonic()
-                    if job.watcher.is_done(job.job_id, mode="force"):
+                    if _state(job.job_id) in _ENDED:
                         break
         except BaseException:
             _cancel(job)
             raise
+        is_answered = _is_answered(job)
         told()
-        try:
-            answer = job.result()
-            if answer.get("was_stopped") and _settled_state(job).startswith("CANCELLED"):
-                raise StageFailedError(_cancelled(stage, job))
-            return answer
-        except (UncompletedJobError, FailedJobError) as error:
-            state = job.watcher.get_state(job.job_id, mode="force")
-            if state.startswith("CANCELLED"):
-                raise StageFailedError(_cancelled(stage, job)) from error
-            if state in ("PREEMPTED", "TIMEOUT", "NODE_FAIL", "REQUEUED"):
-                return {"was_stopped": True}
-            raise InfrastructureError(
-                f"stage {stage.name}: job {job.job_id} of Slurm is {state}: {error}; it has "
-                f"printed into {job.paths.stderr}"
-            ) from error
-
+        state = _settled_state(job.job_id) if not is_answered else ""
+        error = f"it has printed into {job.paths.stderr}{_last_lines(job.paths.stderr)}"
+        if is_answered:
+            try:
+                answer = job.result()
+            except FailedJobError as failure:
+                ...
     def _submit(self, stage: Stage, assignment: Assignment, clone: Path) -> submitit.Job[Any]:
         folder = clone / ".dvc" / "tmp" / "slurm"
         options = dict(self.pool.slurm)

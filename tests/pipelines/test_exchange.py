@@ -3,7 +3,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -15,6 +14,7 @@ from pipelines.cluster.node_work import Assignment, Result, do_assignment
 from pipelines.cluster.placement import Place
 from pipelines.running import InfrastructureError, StageFailedError
 from tests.pipelines.clones import NAMES, Clones, commit, make_clones, run, stale
+from tests.pipelines.tiny import wait_until
 
 
 @pytest.fixture
@@ -182,8 +182,7 @@ def test_a_training_goes_on_where_another_node_has_ended(clones, tmp_path, is_as
     assert node.stdout is not None
     complete = clones.remote / "checkpoints/x/train/identity/step_3/progress.json"
     if is_asked:
-        while not (tmp_path / "arrived").exists() and node.poll() is None:
-            time.sleep(0.01)
+        wait_until(lambda: (tmp_path / "arrived").exists() or node.poll() is not None)
         node.terminate()
     else:
         for line in node.stdout:

@@ -1,10 +1,12 @@
+import contextlib
+import functools
 import itertools
 import json
 import os
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from pipelines.processes import StoppedError, allow_all, stop_all
 from pipelines.running import InfrastructureError, StageFailedError
 from tests.pipelines import fake_slurm
 from tests.pipelines.clones import Clones, make_clones, run, stale
+from tests.pipelines.tiny import wait_until
 
 ROOT = Path(__file__).parents[2]
 FIRST = itertools.count(1000, 100)
@@ -78,42 +81,42 @@ def test_a_stages_own_error_is_not_tried_again(slurm, clones):
 def test_a_job_that_slurm_takes_away_goes_on_in_the_next(slurm, clones, tmp_path):
     arrived = tmp_path / "arrived"
     log: list[str] = []
-    taken = threading.Thread(target=take_away, args=(slurm, arrived))
-    taken.start()
-    outcome = runner(clones, STOP_AT="3", ARRIVED=str(arrived))(Stage("train@x"), log.append)
-    taken.join()
+    warn = functools.partial(scancel, slurm, "--batch", "--signal=USR2")
+    with once_there(arrived, warn):  # as Slurm does some time before a job's time is over
+        outcome = runner(clones, STOP_AT="3", ARRIVED=str(arrived))(Stage("train@x"), log.append)
     assert outcome.how == "ran"
     assert len(jobs(slurm)) == 2
     assert "train@x lost its nodes; it is submitted again and goes on from there" in log
     assert "continuing from 3" in log
 
 
-def take_away(slurm: Path, arrived: Path) -> None:
-    """Do what Slurm does some time before a job's time is over."""
-    deadline = time.monotonic() + 100
-    while not arrived.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    send(slurm, "USR2")
+@contextlib.contextmanager
+def once_there(file: Path, act: Callable[[], None]) -> Iterator[None]:
+    """Act beside a block as soon as a file is there."""
+
+    def wait_and_act() -> None:
+        wait_until(file.exists, 100)
+        act()
+
+    actor = threading.Thread(target=wait_and_act)
+    actor.start()
+    try:
+        yield
+    finally:
+        actor.join()
 
 
-def send(slurm: Path, name: str) -> None:
+def scancel(slurm: Path, *options: str) -> None:
     (job,) = slurm.glob("*.json")
-    subprocess.run(["scancel", "--batch", f"--signal={name}", job.stem], check=True)
+    subprocess.run(["scancel", *options, job.stem], check=True)
 
 
 def test_a_job_that_dies_is_a_fault_of_the_infrastructure(slurm, clones, tmp_path):
     arrived = tmp_path / "arrived"
-
-    def kill() -> None:
-        while not arrived.exists():
-            time.sleep(0.02)
-        send(slurm, "KILL")
-
-    killer = threading.Thread(target=kill)
-    killer.start()
-    with pytest.raises(InfrastructureError, match="job .* of Slurm is COMPLETED"):
+    kill = functools.partial(scancel, slurm, "--batch", "--signal=KILL")
+    lost = pytest.raises(InfrastructureError, match="job .* of Slurm is COMPLETED")
+    with once_there(arrived, kill), lost:
         runner(clones, STOP_AT="3", ARRIVED=str(arrived))(Stage("train@x"), lambda line: None)
-    killer.join()
     os.killpg(orphan(clones), 9)
 
 
@@ -130,19 +133,10 @@ def orphan(clones: Clones) -> int:
 
 def test_a_stopped_flow_ends_its_job(slurm, clones, tmp_path):
     arrived = tmp_path / "arrived"
-
-    def stop() -> None:
-        while not arrived.exists():
-            time.sleep(0.02)
-        stop_all()
-
-    stopper = threading.Thread(target=stop)
-    stopper.start()
     try:
-        with pytest.raises(StoppedError):
+        with once_there(arrived, stop_all), pytest.raises(StoppedError):
             runner(clones, STOP_AT="3", ARRIVED=str(arrived))(Stage("train@x"), lambda line: None)
     finally:
-        stopper.join()
         allow_all()
     (job,) = jobs(slurm)
     assert not fake_slurm.alive(job["pid"])
@@ -151,18 +145,9 @@ def test_a_stopped_flow_ends_its_job(slurm, clones, tmp_path):
 
 def test_a_job_that_the_user_cancels_is_not_submitted_again(slurm, clones, tmp_path):
     arrived = tmp_path / "arrived"
-
-    def cancel() -> None:
-        while not arrived.exists():
-            time.sleep(0.02)
-        (number,) = (file.stem for file in slurm.glob("*.json"))
-        subprocess.run(["scancel", number], check=True)
-
-    user = threading.Thread(target=cancel)
-    user.start()
-    with pytest.raises(StageFailedError, match="was ended by scancel; the same command goes on"):
+    ended = pytest.raises(StageFailedError, match="was ended by scancel; the same command goes on")
+    with once_there(arrived, functools.partial(scancel, slurm)), ended:
         runner(clones, STOP_AT="3", ARRIVED=str(arrived))(Stage("train@x"), lambda line: None)
-    user.join()
     assert len(jobs(slurm)) == 1
 
 
