@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,6 +26,7 @@ from pipelines.cluster.local_gpus import TORCHRUN
 from pipelines.cluster.node_work import Assignment, Dispatcher, Result, do_assignment
 from pipelines.cluster.placement import Place
 from pipelines.dag import Stage
+from pipelines.processes import PATIENCE
 from pipelines.running import (
     InfrastructureError,
     Log,
@@ -40,22 +42,16 @@ LAUNCHER = "IMPLICIT_MODELS_LAUNCHER"
 _FIRST_PORT, _PORTS = 20000, 20000
 _SETTLING_PATIENCE = 30.0
 _ANSWER_PATIENCE = 15.0  # until a result is to be seen on a shared disk
-_WARNING_SECONDS = 120  # before Slurm takes a job's nodes
+_WARNING_SECONDS = 120  # before Slurm takes a job's nodes, and up to two minutes more
+_LEAST_MINUTES = 5
 _TOLD = "submitit"
 _TAIL_LINES = 15
 
-_GONE = "UNKNOWN"
-_TAKEN = ("BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "TIMEOUT")
-_ENDED = (
-    *_TAKEN,
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "OUT_OF_MEMORY",
-    "REVOKED",
-    _GONE,
-)
+_FORGOTTEN = "FORGOTTEN"  # no state of Slurm: it does not know the job any more
+_TAKEN = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "TIMEOUT"}
+_FAILED = {"CANCELLED", "DEADLINE", "FAILED", "OUT_OF_MEMORY", "REVOKED"}
+_ENDED = {"COMPLETED", _FORGOTTEN} | _TAKEN | _FAILED
+_REFUSED = re.compile("invalid|unrecognized|is not available", re.IGNORECASE)
 
 
 class SlurmRunner(Dispatcher):
@@ -98,21 +94,45 @@ class SlurmRunner(Dispatcher):
         except BaseException:
             _cancel(job)
             raise
-        is_answered = _is_answered(job)
+        answer = self._answer(stage, job)
         told()
-        state = _settled_state(job.job_id) if not is_answered else ""
-        error = f"it has printed into {job.paths.stderr}{_last_lines(job.paths.stderr)}"
-        if is_answered:
-            try:
-                answer = job.result()
-            except FailedJobError as failure:
-                ...
+        return answer
+
+    def _answer(self, stage: Stage, job: submitit.Job[Any]) -> Mapping[str, Any]:
+        """Take what a job has sent; where that is nothing, Slurm says what has become of it."""
+        try:
+            answer = job.result() if _has_answered(job) else {}
+            said = _last_lines(job.paths.stderr)
+        except FailedJobError as error:
+            answer, said = {}, str(error)
+        if answer and not answer.get("was_stopped"):
+            return answer
+        state = _settled_state(job)
+        if state == "CANCELLED":
+            raise StageFailedError(
+                f"stage {stage.name}: its job {job.job_id} was ended by scancel; the same command "
+                "goes on from the last checkpoint"
+            )
+        if answer or state in _TAKEN:
+            return {"was_stopped": True}
+        raise InfrastructureError(
+            f"stage {stage.name}: job {job.job_id} of Slurm is {state} and has sent no result; it "
+            f"has printed into {job.paths.stderr}\n{said}"
+        )
+
     def _submit(self, stage: Stage, assignment: Assignment, clone: Path) -> submitit.Job[Any]:
         folder = clone / ".dvc" / "tmp" / "slurm"
         options = dict(self.pool.slurm)
+        minutes = options["time"]
+        if isinstance(minutes, int) and minutes < _LEAST_MINUTES:
+            raise StageFailedError(
+                f"placement.yaml: pools.{self.name}.slurm.time = {minutes}; allowed is at least "
+                f"{_LEAST_MINUTES} (minutes): a job is warned two to four before its end"
+            )
         # submitit is not told of further nodes: it would wait for a result of each.
         more: dict[str, Any] = {"chdir": str(clone), "nodes": self.place.nodes}
         more["signal"] = f"B:USR2@{_WARNING_SECONDS}"
+        more["no-requeue"] = True  # by Slurm: it would run beside the one submitted here
         more |= options.pop("additional_parameters", {})
         if self.place.gpus:
             options["gpus_per_node"] = self.place.gpus
@@ -129,10 +149,11 @@ class SlurmRunner(Dispatcher):
             )
             return executor.submit(run_job, str(clone), assignment.to_dict())
         except RuntimeError as error:
-            if isinstance(error, FailedSubmissionError):
-                raise InfrastructureError(f"Slurm has not taken {stage.name}: {error}") from error
+            if isinstance(error, FailedJobError | FailedSubmissionError):  # of sbatch
+                message = f"Slurm has not taken {stage.name} (pools.{self.name}.slurm): {error}"
+                raise _fault(bool(_REFUSED.search(str(error))), message) from error
             raise StageFailedError(
-                f"pool {self.name}: {error} Slurm's commands (sbatch, srun, sacct, scancel) are "
+                f"pool {self.name}: {error} Slurm's commands (sbatch, scontrol, scancel, srun) are "
                 "not on PATH; start the flow on a login node"
             ) from error
         except (TypeError, ValueError) as error:
@@ -143,14 +164,20 @@ class SlurmRunner(Dispatcher):
 
 def run_job(clone: str, content: dict[str, Any]) -> dict[str, Any]:
     """Run a stage inside of a job; what this returns travels back by submitit."""
+    assignment = Assignment.from_dict(content)
+    place = assignment.place
+    is_told = False
 
     def stop(number: int, frame: FrameType | None) -> None:
-        stop_all()
+        nonlocal is_told
+        if place.nodes == 1:
+            stop_all()
+        elif not is_told:
+            threading.Thread(target=_stop_steps, daemon=True).start()
+        is_told = True
 
     for number in (signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, stop)
-    assignment = Assignment.from_dict(content)
-    place = assignment.place
     environment = job_environment(place, os.environ)
     # Slurm has seen to the GPUs.
     assignment = replace(assignment, place=Place(environment=place.environment))
@@ -159,8 +186,28 @@ def run_job(clone: str, content: dict[str, Any]) -> dict[str, Any]:
     except StoppedError:
         return {"was_stopped": True}
     except (StageFailedError, InfrastructureError) as error:
+        if is_told:
+            return {"was_stopped": True}
         return {"error": str(error), "is_stages_own": isinstance(error, StageFailedError)}
     return {"result": result.to_dict()}
+
+
+def _stop_steps() -> None:
+    """Have what runs on all nodes of this job end, then the rest.
+
+    Past srun: that kills, at once and by SIGKILL, what it has started when it gets SIGTERM.
+    """
+    job = os.environ["SLURM_JOB_ID"]
+    _ask("scancel", "--signal=TERM", job)
+    deadline = time.monotonic() + PATIENCE
+    while _has_steps(job) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    stop_all()
+
+
+def _has_steps(job: str) -> bool:
+    steps = _ask("squeue", "--steps", "--noheader", "--format=%i", f"--jobs={job}").stdout
+    return re.search(rf"^\s*{job}\.\d", steps, re.MULTILINE) is not None  # and not JOB.batch
 
 
 def job_environment(place: Place, slurm: Mapping[str, str]) -> dict[str, str]:
@@ -209,29 +256,59 @@ class _Tail:
 
 def _cancel(job: submitit.Job[Any]) -> None:
     """Have the stage keep a checkpoint, wait for that a while, and end the job."""
-    asked = ["scancel", "--batch", "--signal=USR2", job.job_id]
-    if subprocess.run(asked, capture_output=True).returncode == 0:
-        deadline = time.monotonic() + _CANCELLING_PATIENCE
+    if _ask("scancel", "--batch", "--signal=USR2", job.job_id).returncode == 0:
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and not job.paths.result_pickle.exists():
-            time.sleep(0.5)
-    job.cancel(check=False)
+            if _state(job.job_id) in _ENDED:
+                break
+            time.sleep(1.0)
+    _ask("scancel", job.job_id)
+
+
+def _state(number: str) -> str:
+    """Ask Slurm for a job's state; empty where it does not answer.
+
+    Who runs the job knows it some minutes beyond its end. The accounting, which not every Slurm
+    has, knows it afterwards.
+    """
+    shown = _ask("scontrol", "show", "job", "--oneliner", number)
+    if found := re.search(r"\bJobState=([A-Z_]+)", shown.stdout):
+        return found[1]
+    counted = _ask("sacct", "--noheader", "--parsable2", "-X", "--format=State", f"--jobs={number}")
+    if found := re.match(r"[A-Z_]+", counted.stdout):
+        return found[0]
+    return _FORGOTTEN if "Invalid job id" in shown.stderr else ""
 
 
 def _settled_state(job: submitit.Job[Any]) -> str:
-    """Ask Slurm what has become of a job whose result is there already."""
+    """Ask Slurm what has become of a job that has ended, or is just about to."""
     deadline = time.monotonic() + _SETTLING_PATIENCE
-    while True:
-        state = job.watcher.get_state(job.job_id, mode="force")
-        if state not in ("RUNNING", "COMPLETING", "UNKNOWN") or time.monotonic() > deadline:
-            return state
+    while (state := _state(job.job_id)) not in _ENDED and time.monotonic() < deadline:
         pause(0.5)
+    return state or "not to be asked for"
 
 
-def _cancelled(stage: Stage, job: submitit.Job[Any]) -> str:
-    return (
-        f"stage {stage.name}: its job {job.job_id} was ended by scancel; the same command goes on "
-        "from the last checkpoint"
-    )
+def _has_answered(job: submitit.Job[Any]) -> bool:
+    """Wait until what a job has sent is to be seen here: a shared disk may be slow in that."""
+    answer = job.paths.result_pickle
+    deadline = time.monotonic() + _ANSWER_PATIENCE
+    while answer.name not in os.listdir(answer.parent):
+        if time.monotonic() > deadline:
+            return False
+        pause(0.5)
+    return True
+
+
+def _last_lines(path: Path) -> str:
+    text = path.read_text(errors="replace") if path.exists() else ""
+    return "\n".join(text.splitlines()[-_TAIL_LINES:])
+
+
+def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        return subprocess.CompletedProcess(command, 127, "", str(error))
 
 
 def _fault(is_stages_own: bool, message: str) -> Exception:

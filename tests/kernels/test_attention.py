@@ -65,7 +65,8 @@ def assert_attends(inputs: list[Tensor], **options: Any) -> None:
 
 @pytest.mark.parametrize("length", LENGTHS)
 def test_attention(length: int) -> None:
-    assert_attends(attention_inputs(length))
+    # One token attends to itself alone: its query and its key have gradients of rounding errors.
+    assert_attends(attention_inputs(length), floor=1.0 if length == 1 else 0.0)
 
 
 @pytest.mark.parametrize("width", [2, 16, 20, 64, 130])

@@ -39,8 +39,11 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "_LARGEST_WORKSPACE", 0)
 
 
-def assert_near(found: Any, expected: Any, tolerance: float) -> None:
-    """Compare tensors in shape, dtype and value, relative to the largest finite one expected."""
+def assert_near(found: Any, expected: Any, tolerance: float, floor: float = 0.0) -> None:
+    """Compare tensors in shape, dtype and value, relative to the largest finite one expected.
+
+    Relative to `floor` where that is larger: what is zero but for rounding has no size of its own.
+    """
     if expected is None or found is None:
         assert found is expected
         return
@@ -48,7 +51,7 @@ def assert_near(found: Any, expected: Any, tolerance: float) -> None:
     sizes = sizes[sizes.isfinite()]
     largest = sizes.max().item() if sizes.numel() else 0.0
     torch.testing.assert_close(
-        found, expected, rtol=tolerance, atol=tolerance * largest, equal_nan=True
+        found, expected, rtol=tolerance, atol=tolerance * max(largest, floor), equal_nan=True
     )
 
 
@@ -59,6 +62,7 @@ def assert_twins(
     *,
     tolerance: float = 1e-5,
     second: bool = False,
+    floor: float = 0.0,
     **options: Any,
 ) -> None:
     """Compare the outputs of two functions, and the gradients of every floating-point input.
@@ -69,7 +73,7 @@ def assert_twins(
     expected = _differentiated(twin, inputs, second, options)
     assert len(found) == len(expected)
     for one, other in zip(found, expected, strict=True):
-        assert_near(one, other, tolerance)
+        assert_near(one, other, tolerance, floor)
 
 
 def _differentiated(

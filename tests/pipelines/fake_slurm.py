@@ -1,7 +1,9 @@
 """Slurm's commands as far as they are used: jobs are processes of this machine.
 
 Its folder is ``FAKE_SLURM``; a job is a file there, JOB.json, with its process and its state. The
-first job's number is ``FAKE_SLURM_FIRST``: submitit remembers what has become of a number.
+first job's number is ``FAKE_SLURM_FIRST``: submitit remembers what has become of a number. Slurm's
+accounting is off, as it often is, unless ``FAKE_SLURM_ACCOUNTING`` is set: then sacct alone knows
+the jobs that have ended. What it says and does was seen of Slurm 22.05.8.
 """
 
 import contextlib
@@ -14,8 +16,11 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
+
 FOLDER = Path(os.environ.get("FAKE_SLURM", "."))
-COMMANDS = ("sbatch", "sacct", "scancel", "srun")
+COMMANDS = ("sbatch", "scontrol", "squeue", "sacct", "scancel", "srun")
+PARTITIONS = ("short",)
 
 
 def install(folder: Path) -> None:
@@ -31,8 +36,10 @@ def sbatch(script: str) -> None:
     """Start a job's script in the background."""
     number = str(int(os.environ["FAKE_SLURM_FIRST"]) + len(list(FOLDER.glob("*.json"))))
     options = dict(
-        re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", Path(script).read_text(), re.MULTILINE)
+        re.findall(r"^#SBATCH --([a-z-]+)=?(.*)$", Path(script).read_text(), re.MULTILINE)
     )
+    if options.get("partition", PARTITIONS[0]) not in PARTITIONS:
+        sys.exit("sbatch: error: Batch job submission failed: Invalid partition name specified")
     nodes = int(options.get("nodes", 1))
     environment = {
         **os.environ,
@@ -44,9 +51,22 @@ def sbatch(script: str) -> None:
         "SLURM_LOCALID": "0",
         "SLURMD_NODENAME": "localhost",
     }
+    if not os.fork():
+        step(number, script, options, environment)
+        os._exit(0)
+    while not (FOLDER / f"{number}.json").exists():
+        time.sleep(0.01)
+    sys.stdout.write(f"Submitted batch job {number}\n")
+
+
+def step(number: str, script: str, options: dict, environment: dict) -> None:
+    """Be a job's slurmstepd, a process beside sbatch: start the script, and see how it ends."""
+    os.setsid()
     output = options["output"].strip("'").replace("%j", number)
     error = options.get("error", output).strip("'").replace("%j", number)
-    with open(output, "ab") as out, open(error, "ab") as err:
+    with open(output, "ab") as out, open(error, "ab") as err, open(os.devnull, "r+b") as null:
+        for descriptor in range(3):
+            os.dup2(null.fileno(), descriptor)
         job = subprocess.Popen(
             ["bash", script],
             cwd=options.get("chdir", ".").strip("'"),
@@ -57,40 +77,67 @@ def sbatch(script: str) -> None:
             start_new_session=True,
         )
     write(number, {"pid": job.pid, "state": "RUNNING", "options": options})
-    sys.stdout.write(f"Submitted batch job {number}\n")
+    code = job.wait()
+    ended = read(number)
+    if ended is not None and ended["state"] == "RUNNING":
+        change(ended, number, "FAILED" if code else "COMPLETED")
+
+
+def scontrol(*arguments: str) -> None:
+    """Print a job as `scontrol show job --oneliner` does, unless it is forgotten."""
+    job = read(arguments[-1])
+    if job is None or ("FAKE_SLURM_ACCOUNTING" in os.environ and job["state"] != "RUNNING"):
+        sys.exit("slurm_load_jobs error: Invalid job id specified")
+    requeue = int("no-requeue" not in job["options"])
+    sys.stdout.write(
+        f"JobId={arguments[-1]} JobState={job['state']} Requeue={requeue} Restarts=0\n"
+    )
 
 
 def sacct(*arguments: str) -> None:
-    """Print the states of all jobs."""
-    sys.stdout.write("JobID|State|NodeList\n")
-    for file in sorted(FOLDER.glob("*.json")):
-        job = json.loads(file.read_text())
-        state = job["state"]
-        if state == "RUNNING" and not alive(job["pid"]):
-            state = "COMPLETED"
-        sys.stdout.write(f"{file.stem}|{state}|localhost\n")
+    """Print a job's state, where there is an accounting."""
+    if "FAKE_SLURM_ACCOUNTING" not in os.environ:
+        sys.exit("Slurm accounting storage is disabled")
+    job = read(arguments[-1].removeprefix("--jobs="))
+    if job is not None:
+        by = " by 0" if job["state"] == "CANCELLED" else ""
+        sys.stdout.write(f"{job['state']}{by}\n")
 
 
 def scancel(*arguments: str) -> None:
-    """Send a signal to the batch shell, or end a job."""
+    """Send a signal to the batch shell or to what srun has started, or end a job."""
     number = arguments[-1]
-    job = json.loads((FOLDER / f"{number}.json").read_text())
+    job = read(number)
     signals = [each.split("=")[1] for each in arguments if each.startswith("--signal=")]
+    if job is None or job["state"] != "RUNNING":
+        message = f"scancel: error: Kill job error on job id {number}: Invalid job id specified"
+        sys.exit(message if signals else 0)
     with contextlib.suppress(ProcessLookupError):
         if signals:
-            os.kill(job["pid"], getattr(signal, f"SIG{signals[0]}"))
+            for process in [job["pid"]] if "--batch" in arguments else tasks_of(number):
+                os.kill(process, getattr(signal, f"SIG{signals[0]}"))
             return
-        os.killpg(job["pid"], signal.SIGTERM)
-        for _ in range(100):
-            if not alive(job["pid"]):
-                break
-            time.sleep(0.1)
-        os.killpg(job["pid"], signal.SIGKILL)
-    write(number, {**job, "state": "CANCELLED by 0"})
+    change(job, number, "CANCELLED")
+    with contextlib.suppress(psutil.NoSuchProcess):
+        batch = psutil.Process(job["pid"])
+        # All of a job's processes, in whatever session they are.
+        processes = [batch, *batch.children(recursive=True)]
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+        _, left = psutil.wait_procs(processes, timeout=10)
+        for process in left:
+            process.kill()
+
+
+def squeue(*arguments: str) -> None:
+    """Print the steps of a job: what srun has started, and the batch script."""
+    number = arguments[-1].removeprefix("--jobs=")
+    sys.stdout.write(f"{number}.0\n" * bool(tasks_of(number)) + f"{number}.batch\n")
 
 
 def srun(*arguments: str) -> None:
-    """Run a command once for each task, and hand signals on to all of them."""
+    """Run a command once for each task; asked to end, kill them all."""
     words = list(arguments)
     options = {}
     while words[0].startswith("--"):
@@ -101,12 +148,22 @@ def srun(*arguments: str) -> None:
         for rank in range(int(options["ntasks"]))
     ]
 
-    def hand_on(number: int, frame: object) -> None:
+    def kill(number: int, frame: object) -> None:
         for task in tasks:
-            task.send_signal(number)
+            task.kill()
 
-    signal.signal(signal.SIGTERM, hand_on)
-    sys.exit(max(task.wait() for task in tasks))
+    signal.signal(signal.SIGTERM, kill)
+    step = FOLDER / f"{os.environ['SLURM_JOB_ID']}.step"
+    step.write_text(" ".join(str(task.pid) for task in tasks))
+    codes = [task.wait() for task in tasks]
+    step.unlink()
+    sys.exit(max(128 - code if code < 0 else code for code in codes))
+
+
+def tasks_of(number: str) -> list[int]:
+    """List the processes that srun has started in a job."""
+    file = FOLDER / f"{number}.step"
+    return [int(pid) for pid in file.read_text().split()] if file.exists() else []
 
 
 def write(number: str, job: dict) -> None:
@@ -114,6 +171,17 @@ def write(number: str, job: dict) -> None:
     partial = FOLDER / f"{number}.partial"
     partial.write_text(json.dumps(job))
     partial.replace(FOLDER / f"{number}.json")
+
+
+def read(number: str) -> dict | None:
+    """Read what is written of a job."""
+    file = FOLDER / f"{number}.json"
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def change(job: dict, number: str, state: str) -> None:
+    """Give a job another state."""
+    write(number, {**job, "state": state})
 
 
 def alive(pid: int) -> bool:
@@ -125,4 +193,5 @@ def alive(pid: int) -> bool:
 
 
 if __name__ == "__main__":
-    {"sbatch": sbatch, "sacct": sacct, "scancel": scancel, "srun": srun}[sys.argv[1]](*sys.argv[2:])
+    called = {name: globals()[name] for name in COMMANDS}
+    called[sys.argv[1]](*sys.argv[2:])

@@ -3,6 +3,7 @@ import functools
 import itertools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -33,6 +34,7 @@ def slurm(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("FAKE_SLURM_FIRST", str(next(FIRST)))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("IMPLICIT_MODELS_NODE", "one")
+    monkeypatch.setattr("pipelines.cluster.slurm._ANSWER_PATIENCE", 0.2)
     return folder
 
 
@@ -67,6 +69,7 @@ def test_a_stage_runs_as_a_job(slurm, clones):
     assert set(stale(clones.caller)) == {"report"}
     (job,) = jobs(slurm)
     expected = {"partition": "short", "time": "10", "nodes": "1", "gpus-per-node": "1"}
+    expected["no-requeue"] = ""  # Slurm would run it beside the one that is submitted again
     assert expected.items() <= job["options"].items()
     assert job["options"]["job-name"] == "train@x"
     assert "from the start" in log  # what the stage says
@@ -111,10 +114,15 @@ def scancel(slurm: Path, *options: str) -> None:
     subprocess.run(["scancel", *options, job.stem], check=True)
 
 
-def test_a_job_that_dies_is_a_fault_of_the_infrastructure(slurm, clones, tmp_path):
+@pytest.mark.parametrize("accounting", [False, True])
+def test_a_job_that_dies_is_a_fault_of_the_infrastructure(
+    slurm, clones, tmp_path, monkeypatch, accounting
+):
+    if accounting:
+        monkeypatch.setenv("FAKE_SLURM_ACCOUNTING", "1")
     arrived = tmp_path / "arrived"
     kill = functools.partial(scancel, slurm, "--batch", "--signal=KILL")
-    lost = pytest.raises(InfrastructureError, match="job .* of Slurm is COMPLETED")
+    lost = pytest.raises(InfrastructureError, match="job .* of Slurm is FAILED")
     with once_there(arrived, kill), lost:
         runner(clones, STOP_AT="3", ARRIVED=str(arrived))(Stage("train@x"), lambda line: None)
     os.killpg(orphan(clones), 9)
@@ -158,8 +166,38 @@ def test_options_that_slurm_does_not_have_are_named(slurm, clones):
         runner_for(Stage("train@x"), placement, clones.caller)(Stage("train@x"), print)
 
 
-def test_without_slurm_it_is_said(clones, monkeypatch):
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+def test_a_job_that_slurm_refuses_is_told_in_its_words(slurm, clones):
+    pool = Pool(kind="slurm", slurm={"time": 5, "partition": "none"})
+    with pytest.raises(StageFailedError, match="pools.slurm.slurm.: .*Invalid partition name"):
+        SlurmRunner(clones.caller, "slurm", pool, Place())(Stage("train@x"), print)
+
+
+def test_a_job_has_time_beyond_its_warning(slurm, clones):
+    pool = Pool(kind="slurm", slurm={"time": 1})
+    with pytest.raises(StageFailedError, match="slurm.time = 1; allowed is at least 5"):
+        SlurmRunner(clones.caller, "slurm", pool, Place())(Stage("train@x"), print)
+
+
+def test_a_job_that_nobody_knows_any_more_is_lost(slurm, clones, tmp_path):
+    arrived = tmp_path / "arrived"
+
+    def forget() -> None:
+        (file,) = slurm.glob("*.json")
+        os.kill(json.loads(file.read_text())["pid"], 9)
+        wait_until(lambda: json.loads(file.read_text())["state"] == "FAILED")
+        file.unlink()
+
+    lost = pytest.raises(InfrastructureError, match="job .* of Slurm is FORGOTTEN")
+    with once_there(arrived, forget), lost:
+        runner(clones, STOP_AT="3", ARRIVED=str(arrived))(Stage("train@x"), lambda line: None)
+    os.killpg(orphan(clones), 9)
+
+
+def test_without_slurm_it_is_said(clones, tmp_path, monkeypatch):
+    git = shutil.which("git")
+    assert git is not None
+    (tmp_path / "git").symlink_to(git)
+    monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(StageFailedError, match="not on PATH; start the flow on a login node"):
         runner(clones)(Stage("train@x"), print)
 
@@ -227,3 +265,39 @@ def test_a_stage_on_two_nodes_meets_through_srun_and_torchrun(slurm, tmp_path):
     clones = make_clones(tmp_path / "clones", files)
     runner(clones, nodes=2)(Stage("two"), print)
     assert (clones.caller / "total.txt").read_text() == "2 3.0"
+
+
+KEEP = """
+import os, pathlib, signal, sys, time
+kept = pathlib.Path(os.environ["KEPT"], os.environ["SLURM_PROCID"])
+def keep(number, frame):
+    time.sleep(0.5)  # as long as a checkpoint takes
+    kept.touch()
+    sys.exit(1)
+ready = kept.with_suffix(".ready")
+if not kept.exists():
+    if ready.exists():
+        sys.exit("nothing was kept")
+    signal.signal(signal.SIGTERM, keep)
+    ready.touch()
+    time.sleep(600)
+pathlib.Path("done.txt").touch()
+"""
+
+
+def test_a_job_of_two_nodes_keeps_what_it_has_when_it_is_warned(slurm, tmp_path):
+    command = "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 python keep.py"
+    stage = {"keep": {"cmd": command, "deps": ["keep.py"], "outs": ["done.txt"]}}
+    files = {"dvc.yaml": json.dumps({"stages": stage}), "keep.py": KEEP}
+    clones = make_clones(tmp_path / "clones", files)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+
+    def warn() -> None:
+        wait_until((kept / "0.ready").exists)
+        scancel(slurm, "--batch", "--signal=USR2")
+
+    with once_there(kept / "1.ready", warn):
+        runner(clones, nodes=2, KEPT=str(kept))(Stage("keep"), print)
+    assert (kept / "0").exists() and (kept / "1").exists()
+    assert len(jobs(slurm)) == 2
