@@ -278,8 +278,8 @@ def test_another_test_length_trains_nothing(quick_repro, tmp_path):
 def test_experiment_after_the_results_are_committed(quick_repro, tmp_path):
     repository = quick_repro.copy(tmp_path / "repository")
     commit(repository, "Results")
-    settings = ("--set-param", "preset=quick", "--set-param", "evaluation.word_problem.window=1")
-    output = repository.run("dvc", "exp", "run", "--name", "token-by-token", *settings)
+    settings = ("--set-param", "preset=quick", "--set-param", "evaluation.word_problem.window=4")
+    output = repository.run("dvc", "exp", "run", "--name", "narrow", *settings)
     assert "Running stage 'train" not in output
     assert "Running stage 'sweep" not in output
     assert f"Running stage 'evaluate_benchmarks@{RUN}'" in output
@@ -289,18 +289,22 @@ def test_experiment_after_the_results_are_committed(quick_repro, tmp_path):
     assert changed["self_iterations.48"]["new"] > changed["self_iterations.48"]["old"]
     assert changed["evaluations_per_token.48"]["new"] < changed["evaluations_per_token.48"]["old"]
     shown = repository.run("dvc", "exp", "show", "--csv")
-    assert "token-by-token" in shown
+    assert "narrow" in shown
     assert "evaluation.word_problem.window" in shown
 
 
 def test_an_upcycled_run_waits_for_its_source_and_follows_it(tmp_path):
-    repository = clone(tmp_path / "repository", preset="upcycled")
+    training = "baselines.s3_mamba2.training"
+    short = (f"{training}.num_training_steps=20", f"{training}.decay_steps=5")
+    short += (f"{training}.lengths.growth_steps=10",)
+    repository = clone(tmp_path / "repository", "upcycled", *short)
     baseline, stage = "train_baseline@s3_mamba2", "train_upcycled_bounded@s3_upcycled_mamba2"
     output = repository.run("dvc", "repro", stage)
     assert re.findall(r"Running stage '(.*)'", output) == ["prepare@s3", baseline, stage]
-    change = ("--set-param", "preset=upcycled", "--set-param", "baselines.s3_mamba2.seed=1")
+    changed = ("preset=upcycled", *short, "baselines.s3_mamba2.seed=1")
     commit(repository, "Results")
-    output = repository.run("dvc", "exp", "run", *change, stage)
+    settings = [word for setting in changed for word in ("--set-param", setting)]
+    output = repository.run("dvc", "exp", "run", *settings, stage)
     assert re.findall(r"Running stage '(.*)'", output) == [baseline, stage]
 
 

@@ -28,6 +28,8 @@ from pipelines.running import Runner
 FILE = "placement.yaml"
 HERE = "here"
 
+_LEAST_MINUTES = 5
+
 T = TypeVar("T")
 
 
@@ -88,6 +90,12 @@ class Pool:
             )
         if self.kind == "slurm" and "time" not in self.slurm:
             raise ValueError("slurm.time is missing; allowed is a number of minutes")
+        minutes = self.slurm.get("time")
+        if isinstance(minutes, int) and minutes < _LEAST_MINUTES:
+            raise ValueError(
+                f"slurm.time = {minutes}; allowed is at least {_LEAST_MINUTES} (minutes): a job is "
+                "warned two to four before its end"
+            )
         if self.max_requeues < 0:
             raise ValueError(f"max_requeues = {self.max_requeues}; allowed is at least 0")
 

@@ -43,7 +43,6 @@ _FIRST_PORT, _PORTS = 20000, 20000
 _SETTLING_PATIENCE = 30.0
 _ANSWER_PATIENCE = 15.0  # until a result is to be seen on a shared disk
 _WARNING_SECONDS = 120  # before Slurm takes a job's nodes, and up to two minutes more
-_LEAST_MINUTES = 5
 _TOLD = "submitit"
 _TAIL_LINES = 15
 
@@ -123,12 +122,6 @@ class SlurmRunner(Dispatcher):
     def _submit(self, stage: Stage, assignment: Assignment, clone: Path) -> submitit.Job[Any]:
         folder = clone / ".dvc" / "tmp" / "slurm"
         options = dict(self.pool.slurm)
-        minutes = options["time"]
-        if isinstance(minutes, int) and minutes < _LEAST_MINUTES:
-            raise StageFailedError(
-                f"placement.yaml: pools.{self.name}.slurm.time = {minutes}; allowed is at least "
-                f"{_LEAST_MINUTES} (minutes): a job is warned two to four before its end"
-            )
         # submitit is not told of further nodes: it would wait for a result of each.
         more: dict[str, Any] = {"chdir": str(clone), "nodes": self.place.nodes}
         more["signal"] = f"B:USR2@{_WARNING_SECONDS}"

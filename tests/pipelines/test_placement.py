@@ -84,6 +84,10 @@ def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
         ("pools: {here: {kind: prefect}}", "pools.here: this name means this machine"),
         ("pools: {a: {kind: slurm}}", "pools.a.slurm.time is missing; .* minutes"),
         (
+            "pools: {a: {kind: slurm, slurm: {time: 1}}}",
+            "pools.a.slurm.time = 1; allowed is at least 5 .minutes.: a job is warned",
+        ),
+        (
             "pools: {a: {kind: prefect, heartbeat_seconds: 9, lost_after_seconds: 9}}",
             "pools.a.lost_after_seconds = 9; allowed is at least three times heartbeat_seconds, 27",
         ),
