@@ -17,6 +17,9 @@ from typing import Any
 
 import yaml
 
+from pipelines.server.embedded import check_given_server, without_password
+from pipelines.server.local_server import ServerError
+
 FILE = Path("prefect.yaml")
 TEMPLATES = Path("deploy")  # of pools that are no processes: KIND/job_template.json
 
@@ -33,7 +36,7 @@ def main() -> int:
     try:
         pools = pools_of(FILE, names)
         make_pools(pools)
-    except (DeployError, OSError, yaml.YAMLError) as error:
+    except (DeployError, ServerError, OSError, yaml.YAMLError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     chosen = [word for name in names for word in ("--name", name)] or ["--all"]
@@ -67,7 +70,7 @@ def make_pools(pools: dict[str, str]) -> None:
 
     Raises
     ------
-    DeployError
+    DeployError, ServerError
         Where there is no server, or it refuses.
     """
     import httpx
@@ -76,8 +79,10 @@ def make_pools(pools: dict[str, str]) -> None:
     from prefect.exceptions import PrefectHTTPStatusError
     from prefect.settings import PREFECT_API_URL
 
-    if not PREFECT_API_URL.value():
+    address = PREFECT_API_URL.value()
+    if not address:
         raise DeployError("PREFECT_API_URL is not set; name the server (docs/cluster.md)")
+    check_given_server(address)
     try:
         with get_client(sync_client=True) as client:
             there = {pool.name for pool in client.read_work_pools()}
@@ -90,7 +95,8 @@ def make_pools(pools: dict[str, str]) -> None:
                 client.create_work_pool(WorkPoolCreate(name=name, type=kind, **template))
                 print(f"made the work pool {name} ({kind})")
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-        raise DeployError(f"{PREFECT_API_URL.value()} has not made the pools: {error}") from None
+        shown = without_password(address)
+        raise DeployError(f"{shown} has not made the pools: {error}") from None
 
 
 def _template(pool: str) -> Path:

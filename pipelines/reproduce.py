@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from implicit_models.tracking.links import waits_to_be_sent
 from pipelines.account import Account
 from pipelines.cluster.placement import PlacementError, read_placement
 from pipelines.dag import UnknownTargetError, look
@@ -65,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not type(error).__module__.startswith(("dvc.", "hydra.", "omegaconf.")):
             raise
         return mistake(error)
-    return _tell(account)
+    return _tell(root, account)
 
 
 def _run(root: Path, parameters: dict[str, Any], account: Account, own: OwnApi | None) -> None:
@@ -80,10 +81,18 @@ def _run(root: Path, parameters: dict[str, Any], account: Account, own: OwnApi |
         run_flow(flow, parameters=parameters, return_type="state")
 
 
-def _tell(account: Account) -> int:
+def _tell(root: Path, account: Account) -> int:
     """Say how it ended and what to do now; returns the exit status."""
     if account.stages:
         print(account.summary(), file=sys.stderr)
+    ran = [name for name, entry in account.entries.items() if entry.how == "ran"]
+    waiting = [name for name in ran if waits_to_be_sent(root, name)]
+    if waiting:
+        print(
+            f"not in MLflow yet, and kept: the runs of {', '.join(waiting)}; "
+            "`python -m implicit_models.tracking.sync` sends them, or says what keeps it from that",
+            file=sys.stderr,
+        )
     tell_unrecorded(account, "DVC has them, and the same command shows every stage as cached")
     status = tell_stopped(account)
     if status is not None:

@@ -128,6 +128,11 @@ def create_environment() -> None:
             "(or python%d.%d-venv where this is not the system's own Python)."
             % ((sys.executable,) + sys.version_info[:2])
         )
+    if ENVIRONMENT.is_symlink():
+        fail(
+            "%s is a link to %s, an environment made for something else, which would be emptied. "
+            "Remove the link, and run this again." % (ENVIRONMENT, ENVIRONMENT.resolve())
+        )
     say("creating .venv with Python %d.%d.%d" % sys.version_info[:3])
     run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT])
     run([PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV])

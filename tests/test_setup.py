@@ -140,3 +140,14 @@ def test_stamp_counts_only_for_a_complete_environment_in_its_place(tmp_path: Pat
     assert bootstrap.read_stamp() == content
     stamp.write_text(json.dumps(content | {"environment": "/moved/from/here"}))
     assert bootstrap.read_stamp() == {}
+
+
+def test_an_environment_that_is_a_link_is_not_emptied(tmp_path: Path, monkeypatch):
+    other = tmp_path / "other"
+    (other / "bin").mkdir(parents=True)
+    link = tmp_path / ".venv"
+    link.symlink_to(other)
+    monkeypatch.setattr(bootstrap, "ENVIRONMENT", link)
+    with pytest.raises(SystemExit, match=f"{link} is a link to {other}"):
+        bootstrap.create_environment()
+    assert (other / "bin").is_dir()

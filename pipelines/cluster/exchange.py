@@ -243,6 +243,11 @@ def _faults(what: str, name: str) -> Iterator[None]:
             "could travel; name one: dvc remote add --default storage s3://BUCKET/FOLDER (or a "
             "folder that all machines see), here and on the nodes"
         ) from None
+    except ImportError as error:  # DVC's own, of a remote's kind that has a package of its own
+        raise StageFailedError(
+            f"stage {name}: the DVC remote cannot be used here: {error}; pip install -e "
+            "'.[cluster]' has it for S3 (docs/cluster.md)"
+        ) from None
     except (DvcException, OSError) as error:
         raise InfrastructureError(f"{what} stage {name} could not be exchanged: {error}") from error
 
@@ -342,6 +347,7 @@ def _holder(
 
 
 def _pull(repo: Repo, stage: PipelineStage, remote: str | None) -> None:
+    storage(repo, remote)  # where there is none, this says so; DVC's pull would call it a lost file
     for out in stage.outs:
         if missing := _pull_to_cache(repo, out, remote):
             raise InfrastructureError(

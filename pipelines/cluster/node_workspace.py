@@ -92,13 +92,19 @@ def _make(clone: Path, path: Path, request: Request) -> None:
 
 
 def _share_cache(clone: Path, path: Path) -> None:
-    """Give a workspace the cache of the clone, and the remotes that only this machine knows."""
+    """Give a workspace the cache of the clone, and the remotes that only the clone knows."""
     with contextlib.closing(Repo(os.fspath(clone))) as repo:
         cache = repo.cache.legacy.path
-    local: Any = Config(os.fspath(clone / ".dvc")).load_one("local")
+    clones = Config(os.fspath(clone / ".dvc"))
+    # A remote that was added in the clone and not committed is in the file that git tracks.
+    added: Any = clones.load_one("repo")
+    local: Any = clones.load_one("local")
     config = Config(os.fspath(path / ".dvc"))
     content: Any
     with config.edit("local") as content:
+        if "remote" in added["core"]:
+            content["core"]["remote"] = added["core"]["remote"]
+        content["remote"].update(added["remote"])
         for section, values in local.items():
             content[section].update(values)
         content["cache"]["dir"] = cache

@@ -7,7 +7,7 @@ import urllib.request
 import psutil
 import pytest
 
-from tests.pipelines.tiny import FLOW, project, serve, stage, wait_until
+from tests.pipelines.tiny import FLOW, kill_its_server, project, stage, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -24,12 +24,6 @@ STAGES = {
     ),
 }
 ENDED = "('COMPLETED', 'FAILED', 'CRASHED', 'CANCELLED')"
-
-
-@pytest.fixture(scope="module")
-def use(tmp_path_factory):
-    with serve(tmp_path_factory.mktemp("record")) as use:
-        yield use
 
 
 @pytest.fixture
@@ -129,14 +123,7 @@ def test_a_killed_flows_stage_is_finished_and_not_run_again(served):
 
 def test_prefects_server_is_killed_in_the_middle(made):
     process = begin(made)
-    servers = [
-        child
-        for child in psutil.Process(process.pid).children(recursive=True)
-        if any("api_server" in word for word in child.cmdline())
-    ]
-    assert servers
-    for server in servers:
-        server.kill()
+    kill_its_server(process)
     (made.path / "go").touch()
     output = process.communicate(timeout=150)[0]
     assert process.returncode == 3, output

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from implicit_models.tracking.opening import open_tracker
 from pipelines import presets, reproduce
 from pipelines.account import Account, Entry
 from pipelines.artifacts import artifact_key, flow_page, stage_page
@@ -14,7 +15,7 @@ from pipelines.dag import Stage
 from pipelines.presets import ParametersError, parameters_in_use, write_parameters
 from pipelines.schedule import walk
 from pipelines.seeds import SeedError, parse_seeds, with_seeds
-from tests.pipelines.tiny import ROOT, project, serve, stage
+from tests.pipelines.tiny import ROOT, project, stage
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")  # DVC's
 
@@ -42,12 +43,6 @@ BRANCHES = {
         ("killed.txt",),
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def use(tmp_path_factory):
-    with serve(tmp_path_factory.mktemp("record")) as use:
-        yield use
 
 
 @pytest.fixture
@@ -332,3 +327,22 @@ def test_pages(tmp_path):
     account = Account({"train@X_1": found, "b": Stage("b")}, {"train@X_1": Entry("ran", 1.26)})
     assert "| train@X_1 | ran | 1.3 |  |\n| b | not begun |  |  |" in flow_page(account, "abc")
     assert not account.is_complete
+
+
+def test_runs_that_are_not_in_mlflow_yet_are_told_at_the_end(tmp_path, monkeypatch, capsys):
+    run = {"entry": "x", "parameters": {}, "dataset": "d", "root": tmp_path, "send": False}
+    with open_tracker(stage="train_free", **run) as tracker:
+        tracker.log_metrics({"loss": 1.0}, 0)
+    monkeypatch.chdir(tmp_path)
+
+    def run_stages(root, parameters, account, own):
+        account.stages = {name: Stage(name) for name in ("train_free@x", "report")}
+        account.entries = {name: Entry("ran") for name in account.stages}
+
+    project(tmp_path / "project", {"report": stage("true", (), ("report.txt",))})
+    for name in ("dvc.yaml", ".dvc"):
+        shutil.move(tmp_path / "project" / name, tmp_path / name)
+    monkeypatch.setattr(reproduce, "_run", run_stages)
+    assert reproduce.main([]) == 0
+    said = capsys.readouterr().err
+    assert "not in MLflow yet, and kept: the runs of train_free@x; `python -m" in said

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
@@ -14,7 +13,7 @@ from pipelines.sweeps.points import Point, SweepError, changed_keys, read_origin
 from pipelines.sweeps.points import plan as plan_from
 from pipelines.sweeps.workspaces import Workspace, is_done, seen_from, shared_stages
 from tests.pipelines.test_faults import cancel_in_prefect
-from tests.pipelines.tiny import Project, serve, wait_until
+from tests.pipelines.tiny import Project, kill_its_server, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")  # DVC's
 
@@ -52,12 +51,6 @@ STAGES = {
         "metrics": [{"results/runs/x/metrics.json": {"cache": False}}],
     },
 }
-
-
-@pytest.fixture(scope="module")
-def use(tmp_path_factory):
-    with serve(tmp_path_factory.mktemp("record")) as use:
-        yield use
 
 
 @pytest.fixture(scope="module")
@@ -389,14 +382,7 @@ def test_prefects_server_is_killed_in_the_middle_of_a_sweep(repository):
     command = ("-m", "pipelines.sweep", "runs.x.steps=98,9", override, "--name", "alone")
     process = alone.start(*command)
     wait_until(lambda: mark.exists() or process.poll() is not None)
-    servers = [
-        child
-        for child in psutil.Process(process.pid).children(recursive=True)
-        if any("api_server" in word for word in child.cmdline())
-    ]
-    assert servers
-    for server in servers:
-        server.kill()
+    kill_its_server(process)
     mark.with_name("alone.go").touch()
     output = process.communicate(timeout=150)[0]
     assert process.returncode == 3, output

@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import yaml
 
 from pipelines.server.local_server import prefect_server
@@ -107,6 +108,18 @@ def project(path: Path, stages: Mapping, parameters: Mapping | None = None) -> P
 def stage(command: str, deps: tuple[str, ...] = (), outs: tuple[str, ...] = ()) -> dict:
     """Describe a stage whose command is a line of shell."""
     return {"cmd": command, "deps": list(deps), "outs": list(outs)}
+
+
+def kill_its_server(flow: subprocess.Popen[str]) -> None:
+    """Kill the server of Prefect that a flow has started for itself."""
+    servers = [
+        child
+        for child in psutil.Process(flow.pid).children(recursive=True)
+        if any("api_server" in word for word in child.cmdline())
+    ]
+    assert servers
+    for server in servers:
+        server.kill()
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
