@@ -54,6 +54,8 @@ class Account:
         Why the record in Prefect is not complete; empty as long as it is.
     stopped_by
         Number of the signal that stopped the flow, if one did.
+    has_looked
+        Whether the flow has come as far as to know its stages.
     """
 
     stages: Mapping[str, Stage] = field(default_factory=dict)
@@ -61,6 +63,7 @@ class Account:
     unrecorded: str = ""
     stopped_by: int | None = None
     started: float = field(default_factory=time.monotonic)
+    has_looked: bool = False
 
     def blocking(self, stage: Stage) -> str | None:
         """Name the stage whose failure keeps another from being run."""
@@ -85,7 +88,7 @@ class Account:
     @property
     def is_complete(self) -> bool:
         """Whether every stage is up to date."""
-        return all(self._good(name) for name in self.stages)
+        return self.has_looked and all(self._good(name) for name in self.stages)
 
     def summary(self) -> str:
         """Say in a line how many stages ended how."""
@@ -94,8 +97,11 @@ class Account:
             how = self.entries[name].how if name in self.entries else "not begun"
             counts[how] = counts.get(how, 0) + 1
         parts = ", ".join(f"{count} {how}" for how, count in counts.items())
-        total = "1 stage" if len(self.stages) == 1 else f"{len(self.stages)} stages"
-        return f"{total}: {parts}; {time.monotonic() - self.started:.1f} s"
+        return f"{self.num_stages()}: {parts}; {time.monotonic() - self.started:.1f} s"
+
+    def num_stages(self) -> str:
+        """Say how many stages there are."""
+        return "1 stage" if len(self.stages) == 1 else f"{len(self.stages)} stages"
 
     def rows(self) -> list[dict[str, str]]:
         """Give a row for each stage, for a table."""

@@ -83,7 +83,7 @@ def reproduce(
     allow_all()
     with parameters_in_use(root), shared_cores(jobs), stopped_from_outside(account):
         seen = look(root, targets or ())
-        account.stages = seen.stages
+        account.stages, account.has_looked = seen.stages, True
         work = Work(
             root,
             seen.unchanged,
@@ -91,7 +91,7 @@ def reproduce(
             account,
             git_commit(root),
         )
-        logger.info("%d stages, %d of them unchanged", len(seen.stages), len(seen.unchanged))
+        logger.info("%s, %d of them unchanged", account.num_stages(), len(seen.unchanged))
         futures: dict[str, PrefectFuture[Any]] = {}
 
         def begin(stage: Stage, done: Callable[[], None]) -> None:

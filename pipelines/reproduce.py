@@ -5,6 +5,7 @@ is up to date but Prefect could not record it, 130 or 143 stopped. See docs/orch
 """
 
 import argparse
+import contextlib
 import signal
 import sys
 from collections.abc import Sequence
@@ -15,7 +16,13 @@ from implicit_models.tracking.links import waits_to_be_sent
 from pipelines.account import Account
 from pipelines.cluster.placement import PlacementError, read_placement
 from pipelines.dag import UnknownTargetError, look
-from pipelines.presets import PARAMETERS, ParametersError, unless_mistaken, write_parameters
+from pipelines.presets import (
+    PARAMETERS,
+    ParametersError,
+    parameters_in_use,
+    unless_mistaken,
+    write_parameters,
+)
 from pipelines.seeds import SeedError, parse_seeds
 from pipelines.server.embedded import OwnApi, own_api
 from pipelines.server.local_server import ServerError
@@ -26,6 +33,7 @@ from pipelines.terminal import (
     Parser,
     mistake,
     recorded,
+    sigterm_interrupts,
     tell_stopped,
     tell_unrecorded,
 )
@@ -36,6 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     root = Path.cwd()
     account = Account()
+    with sigterm_interrupts(account):
+        return _reproduce(root, options, account)
+
+
+def _reproduce(root: Path, options: argparse.Namespace, account: Account) -> int:
     try:
         if not (root / "dvc.yaml").exists():
             raise UnknownTargetError("there is no dvc.yaml here; go to the repository's folder")
@@ -43,10 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         placement = read_placement(root)
         if options.pool:
             placement.everything_in(options.pool)
-        with own_api(root) as own:
+        with own_api(root) as own, contextlib.ExitStack() as in_use:
             # All that can be a mistake is looked at while Prefect's server starts, for seconds.
             with unless_mistaken(root / PARAMETERS):
                 kept = write_parameters(root, options.preset, seeds)
+                in_use.enter_context(parameters_in_use(root))
                 look(root, options.targets)
             if kept is not None:
                 print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
@@ -71,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(root: Path, parameters: dict[str, Any], account: Account, own: OwnApi | None) -> None:
     """Run the flow; nothing is given back, as the account has it all."""
+    state: Any = None
     with recorded(root, account, own):
         from prefect.flow_engine import run_flow
 
@@ -78,7 +93,11 @@ def _run(root: Path, parameters: dict[str, Any], account: Account, own: OwnApi |
 
         ACCOUNT.set(account)
         flow: Any = reproduce
-        run_flow(flow, parameters=parameters, return_type="state")
+        state = run_flow(flow, parameters=parameters, return_type="state")
+    if state is not None and state.is_failed() and not account.has_looked:
+        error = state.result(raise_on_failure=False)
+        if isinstance(error, Exception):
+            raise error
 
 
 def _tell(root: Path, account: Account) -> int:
@@ -93,7 +112,8 @@ def _tell(root: Path, account: Account) -> int:
             "`python -m implicit_models.tracking.sync` sends them, or says what keeps it from that",
             file=sys.stderr,
         )
-    tell_unrecorded(account, "DVC has them, and the same command shows every stage as cached")
+    done = "DVC has them, and the same command shows every stage as cached"
+    tell_unrecorded(account, done if account.is_complete else None)
     status = tell_stopped(account)
     if status is not None:
         return status

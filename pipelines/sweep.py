@@ -26,6 +26,7 @@ from pipelines.terminal import (
     mistake,
     recorded,
     shared_cores,
+    sigterm_interrupts,
     tell_stopped,
     tell_unrecorded,
 )
@@ -36,6 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     root = Path.cwd()
     account = Account()
+    with sigterm_interrupts(account):
+        return _sweep(root, options, account)
+
+
+def _sweep(root: Path, options: argparse.Namespace, account: Account) -> int:
     rows: list[Row] = []
     try:
         origin = read_origin(root)

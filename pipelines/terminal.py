@@ -6,8 +6,10 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 from urllib.parse import urlsplit
 
@@ -45,6 +47,24 @@ def mistake(error: Exception) -> int:
 
 
 @contextlib.contextmanager
+def sigterm_interrupts(account: Account) -> Iterator[None]:
+    """Have SIGTERM end a block as Ctrl-C does, where the flow in it does not handle it itself."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        account.stopped_by = number
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
 def recorded(root: Path, account: Account, own: OwnApi | None) -> Iterator[None]:
     """Give a block an API of Prefect; what Prefect itself suffers is noted in the account.
 
@@ -74,12 +94,12 @@ def recorded(root: Path, account: Account, own: OwnApi | None) -> Iterator[None]
         account.note_unrecorded(error)
 
 
-def tell_unrecorded(account: Account, kept: str) -> None:
-    """Say why Prefect's record lacks something, if it does, and who has the results."""
+def tell_unrecorded(account: Account, kept: str | None) -> None:
+    """Say why Prefect's record lacks something, if it does, and who has the results, if any."""
     if account.unrecorded:
+        results = f". The results do not depend on it: {kept}" if kept else ""
         print(
-            f"Prefect's record of this flow is not complete ({account.unrecorded}). The results do "
-            f"not depend on it: {kept}",
+            f"Prefect's record of this flow is not complete ({account.unrecorded}){results}",
             file=sys.stderr,
         )
 
@@ -138,6 +158,8 @@ def _is_worth_a_line(record: logging.LogRecord) -> bool:
     if record.exc_info and type(record.exc_info[1]).__module__.startswith("httpx"):
         return False  # the server is gone, which is told at the end
     message = record.getMessage()
+    if message.startswith("View at "):  # there is a page
+        return True
     return record.levelno >= logging.WARNING and not message.startswith(
         ("Finished in state", "Task run failed with")
     )

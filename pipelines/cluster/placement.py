@@ -183,6 +183,8 @@ def read_placement(root: Path) -> Placement:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise PlacementError(f"{FILE}: cannot be read as YAML: {error}") from None
+    except OSError as error:
+        raise PlacementError(f"{FILE}: cannot be read: {error.strerror}") from None
     try:
         tables = _mapping(content or {}, "the file")
         _check_keys(tables, ("pools", "stages"), "")

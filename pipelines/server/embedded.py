@@ -91,15 +91,16 @@ def prefect_api(root: Path, own: OwnApi | None = None) -> Iterator[str]:
     with ExitStack() as stack:
         own = own or stack.enter_context(own_api(root))
         # Prefect takes two seconds to import; a mistake in the command line is told before that.
-        from prefect.settings import (
-            PREFECT_API_AUTH_STRING,
-            PREFECT_API_URL,
-            PREFECT_SERVER_API_AUTH_STRING,
-            PREFECT_UI_URL,
-            temporary_settings,
-        )
+        with _readable_settings():
+            from prefect.settings import (
+                PREFECT_API_AUTH_STRING,
+                PREFECT_API_URL,
+                PREFECT_SERVER_API_AUTH_STRING,
+                PREFECT_UI_URL,
+                temporary_settings,
+            )
 
-        given = PREFECT_API_URL.value()
+            given = PREFECT_API_URL.value()
         if given:
             if own and own.server:  # a profile names another
                 own.server.stop()
@@ -110,10 +111,13 @@ def prefect_api(root: Path, own: OwnApi | None = None) -> Iterator[str]:
         assert own is not None  # only the environment keeps ours from being begun
         # What every flow imports takes as long as the server's start, which goes on meanwhile.
         importlib.import_module("prefect.flow_engine")
+        import httpx
+        from prefect.exceptions import PrefectHTTPStatusError
+
         from pipelines.server.open_runs import close_open_runs
 
         if own.server:
-            own.server.wait_until_up()
+            _wait_for(own.server)
         password = PREFECT_API_AUTH_STRING.value() or PREFECT_SERVER_API_AUTH_STRING.value()
         page = "" if own.server else own.address.removesuffix("/api")
         updates: dict[Any, Any] = {PREFECT_API_URL: own.address, PREFECT_API_AUTH_STRING: password}
@@ -121,12 +125,38 @@ def prefect_api(root: Path, own: OwnApi | None = None) -> Iterator[str]:
         updates[PREFECT_UI_URL] = page
         stack.enter_context(without_proxy())
         stack.enter_context(temporary_settings(updates))
-        stack.enter_context(flows_in_progress(root.resolve() / FOLDER))
+        try:
+            stack.enter_context(flows_in_progress(root.resolve() / FOLDER))
+        except (httpx.HTTPError, PrefectHTTPStatusError) as error:
+            said = f"; {own.server.last_words()}" if own.server else ""
+            raise ServerError(f"{own.address} has stopped to answer ({error}){said}") from error
         try:
             yield own.address
         finally:
             send_what_is_left()
             close_open_runs(PATIENCE)
+
+
+@contextmanager
+def _readable_settings() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # of the libraries that Prefect reads its settings with
+        if not type(error).__module__.startswith(("pydantic", "toml")):
+            raise
+        raise ServerError(
+            f"the settings of Prefect (prefect.toml, .env, a profile) cannot be read: {error}"
+        ) from error
+
+
+def _wait_for(server: LocalServer) -> None:
+    try:
+        server.wait_until_up()
+    except ServerError as error:
+        raise ServerError(
+            f"{error}; where its database is damaged, `rm -r {FOLDER}` forgets all runs of flows, "
+            "and the next flow makes it anew"
+        ) from error
 
 
 def dashboards_address(root: Path) -> str | None:
@@ -148,7 +178,7 @@ def dashboards(root: Path) -> dict[str, str]:
         with file.open("rb") as held:
             # They hold this lock for as long as they live: a file left over misleads nobody.
             fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
     except BlockingIOError:
         with suppress(OSError, ValueError):
@@ -172,7 +202,8 @@ def check_given_server(address: str) -> None:
     shown = without_password(address)
     remedy = (
         "start that server, or unset PREFECT_API_URL (where a profile sets it: "
-        "prefect config unset PREFECT_API_URL) to keep the runs in this repository"
+        "prefect config unset PREFECT_API_URL; or in prefect.toml, .env) to keep the runs in this "
+        "repository"
     )
     try:
         httpx.get(f"{address.rstrip('/')}/health", timeout=10, follow_redirects=True)

@@ -139,13 +139,14 @@ def prefect_server(
     Raises
     ------
     ServerError
-        No port is free.
+        No port is free, or the folder cannot be written.
     """
     folder = root.resolve() / FOLDER
-    folder.mkdir(exist_ok=True)
+    with _writing(folder):
+        folder.mkdir(exist_ok=True)
     listening = bound_socket(port)
     address = f"http://{HOST}:{listening.getsockname()[1]}/api"
-    environment = os.environ | QUIET
+    environment = os.environ | QUIET | {"PREFECT_SERVER_API_BASE_PATH": "/api"}
     database = f"sqlite+aiosqlite:///{folder / 'prefect.db'}"
     environment |= {
         "PREFECT_API_URL": address,
@@ -157,7 +158,7 @@ def prefect_server(
         environment["PREFECT_SERVER_REGISTER_BLOCKS_ON_START"] = "false"
     command = [sys.executable, "-P", str(Path(__file__).with_name("api_server.py"))]
     command += ["--socket", str(listening.fileno()), *(["--complete"] if complete else [])]
-    with listening:
+    with listening, _writing(folder):
         server = start_kept(
             "Prefect's server",
             [*command, "--lock", str(folder / "starting")],
@@ -171,6 +172,17 @@ def prefect_server(
         yield address, server
     finally:
         server.stop()
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ServerError(
+            f"{folder}, where runs of flows are recorded, cannot be written ({error.strerror}); "
+            "make it a folder that can, or name a server: PREFECT_API_URL"
+        ) from error
 
 
 def bound_socket(first: int = 0, tries: int = 100) -> socket.socket:

@@ -1,6 +1,7 @@
 import os
 import random
 import shutil
+import signal
 import threading
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from pipelines.dag import Stage
 from pipelines.presets import ParametersError, parameters_in_use, write_parameters
 from pipelines.schedule import walk
 from pipelines.seeds import SeedError, parse_seeds, with_seeds
-from tests.pipelines.tiny import ROOT, project, stage
+from tests.pipelines.tiny import ROOT, Project, project, stage
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")  # DVC's
 
@@ -329,20 +330,77 @@ def test_pages(tmp_path):
     assert not account.is_complete
 
 
-def test_runs_that_are_not_in_mlflow_yet_are_told_at_the_end(tmp_path, monkeypatch, capsys):
-    run = {"entry": "x", "parameters": {}, "dataset": "d", "root": tmp_path, "send": False}
+@pytest.fixture
+def at_home(tmp_path, monkeypatch):
+    """Work in a project of one stage."""
+    project(tmp_path / "project", {"report": stage("true", (), ("report.txt",))})
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
+def test_runs_that_are_not_in_mlflow_yet_are_told_at_the_end(at_home, monkeypatch, capsys):
+    run = {"entry": "x", "parameters": {}, "dataset": "d", "root": at_home, "send": False}
     with open_tracker(stage="train_free", **run) as tracker:
         tracker.log_metrics({"loss": 1.0}, 0)
-    monkeypatch.chdir(tmp_path)
 
     def run_stages(root, parameters, account, own):
         account.stages = {name: Stage(name) for name in ("train_free@x", "report")}
+        account.has_looked = True
         account.entries = {name: Entry("ran") for name in account.stages}
 
-    project(tmp_path / "project", {"report": stage("true", (), ("report.txt",))})
-    for name in ("dvc.yaml", ".dvc"):
-        shutil.move(tmp_path / "project" / name, tmp_path / name)
     monkeypatch.setattr(reproduce, "_run", run_stages)
     assert reproduce.main([]) == 0
     said = capsys.readouterr().err
     assert "not in MLflow yet, and kept: the runs of train_free@x; `python -m" in said
+
+
+def test_a_flow_that_does_not_come_to_its_stages_has_failed(at_home, monkeypatch, capsys):
+    def lose_the_server(root, parameters, account, own):
+        account.note_unrecorded(ConnectionError("gone"))
+
+    monkeypatch.setattr(reproduce, "_run", lose_the_server)
+    assert reproduce.main([]) == 1
+    said = capsys.readouterr().err
+    assert "is not complete (ConnectionError: gone)\n" in said
+    assert "not every stage was reached; the same command goes on from there" in said
+
+
+def test_sigterm_before_the_flow_is_told(at_home, monkeypatch, capsys):
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(reproduce, "look", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert reproduce.main([]) == 143
+    assert capsys.readouterr().err == "stopped; the same command goes on from there\n"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_record_that_cannot_be_written_is_one_line(at_home, capsys):
+    (at_home / ".prefect").touch()
+    assert reproduce.main([]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {at_home / '.prefect'}, where runs of flows are recorded, can")
+    assert said.count("\n") == 1
+
+
+def test_settings_of_prefect_that_cannot_be_read_are_one_line(at_home):
+    (at_home / "prefect.toml").write_text("x = [")
+    said = Project(at_home).flow(status=2)
+    assert said.startswith("error: the settings of Prefect (prefect.toml, .env, a profile) cannot")
+    assert said.count("\n") == 1
+
+
+def test_nobody_writes_other_parameters_once_a_flow_has_looked(configured, monkeypatch):
+    project(configured / "project", {"report": stage("true", (), ("report.txt",))})
+    for name in ("dvc.yaml", ".dvc"):
+        shutil.move(configured / "project" / name, configured / name)
+    monkeypatch.chdir(configured)
+    refused = []
+
+    def look_while_another_writes(root, targets):
+        with pytest.raises(ParametersError, match="another flow is at work") as error:
+            write_parameters(root, "laptop")
+        refused.append(error)
+
+    monkeypatch.setattr(reproduce, "look", look_while_another_writes)
+    monkeypatch.setattr(reproduce, "_run", lambda *_: None)
+    assert reproduce.main(["--preset", "quick"]) == 1  # for this one does nothing
+    assert refused
