@@ -24,8 +24,8 @@ _INTERVAL_SECONDS = 5.0
 _MAX_INTERVAL_SECONDS = 60.0
 _LINGER_SECONDS = 10.0
 # What is sent beside a training costs it at most 2 % of one core: importing MLflow and creating its
-# database take 5 s of processor time, after which sending waits for a hundred times its own.
-LIVE_AFTER_SECONDS = 250.0
+# database take 6 s of processor time, after which sending waits for a hundred times its own.
+LIVE_AFTER_SECONDS = 400.0
 _PAUSE_PER_SECOND = 100.0
 
 Send = Callable[[Sequence[Spool]], Mapping[Spool, str]]
