@@ -14,11 +14,6 @@ if not torch.cuda.is_available():
 torch.set_num_threads(1)  # for models as small as these a second thread costs more than it saves
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """Have one worker more than there are cores: tests of servers and nodes mostly wait."""
-    return len(os.sched_getaffinity(0)) + 1
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files of slow tests, so that no worker is left alone with one in the end."""
     tests = Counter(item.path for item in items)
