@@ -13,22 +13,39 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from implicit_models.tracking.courier import Courier
 from implicit_models.tracking.spool import Spool, locked, open_spools
 
 _logger = logging.getLogger("implicit_models.tracking.sync")
 
-_POLL_SECONDS = 0.25
+_POLL_SECONDS = 1.0
 _INTERVAL_SECONDS = 5.0
 _MAX_INTERVAL_SECONDS = 60.0
 _LINGER_SECONDS = 10.0
-# What is sent beside a training costs it at most 2 % of one core: importing MLflow and creating its
-# database take 6 s of processor time, after which sending waits for a hundred times its own.
-LIVE_AFTER_SECONDS = 400.0
 _PAUSE_PER_SECOND = 100.0
 
 Send = Callable[[Sequence[Spool]], Mapping[Spool, str]]
+
+
+class LiveAfter(NamedTuple):
+    """Seconds that a stage is written before it is sent from.
+
+    Attributes
+    ----------
+    cold
+        Where the courier has sent nothing yet: it has to import MLflow, and to create a database.
+    warm
+        Where it has.
+    """
+
+    cold: float
+    warm: float
+
+
+# So that the processor time of sending stays under 2 % of the stage's: benchmarks/tracking.py.
+LIVE_AFTER_SECONDS = LiveAfter(cold=600.0, warm=60.0)
 
 
 def serve(
@@ -38,13 +55,13 @@ def serve(
     poll: float = _POLL_SECONDS,
     interval: float = _INTERVAL_SECONDS,
     linger: float = _LINGER_SECONDS,
-    live_after: float = LIVE_AFTER_SECONDS,
+    live_after: LiveAfter = LIVE_AFTER_SECONDS,
 ) -> None:
     """Send spools as they grow until nobody has written one for a while.
 
-    A spool whose writer has gone is sent at once; one that is being written only after
-    `live_after` seconds, then every `interval` seconds or less often: while sending is costly, or
-    the store does not answer. Returns at once if someone else is serving.
+    A spool whose writer has gone is sent at once; one that is being written only after the seconds
+    of `live_after`, then every `interval` seconds or less often: while sending is costly, or the
+    store does not answer. Returns at once if someone else is serving.
     """
     courier = Courier(root)
     while True:
@@ -64,9 +81,10 @@ def _serve(
     poll: float,
     interval: float,
     linger: float,
-    live_after: float,
+    live_after: LiveAfter,
 ) -> None:
     tried: dict[Spool, tuple[int, bool]] = {}
+    seen: dict[Spool, float] = {}
     due: dict[Spool, float] = {}
     failures: Counter[Spool] = Counter()
     problems: dict[Spool, tuple[str, float]] = {}
@@ -75,12 +93,13 @@ def _serve(
         now = time.monotonic()
         states = {spool: (spool.size(), spool.is_being_written()) for spool in open_spools(root)}
         ready = []
+        patience = live_after.warm if tried else live_after.cold
         for spool, (size, is_alive) in states.items():
             is_new = tried.get(spool) != (size, is_alive)
             if is_alive or is_new:
                 last_needed = now
             has_ended = is_new and not is_alive
-            is_due = now >= due.setdefault(spool, now + live_after)
+            is_due = now >= due.get(spool, seen.setdefault(spool, now) + patience)
             if has_ended or (is_due and (is_new or failures[spool])):
                 ready.append(spool)
         # The newest first, and last those whose store did not answer: nobody waits for them.

@@ -66,7 +66,7 @@ class ThreadCourier(Courier):
     def ensure(self):
         if not self.is_running():
             options = {"poll": 0.001, "interval": 0.001, "linger": 0.2}
-            options |= {"live_after": 0.0}
+            options |= {"live_after": sync.LiveAfter(0.0, 0.0)}
             arguments = (self.root, Sender(self.root).send)
             threading.Thread(target=sync.serve, args=arguments, kwargs=options).start()
 
@@ -143,6 +143,31 @@ def test_events_go_out_while_the_stage_runs(root, store):
     assert open_spools(root) == []
     assert {run.info.status for run in store.runs()} == {"FINISHED"}
     until(lambda: not courier.is_running())
+
+
+def test_a_running_stage_waits_less_for_a_courier_that_has_sent_another(root):
+    sent = []
+    options = {"poll": 0.001, "linger": 0.0, "live_after": sync.LiveAfter(cold=1e9, warm=0.01)}
+
+    def send(spools):
+        sent.extend(spool.path for spool in spools)
+        return {}
+
+    def open_stage(entry):
+        return open_tracker(
+            entry=entry, stage="train_bounded", parameters={}, dataset="a5", root=root, send=False
+        )
+
+    courier = threading.Thread(target=sync.serve, args=(root, send), kwargs=options)
+    with open_stage("running") as running:
+        courier.start()
+        courier.join(0.2)  # a hundred looks
+        assert courier.is_alive() and not sent
+        with open_stage("other") as other:
+            pass
+        until(lambda: running.spool.path in sent)
+        assert sent[0] == other.spool.path
+    courier.join()
 
 
 def test_what_a_killed_stage_logged_is_sent_later_and_continued(root, store):
