@@ -72,12 +72,14 @@ def reproduce(
     """
     root = Path.cwd()
     logger = get_run_logger()
-    account = ACCOUNT.get() or Account()
+    given = ACCOUNT.get()
+    account = given or Account()
     account.started = time.monotonic()
     placement = read_placement(root)
     if pool is not None:
         placement = placement.everything_in(pool)
-    kept = write_parameters(root, preset, seeds or ())
+    # Who gives an account has written them, and keeps others from it.
+    kept = write_parameters(root, preset, seeds or ()) if given is None else None
     if kept is not None:
         logger.warning("the params.yaml that was there is kept as %s", kept.relative_to(root))
     allow_all()
@@ -108,8 +110,8 @@ def reproduce(
             return is_work and placement.place(stage.name).pool == HERE
 
         walk(seen.stages, jobs, begin, needs_slot=needs_slot, stopping=_told_once(logger.warning))
-    work.late_pages.close(_TRACKING_PATIENCE)
-    publish(flow_page(account, work.commit), "stages", "what came of the stages", account)
+        work.late_pages.close(_TRACKING_PATIENCE, stopping)
+        publish(flow_page(account, work.commit), "stages", "what came of the stages", account)
     return _final_state(account)
 
 

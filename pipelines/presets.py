@@ -6,12 +6,16 @@ import fcntl
 import hashlib
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pipelines.seeds import with_seeds
 
 PARAMETERS = "params.yaml"
+_AT_WORK = (
+    "another flow is at work in this repository with other parameters; let it end, or work in a "
+    "second clone: `git clone . ../second`"
+)
 
 
 class ParametersError(ValueError):
@@ -35,45 +39,61 @@ def write_parameters(
     SeedError
         As `with_seeds`.
     """
-    path = root / PARAMETERS
     if preset is None and not seeds:
         return None
-    content = _composed(root, preset, seeds)
+    return _write(root, _composed(root, preset, seeds))
+
+
+@contextlib.contextmanager
+def parameters_for(
+    root: Path, preset: str | None, seeds: Sequence[int], check: Callable[[], object]
+) -> Iterator[Path | None]:
+    """Write params.yaml as `write_parameters` does, and keep others from writing it for a block.
+
+    Where `check`, which is called before the block, ends with an error, the old content is put
+    back; never what another flow has written.
+    """
+    path = root / PARAMETERS
+    wanted = _composed(root, preset, seeds) if preset is not None or seeds else None
+    before = path.read_text() if path.exists() else ""
+    kept = _write(root, wanted) if wanted is not None else None
+    with parameters_in_use(root):
+        if wanted is not None and path.read_text() != wanted:
+            raise ParametersError(_AT_WORK)  # written by another before we held the lock
+        try:
+            check()
+        except BaseException:
+            if wanted is not None and before and wanted != before:
+                _replace(path, before)
+            raise
+        yield kept
+
+
+def _write(root: Path, content: str) -> Path | None:
+    path = root / PARAMETERS
     old = path.read_text() if path.exists() else ""
     if content == old:
         return None
     with _lock(root, fcntl.LOCK_EX) as has_it:
         if not has_it:
-            raise ParametersError(
-                "another flow is at work in this repository with other parameters; let it end, or "
-                "work in a second clone: `git clone . ../second`"
-            )
+            raise ParametersError(_AT_WORK)
         kept = _keep(root, old)
-        partial = path.with_name(f".{PARAMETERS}.partial")
-        partial.write_text(content)
-        os.replace(partial, path)
+        _replace(path, content)
     return kept
+
+
+def _replace(path: Path, content: str) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(content)
+    os.replace(partial, path)
 
 
 @contextlib.contextmanager
 def parameters_in_use(root: Path) -> Iterator[None]:
     """Keep other flows of the repository from writing params.yaml meanwhile."""
-    with _lock(root, fcntl.LOCK_SH):
+    # Who writes holds it for an instant.
+    with _lock(root, fcntl.LOCK_SH, wait=True):
         yield
-
-
-@contextlib.contextmanager
-def unless_mistaken(path: Path) -> Iterator[None]:
-    """Put a file's content back where the block that changes it ends with an error."""
-    before = path.read_bytes() if path.exists() else None
-    try:
-        yield
-    except BaseException:
-        if before is not None and path.read_bytes() != before:
-            partial = path.with_name(f".{path.name}.partial")
-            partial.write_bytes(before)
-            os.replace(partial, path)
-        raise
 
 
 def presets(root: Path) -> list[str]:
@@ -124,11 +144,11 @@ def _keep(root: Path, old: str) -> Path | None:
 
 
 @contextlib.contextmanager
-def _lock(root: Path, kind: int) -> Iterator[bool]:
+def _lock(root: Path, kind: int, *, wait: bool = False) -> Iterator[bool]:
     """Hold the lock on params.yaml, shared or alone; False where others have it."""
     with (_folder(root) / "in_use.lock").open("a") as file:
         try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            fcntl.flock(file, kind | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             yield False
         else:

@@ -48,11 +48,12 @@ class LatePages:
         self._threads.append(thread)
         thread.start()
 
-    def close(self, patience: float) -> None:
-        """Wait until all pages are ready, at most `patience` seconds; then publish what is left."""
+    def close(self, patience: float, stopping: Callable[[], bool] = lambda: False) -> None:
+        """Publish every page: once it is ready, after `patience` seconds, or when that is over."""
         end = time.monotonic() + patience
         for thread in self._threads:
-            thread.join(max(0.0, end - time.monotonic()))
+            while thread.is_alive() and time.monotonic() < end and not stopping():
+                thread.join(_LOOK_SECONDS)
         self._ended.set()
         for thread in self._threads:
             thread.join()

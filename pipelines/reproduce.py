@@ -5,10 +5,9 @@ is up to date but Prefect could not record it, 130 or 143 stopped. See docs/orch
 """
 
 import argparse
-import contextlib
-import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,7 @@ from implicit_models.tracking.links import waits_to_be_sent
 from pipelines.account import Account
 from pipelines.cluster.placement import PlacementError, read_placement
 from pipelines.dag import UnknownTargetError, look
-from pipelines.presets import (
-    PARAMETERS,
-    ParametersError,
-    parameters_in_use,
-    unless_mistaken,
-    write_parameters,
-)
+from pipelines.presets import ParametersError, parameters_for
 from pipelines.seeds import SeedError, parse_seeds
 from pipelines.server.embedded import OwnApi, own_api
 from pipelines.server.local_server import ServerError
@@ -33,7 +26,7 @@ from pipelines.terminal import (
     Parser,
     mistake,
     recorded,
-    sigterm_interrupts,
+    signals_interrupt,
     tell_stopped,
     tell_unrecorded,
 )
@@ -44,43 +37,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     root = Path.cwd()
     account = Account()
-    with sigterm_interrupts(account):
-        return _reproduce(root, options, account)
-
-
-def _reproduce(root: Path, options: argparse.Namespace, account: Account) -> int:
     try:
-        if not (root / "dvc.yaml").exists():
-            raise UnknownTargetError("there is no dvc.yaml here; go to the repository's folder")
-        seeds = parse_seeds(options.seeds) if options.seeds else ()
-        placement = read_placement(root)
-        if options.pool:
-            placement.everything_in(options.pool)
-        with own_api(root) as own, contextlib.ExitStack() as in_use:
-            # All that can be a mistake is looked at while Prefect's server starts, for seconds.
-            with unless_mistaken(root / PARAMETERS):
-                kept = write_parameters(root, options.preset, seeds)
-                in_use.enter_context(parameters_in_use(root))
-                look(root, options.targets)
-            if kept is not None:
-                print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
-            parameters = {
-                "targets": options.targets or None,
-                "preset": options.preset,
-                "seeds": list(seeds) or None,
-                "jobs": options.jobs,
-                "pool": options.pool,
-            }
-            _run(root, parameters, account, own)
+        with signals_interrupt(account):
+            _reproduce(root, options, account)
     except (UnknownTargetError, ParametersError, SeedError, PlacementError, ServerError) as error:
         return mistake(error)
     except KeyboardInterrupt:
-        account.stopped_by = account.stopped_by or signal.SIGINT
+        pass  # which signal it was is in the account
     except Exception as error:
         if not type(error).__module__.startswith(("dvc.", "hydra.", "omegaconf.")):
             raise
         return mistake(error)
     return _tell(root, account)
+
+
+def _reproduce(root: Path, options: argparse.Namespace, account: Account) -> None:
+    if not (root / "dvc.yaml").exists():
+        raise UnknownTargetError("there is no dvc.yaml here; go to the repository's folder")
+    seeds = parse_seeds(options.seeds) if options.seeds else ()
+    placement = read_placement(root)
+    if options.pool:
+        placement.everything_in(options.pool)
+    # All that can be a mistake is looked at while Prefect's server starts, for seconds.
+    check = partial(look, root, options.targets)
+    with own_api(root) as own, parameters_for(root, options.preset, seeds, check) as kept:
+        if kept is not None:
+            print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
+        parameters = {
+            "targets": options.targets or None,
+            "preset": options.preset,
+            "seeds": list(seeds) or None,
+            "jobs": options.jobs,
+            "pool": options.pool,
+        }
+        _run(root, parameters, account, own)
 
 
 def _run(root: Path, parameters: dict[str, Any], account: Account, own: OwnApi | None) -> None:

@@ -37,6 +37,8 @@ def stopped_from_outside(account: Account) -> Iterator[None]:
             stop_all(patience=0)
 
     with handled_signals(stop), _cancelled_elsewhere():
+        if account.stopped_by is not None:  # before this, and a library lost it
+            stop_all()
         yield
 
 

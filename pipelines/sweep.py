@@ -7,7 +7,6 @@ docs/sweeps.md.
 
 import argparse
 import re
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from pipelines.terminal import (
     mistake,
     recorded,
     shared_cores,
-    sigterm_interrupts,
+    signals_interrupt,
     tell_stopped,
     tell_unrecorded,
 )
@@ -37,23 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     root = Path.cwd()
     account = Account()
-    with sigterm_interrupts(account):
-        return _sweep(root, options, account)
-
-
-def _sweep(root: Path, options: argparse.Namespace, account: Account) -> int:
     rows: list[Row] = []
     try:
-        origin = read_origin(root)
-        with own_api(root) as own:
+        with signals_interrupt(account), own_api(root) as own:
             # All that can be a mistake is looked at while Prefect's server starts, for seconds.
+            origin = read_origin(root)
             points = plan(root, origin, options.name, options.override, options.preset)
             print(f"{len(points)} points, {min(options.jobs, len(points))} at once", flush=True)
             _run(root, options, origin, points, rows, account, own)
     except (SweepError, ServerError) as error:
         return mistake(error)
-    except KeyboardInterrupt:
-        account.stopped_by = account.stopped_by or signal.SIGINT
+    except KeyboardInterrupt:  # which signal it was is in the account
         return tell_stopped(account) or FAILED
     page = root / FOLDER / f"{options.name}.md"
     if rows and page.exists():

@@ -47,8 +47,12 @@ def mistake(error: Exception) -> int:
 
 
 @contextlib.contextmanager
-def sigterm_interrupts(account: Account) -> Iterator[None]:
-    """Have SIGTERM end a block as Ctrl-C does, where the flow in it does not handle it itself."""
+def signals_interrupt(account: Account) -> Iterator[None]:
+    """Have SIGTERM end a block as Ctrl-C does, where the flow in it does not handle it itself.
+
+    Libraries turn the interrupt into errors of their own, or lose it in a finaliser: the account
+    knows of the signal whatever they do.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -57,11 +61,18 @@ def sigterm_interrupts(account: Account) -> Iterator[None]:
         account.stopped_by = number
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {
+        number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
+    except Exception as error:
+        if account.stopped_by is None:
+            raise
+        raise KeyboardInterrupt from error
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

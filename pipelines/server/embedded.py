@@ -234,6 +234,10 @@ def flows_in_progress(folder: Path) -> Iterator[None]:
     A process that is killed outright leaves its runs as they were. Nobody else writes while
     nobody holds the lock, so that whatever is open then belongs to nobody.
     """
+    import httpx
+    from prefect.exceptions import PrefectHTTPStatusError
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
     from pipelines.server.open_runs import close_left_over_runs
 
     with (folder / "flows").open("ab") as held:
@@ -244,7 +248,16 @@ def flows_in_progress(folder: Path) -> Iterator[None]:
         else:
             close_left_over_runs()
         fcntl.flock(held, fcntl.LOCK_SH)
-        yield
+        try:
+            yield
+        finally:
+            # The last to leave looks again: a signal may have cut off a run of its own.
+            with (
+                suppress(BlockingIOError, httpx.HTTPError, PrefectHTTPStatusError),
+                temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+            ):
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                close_left_over_runs()
 
 
 @contextmanager

@@ -30,3 +30,10 @@ def test_a_page_that_never_is_ready_is_published_when_the_patience_is_over():
     pages.add(lambda: False, lambda: published.append("late"))
     pages.close(patience=0.05)
     assert published == ["late"]
+
+
+def test_a_page_waits_no_longer_once_the_flow_is_stopped():
+    pages, published = LatePages(), []
+    pages.add(lambda: False, lambda: published.append("stopped"))
+    pages.close(patience=3600, stopping=lambda: True)
+    assert published == ["stopped"]

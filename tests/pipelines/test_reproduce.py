@@ -1,3 +1,4 @@
+import contextlib
 import os
 import random
 import shutil
@@ -12,8 +13,13 @@ from implicit_models.tracking.opening import open_tracker
 from pipelines import presets, reproduce
 from pipelines.account import Account, Entry
 from pipelines.artifacts import artifact_key, flow_page, stage_page
-from pipelines.dag import Stage
-from pipelines.presets import ParametersError, parameters_in_use, write_parameters
+from pipelines.dag import Stage, UnknownTargetError
+from pipelines.presets import (
+    ParametersError,
+    parameters_for,
+    parameters_in_use,
+    write_parameters,
+)
 from pipelines.schedule import walk
 from pipelines.seeds import SeedError, parse_seeds, with_seeds
 from tests.pipelines.tiny import ROOT, Project, project, stage
@@ -241,6 +247,50 @@ def test_parameters_in_use_stay_as_they_are(configured):
     assert (configured / "params.yaml").read_text() == before
     write_parameters(configured, "quick")
     assert (configured / "params.yaml").read_text() != before
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_flow_that_is_refused_leaves_the_parameters_of_the_one_at_work(
+    configured, monkeypatch, moment
+):
+    compose, hold, at_work = presets._composed, presets.parameters_in_use, contextlib.ExitStack()
+
+    def begin_another() -> None:
+        monkeypatch.undo()
+        write_parameters(configured, "quick")
+        at_work.enter_context(parameters_in_use(configured))
+
+    def compose_late(*arguments):
+        content = compose(*arguments)
+        begin_another()
+        return content
+
+    def hold_late(root):
+        begin_another()
+        return hold(root)
+
+    if moment == "before":  # it has written
+        monkeypatch.setattr(presets, "_composed", compose_late)
+    else:
+        monkeypatch.setattr(presets, "parameters_in_use", hold_late)
+    refused = pytest.raises(ParametersError, match="another flow is at work")
+    with at_work, refused, parameters_for(configured, "three_seeds", (), lambda: None):
+        pytest.fail("two flows with different parameters")
+    found = (configured / "params.yaml").read_text()
+    write_parameters(configured, "quick")
+    assert found == (configured / "params.yaml").read_text()
+
+
+def test_after_a_mistake_the_parameters_are_those_that_were_there(configured):
+    before = (configured / "params.yaml").read_text()
+
+    def look() -> None:
+        assert (configured / "params.yaml").read_text() != before
+        raise UnknownTargetError("no such stage")
+
+    with pytest.raises(UnknownTargetError), parameters_for(configured, "quick", (), look):
+        pytest.fail("nothing is to be done")
+    assert (configured / "params.yaml").read_text() == before
 
 
 def test_seeds_give_what_the_preset_three_seeds_gives(configured):
