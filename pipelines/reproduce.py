@@ -29,6 +29,7 @@ from pipelines.terminal import (
     signals_interrupt,
     tell_stopped,
     tell_unrecorded,
+    without_room,
 )
 
 
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _reproduce(root, options, account)
     except (UnknownTargetError, ParametersError, SeedError, PlacementError, ServerError) as error:
         return mistake(error)
+    except OSError as error:
+        return without_room(error)
     except KeyboardInterrupt:
         pass  # which signal it was is in the account
     except Exception as error:

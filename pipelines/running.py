@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 from urllib.parse import quote
 
+from pipelines import disk
 from pipelines.dag import Stage
 from pipelines.processes import Log, StoppedError, allow_all, pause, run_process, stop_all, stopping
 
@@ -52,7 +53,6 @@ _HINTS = (  # that DVC gives after every stage
     "Use `dvc push` to send",
     "Data and pipelines are up to date",
 )
-_DISK_FULL = ("No space left on device", "Disk quota exceeded")
 
 
 @dataclass(frozen=True)
@@ -217,11 +217,10 @@ class _Record:
             )
         if "Unable to acquire lock" in text:
             return InfrastructureError(f"stage {self._name}: DVC's lock is taken{said}{again}")
-        if any(sign in text for sign in _DISK_FULL):
-            hint = (
-                "the disk is full: make room (`dvc gc --workspace --dry` lists what DVC could drop)"
+        if any(sign in text for sign in disk.SIGNS):
+            return StageFailedError(
+                f"stage {self._name} failed{said}{disk.MAKE_ROOM}; then {again}"
             )
-            return StageFailedError(f"stage {self._name} failed{said}{hint}; then {again}")
         return StageFailedError(
             f"stage {self._name} failed with exit status {status}{said}"
             f"correct that, and {again}; alone it runs by `dvc repro --single-item {self._name}`"

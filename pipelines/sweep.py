@@ -28,6 +28,7 @@ from pipelines.terminal import (
     signals_interrupt,
     tell_stopped,
     tell_unrecorded,
+    without_room,
 )
 
 
@@ -46,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run(root, options, origin, points, rows, account, own)
     except (SweepError, ServerError) as error:
         return mistake(error)
+    except OSError as error:
+        return without_room(error)
     except KeyboardInterrupt:  # which signal it was is in the account
         return tell_stopped(account) or FAILED
     page = root / FOLDER / f"{options.name}.md"

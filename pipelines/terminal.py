@@ -13,6 +13,7 @@ from types import FrameType
 from typing import NoReturn
 from urllib.parse import urlsplit
 
+from pipelines import disk
 from pipelines.account import Account
 from pipelines.processes import stopping
 from pipelines.server.embedded import OwnApi, prefect_api
@@ -44,6 +45,14 @@ def mistake(error: Exception) -> int:
     """Tell a mistake of the user in one line; returns the exit status."""
     print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
     return MISTAKE
+
+
+def without_room(error: OSError) -> int:
+    """Tell in one line that the disk is full; returns the exit status. Raises any other error."""
+    if not disk.refused(error):
+        raise error
+    print(f"error: {error}; {disk.MAKE_ROOM}; then {AGAIN}", file=sys.stderr)
+    return FAILED
 
 
 @contextlib.contextmanager
@@ -109,8 +118,9 @@ def tell_unrecorded(account: Account, kept: str | None) -> None:
     """Say why Prefect's record lacks something, if it does, and who has the results, if any."""
     if account.unrecorded:
         results = f". The results do not depend on it: {kept}" if kept else ""
+        room = f"; {disk.MAKE_ROOM}" if disk.is_full(Path.cwd()) else ""
         print(
-            f"Prefect's record of this flow is not complete ({account.unrecorded}){results}",
+            f"Prefect's record of this flow is not complete ({account.unrecorded}{room}){results}",
             file=sys.stderr,
         )
 

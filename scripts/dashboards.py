@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pipelines.server.embedded import DASHBOARDS, without_password
+from pipelines.server.embedded import DASHBOARDS, readable_settings, without_password
 from pipelines.server.local_server import (
     FOLDER,
     HOST,
@@ -25,6 +25,7 @@ from pipelines.server.local_server import (
     bound_socket,
     prefect_server,
     start_kept,
+    writing,
 )
 
 ROOT = Path(__file__).parent.parent
@@ -118,8 +119,10 @@ def announced(root: Path, patience: float = 2.0) -> Iterator[Path | None]:
     Flows look at the lock before they believe what the file says.
     """
     file = root.resolve() / FOLDER / DASHBOARDS
-    file.parent.mkdir(exist_ok=True)
-    with file.open("ab") as held:
+    with writing(file.parent):
+        file.parent.mkdir(exist_ok=True)
+        lock = file.open("ab")
+    with lock as held:
         end = time.monotonic() + patience
         while True:
             try:
@@ -142,9 +145,10 @@ def announced(root: Path, patience: float = 2.0) -> Iterator[Path | None]:
 
 def prefect_api_url() -> str | None:
     """Return the address that the environment or a profile of Prefect names."""
-    from prefect.settings import PREFECT_API_URL
+    with readable_settings():
+        from prefect.settings import PREFECT_API_URL
 
-    return PREFECT_API_URL.value()
+        return PREFECT_API_URL.value()
 
 
 def start_mlflow(root: Path, store: str, port: int) -> tuple[str, LocalServer]:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from pipelines.server.embedded import DASHBOARDS
-from pipelines.server.local_server import FOLDER, answers
+from pipelines.server.local_server import FOLDER, ServerError, answers
 from scripts import dashboards, screenshots
 from tests.pipelines.tiny import LEFT_OUT, Project, project, stage, wait_until
 
@@ -169,6 +169,13 @@ def test_one_that_dies_is_told_and_ends_the_other(tmp_path, victim):
     assert "has ended by itself" in output
     assert ("Prefect" if victim == "prefect" else "MLflow") in output.partition("error:")[2]
     assert not psutil.wait_procs(everything, timeout=15)[1]
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path):
+    (tmp_path / ".prefect").touch()
+    said = pytest.raises(ServerError, match=r"\.prefect, where runs of flows are recorded, cannot")
+    with said, dashboards.announced(tmp_path):
+        pytest.fail("it cannot be locked")
 
 
 @pytest.mark.parametrize(

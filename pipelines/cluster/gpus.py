@@ -19,6 +19,7 @@ from pipelines.running import Log, StageFailedError, pause
 
 GPUS = "IMPLICIT_MODELS_GPUS"
 NODE = "IMPLICIT_MODELS_NODE"  # this machine's name, where its host name is not it
+POD = "IMPLICIT_MODELS_POD"  # set in a pod: its GPUs are those that its one stage asks for
 
 _LOCKS = Path(tempfile.gettempdir()) / "implicit-models-gpus"
 _LOOK_SECONDS = 0.5

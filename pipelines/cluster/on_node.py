@@ -26,7 +26,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
-from pipelines.cluster.gpus import node_name, offered_gpus
+from pipelines.cluster.gpus import POD, node_name, offered_gpus
 from pipelines.cluster.node_work import Assignment, do_assignment
 from pipelines.processes import in_background
 from pipelines.running import (
@@ -69,6 +69,9 @@ def run_stage(
     clone = Path(os.environ.get(CLONE, "."))
     allow_all()
     with get_client(sync_client=True) as client:
+        if read_artifact(client, run_id, ANSWER) is not None:
+            # Kubernetes may start a pod in the place of one that was evicted.
+            return Cancelled(message="this run has had its answer before; nobody waits for it")
         try:
             with (
                 # A training keeps a checkpoint when the worker or the cluster takes the node away.
@@ -142,9 +145,9 @@ def _gpu_slots(client: SyncPrefectClient, count: int, log: Log) -> Iterator[None
     """Hold a slot of Prefect for each GPU, where one sees who has them and can take them away.
 
     The limit is named after the node. It is made where it is not there, and then left as it is: who
-    lowers it takes GPUs out of service.
+    lowers it takes GPUs out of service. A pod is no node: what it has Kubernetes has given to it.
     """
-    if count == 0:
+    if count == 0 or POD in os.environ:
         yield
         return
     name = f"gpus-{node_name()}"

@@ -1,6 +1,7 @@
 """Stages in a work pool of Prefect: each is a run of the pool's deployment, watched from here."""
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,7 +9,9 @@ from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId, LogFilterLevel
 from prefect.client.schemas.objects import FlowRun, State
+from prefect.client.schemas.sorting import LogSort
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import Cancelled, Cancelling, Crashed
@@ -125,10 +128,15 @@ class _Watch:
             if state.is_scheduled() and now - told > _TELL_SECONDS:
                 told = now
                 self._log("no worker has taken it yet; see: prefect work-pool inspect")
+            if state.is_pending() and not beat and now - told > _TELL_SECONDS:
+                told = now
+                self._log(f"it has not begun yet{_patiently(self._complaint, self._log)}")
             allowed = self._pool.lost_after_seconds if beat else self._pool.start_within_seconds
             if now - since > allowed:
                 what = f"{node} has said nothing" if node else "the run has not begun"
                 message = f"{what} for {now - since:.0f} s: it counts as lost"
+                if not node:
+                    message += _patiently(self._complaint, self._log)
                 self._set(Crashed(message=message))
                 raise InfrastructureError(f"flow run {self._run_id}: {message}")
             pause(min(self._pool.heartbeat_seconds, 5.0))
@@ -143,6 +151,13 @@ class _Watch:
             deadline = time.monotonic() + _CANCELLING_PATIENCE
             while time.monotonic() < deadline and not self._look()[0].is_final():
                 time.sleep(1.0)
+
+    def _complaint(self) -> str:
+        """Say what the worker has last complained of: an image that is not there, no free GPU."""
+        run = LogFilterFlowRunId(any_=[self._run_id])
+        wanted = LogFilter(flow_run_id=run, level=LogFilterLevel(ge_=logging.WARNING))
+        found = self._client.read_logs(wanted, limit=1, sort=LogSort.TIMESTAMP_DESC)
+        return f": {found[0].message}" if found else ""
 
     def _look(self) -> tuple[State, dict | None]:
         state = self._client.read_flow_run(self._run_id).state

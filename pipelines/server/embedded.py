@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from pipelines import disk
 from pipelines.server.local_server import (
     FOLDER,
     HOST,
@@ -22,6 +23,7 @@ from pipelines.server.local_server import (
     ServerError,
     answers,
     prefect_server,
+    writing,
 )
 
 DASHBOARDS = "server.json"
@@ -91,7 +93,7 @@ def prefect_api(root: Path, own: OwnApi | None = None) -> Iterator[str]:
     with ExitStack() as stack:
         own = own or stack.enter_context(own_api(root))
         # Prefect takes two seconds to import; a mistake in the command line is told before that.
-        with _readable_settings():
+        with readable_settings():
             from prefect.settings import (
                 PREFECT_API_AUTH_STRING,
                 PREFECT_API_URL,
@@ -138,7 +140,8 @@ def prefect_api(root: Path, own: OwnApi | None = None) -> Iterator[str]:
 
 
 @contextmanager
-def _readable_settings() -> Iterator[None]:
+def readable_settings() -> Iterator[None]:
+    """Turn what Prefect finds wrong with its settings into a `ServerError`."""
     try:
         yield
     except Exception as error:  # of the libraries that Prefect reads its settings with
@@ -153,10 +156,12 @@ def _wait_for(server: LocalServer) -> None:
     try:
         server.wait_until_up()
     except ServerError as error:
-        raise ServerError(
-            f"{error}; where its database is damaged, `rm -r {FOLDER}` forgets all runs of flows, "
+        anew = (
+            f"where its database is damaged, `rm -r {FOLDER}` forgets all runs of flows, "
             "and the next flow makes it anew"
-        ) from error
+        )
+        remedy = disk.MAKE_ROOM if disk.is_full(server.log.parent) else anew
+        raise ServerError(f"{error}; {remedy}") from error
 
 
 def dashboards_address(root: Path) -> str | None:
@@ -240,7 +245,9 @@ def flows_in_progress(folder: Path) -> Iterator[None]:
 
     from pipelines.server.open_runs import close_left_over_runs
 
-    with (folder / "flows").open("ab") as held:
+    with writing(folder):
+        lock = (folder / "flows").open("ab")
+    with lock as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines import disk
+
 HOST = "127.0.0.1"
 FOLDER = ".prefect"
 LOG_BYTES = 1_000_000
@@ -142,7 +144,7 @@ def prefect_server(
         No port is free, or the folder cannot be written.
     """
     folder = root.resolve() / FOLDER
-    with _writing(folder):
+    with writing(folder):
         folder.mkdir(exist_ok=True)
     listening = bound_socket(port)
     address = f"http://{HOST}:{listening.getsockname()[1]}/api"
@@ -158,7 +160,7 @@ def prefect_server(
         environment["PREFECT_SERVER_REGISTER_BLOCKS_ON_START"] = "false"
     command = [sys.executable, "-P", str(Path(__file__).with_name("api_server.py"))]
     command += ["--socket", str(listening.fileno()), *(["--complete"] if complete else [])]
-    with listening, _writing(folder):
+    with listening, writing(folder):
         server = start_kept(
             "Prefect's server",
             [*command, "--lock", str(folder / "starting")],
@@ -175,10 +177,13 @@ def prefect_server(
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def writing(folder: Path) -> Iterator[None]:
+    """Turn what keeps a block from writing the record into a `ServerError` that says what to do."""
     try:
         yield
     except OSError as error:
+        if disk.refused(error):
+            raise ServerError(f"{folder}: {error.strerror}; {disk.MAKE_ROOM}") from error
         raise ServerError(
             f"{folder}, where runs of flows are recorded, cannot be written ({error.strerror}); "
             "make it a folder that can, or name a server: PREFECT_API_URL"

@@ -1,16 +1,18 @@
 import contextlib
+import errno
 import os
 import random
 import shutil
 import signal
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from implicit_models.tracking.opening import open_tracker
-from pipelines import presets, reproduce
+from pipelines import disk, presets, reproduce
 from pipelines.account import Account, Entry
 from pipelines.artifacts import artifact_key, flow_page, stage_page
 from pipelines.dag import Stage, UnknownTargetError
@@ -22,6 +24,7 @@ from pipelines.presets import (
 )
 from pipelines.schedule import walk
 from pipelines.seeds import SeedError, parse_seeds, with_seeds
+from pipelines.terminal import tell_unrecorded, without_room
 from tests.pipelines.tiny import ROOT, Project, project, stage
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")  # DVC's
@@ -436,6 +439,26 @@ def test_settings_of_prefect_that_cannot_be_read_are_one_line(at_home):
     said = Project(at_home).flow(status=2)
     assert said.startswith("error: the settings of Prefect (prefect.toml, .env, a profile) cannot")
     assert said.count("\n") == 1
+
+
+def test_a_disk_that_is_full_before_the_first_stage_is_one_line(at_home, monkeypatch, capsys):
+    def lock(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(reproduce, "look", lock)
+    assert reproduce.main([]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("error: [Errno 28] No space left on device; the disk is full: make room")
+    assert said.count("\n") == 1
+    with pytest.raises(PermissionError):
+        without_room(PermissionError(errno.EACCES, "no"))
+
+
+@pytest.mark.parametrize(("free", "says_so"), [(1 << 20, True), (1 << 30, False)])
+def test_what_a_full_disk_may_have_caused_says_so(monkeypatch, capsys, free, says_so):
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    tell_unrecorded(Account(unrecorded="500 Internal Server Error"), None)
+    assert ("the disk is full: make room" in capsys.readouterr().err) == says_so
 
 
 def test_nobody_writes_other_parameters_once_a_flow_has_looked(configured, monkeypatch):

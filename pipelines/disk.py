@@ -1,0 +1,23 @@
+"""A disk that is full: how it is recognised, and what every command then says."""
+
+import errno
+import shutil
+from pathlib import Path
+
+MAKE_ROOM = "the disk is full: make room (`dvc gc --workspace --dry` lists what DVC could drop)"
+SIGNS = ("No space left on device", "Disk quota exceeded")  # in what programs print
+
+_LEAST_BYTES = 16 << 20  # less than Prefect's database needs to grow
+
+
+def refused(error: OSError) -> bool:
+    """Whether the system has refused to write for want of room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the disk of a folder has next to no room left."""
+    try:
+        return shutil.disk_usage(folder).free < _LEAST_BYTES
+    except OSError:
+        return False
