@@ -1,15 +1,20 @@
 """What tracking costs a training loop, and how fast a spool takes metrics and MLflow receives them.
 
-The loop makes real optimiser steps, and logs as often, and as much, as training does, on the one
-core that it shares with everything else. Blocks of steps with and without logging alternate, so
-that a processor which slows down slows both; the share is the median over the pairs of neighbours.
-To it come the seconds of opening and closing, and all the processor time of two others: of the
-thread that samples the machine's load, and of the courier, which looks for what is new and sends
-it. The courier runs only when nobody else wants the core, but is charged as if it always did.
+The loop makes real optimiser steps, and logs as often, and as much, as the training of an implicit
+model does, on the one core that it shares with everything else. Blocks of steps with and without
+logging alternate, so that a processor which slows down slows both; the share is the median over the
+pairs of neighbours. To it come the seconds of opening and closing, and all the processor time of
+two others: of the thread that samples the machine's load, and of the courier, which looks for what
+is new and sends it.
 
 Tracking is charged where it weighs most: to a training of twenty seconds, which nothing is sent
-beside; to one that has just lasted long enough for the courier to import MLflow, to create a
-database and to send everything; and to one that a courier which has done so before sends beside.
+beside; to one that has just lasted long enough for a new courier to import MLflow, to create a
+database and to send a little; to one that a courier which has sent before begins to send beside; to
+one without end, where the courier rests a hundred times as long as it works.
+
+What a stage left behind is sent while the next one runs, at once and by the same process of lowest
+priority. That training is charged with what it loses: blocks beside a courier that imports MLflow
+and sends, and beside one that is halted, alternate.
 
 The embedded store is filled in two ways: from a spool that is complete, and for as long as metrics
 come in at twice the rate that it has to sustain; there the time counts until the last is stored.
@@ -26,6 +31,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import torch
 from torch import nn
 
@@ -34,22 +40,33 @@ from implicit_models.tracking.mlflow import Sender, deliver
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.recording import SpoolTracker
 from implicit_models.tracking.spool import open_spools
-from implicit_models.tracking.sync import LIVE_AFTER_SECONDS, serve
+from implicit_models.tracking.sync import (
+    LIVE_AFTER_SECONDS,
+    LIVE_SEND_SECONDS,
+    REST_PER_SECOND,
+    serve,
+)
 from implicit_models.tracking.system import INTERVAL_SECONDS, sampler
 from implicit_models.tracking.tracker import NullTracker, Tracker
 
 LOG_EVERY = 10
 SHORT_SECONDS = 20.0
+MANY_CALLS = 20_000
+SEND = f"""
+import sys
+from pathlib import Path
+from implicit_models.tracking.mlflow import Sender
+from implicit_models.tracking.spool import open_spools
+root = Path(sys.argv[1])
+sys.exit("\\n".join(Sender(root).send(open_spools(root), {LIVE_SEND_SECONDS}).values()) or None)
+"""
 SUSTAINED = 1_000  # metrics a second that the embedded store has to take
-METRICS = (
-    "loss",
-    "accuracy",
-    "self_iterations",
-    "relative_residual",
-    "learning_rate",
-    "gradient_norm",
-    "tokens_per_second",
-    "length",
+METRICS = (  # those of the free phase
+    *("loss", "accuracy", "accuracy_last_10", "learning_rate", "gradient_norm", "sequence_length"),
+    *("batch_tokens", "self_iterations", "token_evaluations", "share_not_converged", "residual"),
+    *("residual_p50", "residual_p95", "residual_max", "tokens_per_second", "tokens"),
+    *("model_flop_utilisation", "training_flops", "seconds", "sequences", "skipped_steps"),
+    *("epoch", "peak_memory_bytes"),
 )
 
 
@@ -63,6 +80,7 @@ def run(quick: bool) -> harness.Report:
     calls_per_second = 1 / seconds / LOG_EVERY
     cold = _cold_courier(round(LIVE_AFTER_SECONDS.cold * calls_per_second))
     warm = _warm_courier(round(LIVE_AFTER_SECONDS.warm * calls_per_second))
+    beside = _beside_a_courier(step, 3 if quick else 60)
     running = logging + sampling + looking
     percent = {
         f"a training of {length:g} s{how}": 100 * (running + (opening + closing + courier) / length)
@@ -72,6 +90,10 @@ def run(quick: bool) -> harness.Report:
             (LIVE_AFTER_SECONDS.cold, cold, ", with a new courier"),
         )
     }
+    percent["a training without end"] = 100 * (running + 1 / REST_PER_SECOND)
+    percent[f"a training of {SHORT_SECONDS:g} s after another"] = 100 * (
+        logging + sampling + beside + (opening + closing) / SHORT_SECONDS
+    )
     spool = _spool(1_000 if quick else 5_000)
     sustained = _sustained(5 if quick else 60)
     rows = [
@@ -82,9 +104,10 @@ def run(quick: bool) -> harness.Report:
         },
         {"what": "sampling the machine's load", "percent": 100 * sampling},
         {"what": "courier: looking for what is new", "percent": 100 * looking},
+        {"what": "what a courier at work takes from a training", "percent": 100 * beside},
         {"what": "opening a tracker", "seconds": opening},
         {"what": "closing it", "seconds": closing},
-        {"what": "new courier: processor time until it has sent", "seconds": cold},
+        {"what": "new courier: processor time of its first sending", "seconds": cold},
         {"what": "courier that has sent before: the same", "seconds": warm},
         *({"what": what, "percent": value} for what, value in percent.items()),
         *spool,
@@ -169,7 +192,7 @@ def _looking(seconds: float) -> float:
     """Share of a core that a courier takes while there is nothing that it has to send yet."""
     with _repository() as root:
         tracker = _open(root)
-        courier = threading.Thread(target=serve, args=(root, lambda _: {}), kwargs={"linger": 0.0})
+        courier = threading.Thread(target=serve, args=(root, lambda *_: {}), kwargs={"linger": 0.0})
         start = time.process_time()
         courier.start()
         time.sleep(seconds)
@@ -180,28 +203,54 @@ def _looking(seconds: float) -> float:
 
 
 def _cold_courier(num_calls: int) -> float:
-    """Processor seconds of a process that sends so many logged steps into a new SQLite store."""
-    with _repository() as root:
-        _log(root, num_calls).close()
+    """Processor seconds of a process that begins to send so many steps into a new database."""
+    with _repository() as root, _log(root, num_calls):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-m", "implicit_models.tracking.sync", "--root", str(root)]
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run([sys.executable, "-c", SEND, str(root)], check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def _warm_courier(num_calls: int) -> float:
-    """Processor seconds of sending so many logged steps of a new run, where others were sent."""
+    """Processor seconds of the same where others were sent."""
     with _repository() as root:
         sender = _sender(root)
-        tracker = _log(root, num_calls)
-        start = time.process_time()
-        problems = sender.send(open_spools(root))
-        taken = time.process_time() - start
-        tracker.close()
+        with _log(root, num_calls):
+            start = time.process_time()
+            problems = sender.send(open_spools(root), LIVE_SEND_SECONDS)
+            taken = time.process_time() - start
     if problems:
         raise RuntimeError(f"cannot send: {problems}")
     return taken
+
+
+def _beside_a_courier(step, seconds: float) -> float:
+    """Share of the time of training that a courier adds which has much to send."""
+    ratios = []
+    with _repository() as root:
+        _log(root, MANY_CALLS).close()
+        _open(root, send=True).close()
+        (courier,) = (
+            process
+            for process in psutil.process_iter(["cmdline"])
+            if str(root) in (process.info["cmdline"] or ())
+        )
+        try:
+            deadline = time.perf_counter() + seconds
+            while time.perf_counter() < deadline:
+                switches = [courier.suspend, courier.resume]
+                if len(ratios) % 2:
+                    switches.reverse()
+                taken = {}
+                for switch in switches:
+                    switch()
+                    taken[switch] = _block(step, NullTracker(), len(ratios))
+                ratios.append(taken[courier.resume] / taken[courier.suspend])
+            if not courier.is_running():
+                raise RuntimeError("the courier had too little to send")
+        finally:
+            courier.kill()
+    return statistics.median(ratios) - 1
 
 
 def _spool(num_calls: int) -> list[dict]:

@@ -8,8 +8,10 @@ import dataclasses
 import functools
 import json
 import logging
+import math
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -93,8 +95,9 @@ class Delivery:
             child = self._create_run(start["stage"], tags)
         self._acknowledge(run_id=child, parent_run_id=parent)
 
-    def send_events(self) -> None:
-        """Send every event that was not acknowledged yet."""
+    def send_events(self, seconds: float = math.inf) -> None:
+        """Send the events that were not acknowledged yet: all, or for so much processor time."""
+        deadline = time.process_time() + seconds
         stage_metrics: list[Any] = []
         entry_metrics: list[Any] = []
 
@@ -113,6 +116,8 @@ class Delivery:
             num_waiting = max(len(stage_metrics), len(entry_metrics))
             if num_waiting and (not values or num_waiting + len(values) > _MAX_METRICS):
                 send_metrics()
+                if time.process_time() > deadline:
+                    return
             level = event["level"] if values else None
             metrics = [
                 self._entities.Metric(_key(name), value, event["time"], event["step"])

@@ -7,6 +7,7 @@ training curves included. Nothing here imports MLflow before it has to talk to i
 import contextlib
 import dataclasses
 import logging
+import math
 import os
 import time
 import warnings
@@ -136,10 +137,18 @@ class Sender:
         self._connect = connect
         self._clients: dict[str, Any] = {}
 
-    def send(self, spools: Sequence[Spool]) -> dict[Spool, str]:
+    def send(self, spools: Sequence[Spool], live_seconds: float = math.inf) -> dict[Spool, str]:
         """Send what is new in the spools, and say of each that could not be sent why.
 
         Never raises because of a store. One that does not answer is asked once for all spools.
+
+        Parameters
+        ----------
+        spools
+            To be sent.
+        live_seconds
+            Of processor time, after which the rest of a spool that is being written is left for
+            the next time.
         """
         problems: dict[Spool, str] = {}
         unreachable: dict[str | None, str] = {}
@@ -154,14 +163,16 @@ class Sender:
                 try:
                     if destination in unreachable:
                         raise _UnreachableError(unreachable[destination])
-                    self._send(spool, start, destination)
+                    self._send(spool, start, destination, live_seconds)
                 except _UnreachableError as error:
                     problems[spool] = unreachable[destination] = str(error)
                 except Exception as error:
                     problems[spool] = reason(error)
         return problems
 
-    def _send(self, spool: Spool, start: Event, destination: str | None) -> None:
+    def _send(
+        self, spool: Spool, start: Event, destination: str | None, live_seconds: float
+    ) -> None:
         with locked(spool.lock_path):
             if not spool.path.exists():  # sent by someone else while we waited
                 spool.lock_path.unlink(missing_ok=True)
@@ -177,7 +188,7 @@ class Sender:
             with locked(lock):
                 delivery.ensure_runs()
             try:
-                delivery.send_events()
+                delivery.send_events(live_seconds if is_alive else math.inf)
                 if not is_alive:
                     delivery.conclude()
             except Exception as error:

@@ -7,6 +7,7 @@ import argparse
 import contextlib
 import functools
 import logging
+import math
 import os
 import sys
 import time
@@ -24,9 +25,8 @@ _POLL_SECONDS = 1.0
 _INTERVAL_SECONDS = 5.0
 _MAX_INTERVAL_SECONDS = 60.0
 _LINGER_SECONDS = 10.0
-_PAUSE_PER_SECOND = 100.0
 
-Send = Callable[[Sequence[Spool]], Mapping[Spool, str]]
+Send = Callable[[Sequence[Spool], float], Mapping[Spool, str]]
 
 
 class LiveAfter(NamedTuple):
@@ -44,8 +44,11 @@ class LiveAfter(NamedTuple):
     warm: float
 
 
-# So that the processor time of sending stays under 2 % of the stage's: benchmarks/tracking.py.
-LIVE_AFTER_SECONDS = LiveAfter(cold=600.0, warm=60.0)
+# What is sent beside a stage takes at most 1 % of one core: importing MLflow and creating a
+# database cost 3 s of processor time; a little is sent at a time, and rest is due after it.
+LIVE_AFTER_SECONDS = LiveAfter(cold=400.0, warm=60.0)
+LIVE_SEND_SECONDS = 0.4
+REST_PER_SECOND = 100.0
 
 
 def serve(
@@ -60,8 +63,8 @@ def serve(
     """Send spools as they grow until nobody has written one for a while.
 
     A spool whose writer has gone is sent at once; one that is being written only after the seconds
-    of `live_after`, then every `interval` seconds or less often: while sending is costly, or the
-    store does not answer. Returns at once if someone else is serving.
+    of `live_after`, a little at a time, every `interval` seconds or less often: after what was
+    costly, or while the store does not answer. Returns at once if someone else is serving.
     """
     courier = Courier(root)
     while True:
@@ -107,13 +110,15 @@ def _serve(
         ready.sort(key=lambda spool: failures[spool])
         if ready:
             before = time.process_time()
-            trouble = send(ready)
-            rest = _PAUSE_PER_SECOND * (time.process_time() - before)
+            trouble = send(ready, LIVE_SEND_SECONDS)
+            rest = REST_PER_SECOND * (time.process_time() - before)
             for spool in ready:
-                tried[spool] = states[spool]
+                size, is_alive = states[spool]
+                is_cut = is_alive and spool not in trouble
+                tried[spool] = (spool.read_progress().offset if is_cut else size, is_alive)
                 failures[spool] = failures[spool] + 1 if spool in trouble else 0
-                pause = max(rest, interval * 2 ** failures[spool])
-                due[spool] = time.monotonic() + min(pause, _MAX_INTERVAL_SECONDS)
+                pause = min(interval * 2 ** failures[spool], _MAX_INTERVAL_SECONDS)
+                due[spool] = time.monotonic() + max(pause, rest)
                 problems.pop(spool, None)
             problems |= {spool: (reason, time.time()) for spool, reason in trouble.items()}
             with contextlib.suppress(OSError):
@@ -141,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         serve(options.root, send)
         return 0
     spools = open_spools(options.root)
-    problems = send(spools)
+    problems = send(spools, math.inf)
     for spool, problem in problems.items():
         _logger.error("not sent: %s: %s", spool.path.name, problem)
     if problems and not options.to:
@@ -162,7 +167,7 @@ def _sender(root: Path, destination: str | None) -> Send:
 
         return Sender(root, destination)
 
-    return lambda spools: sender().send(spools)
+    return lambda spools, seconds: sender().send(spools, seconds)
 
 
 def _detach() -> None:

@@ -149,7 +149,7 @@ def test_a_running_stage_waits_less_for_a_courier_that_has_sent_another(root):
     sent = []
     options = {"poll": 0.001, "linger": 0.0, "live_after": sync.LiveAfter(cold=1e9, warm=0.01)}
 
-    def send(spools):
+    def send(spools, live_seconds):
         sent.extend(spool.path for spool in spools)
         return {}
 
@@ -168,6 +168,47 @@ def test_a_running_stage_waits_less_for_a_courier_that_has_sent_another(root):
         until(lambda: running.spool.path in sent)
         assert sent[0] == other.spool.path
     courier.join()
+
+
+def test_a_running_stage_is_sent_a_little_at_a_time(root, store):
+    sender, offsets = Sender(root), [0]
+    with open_tracker(
+        entry="implicit", stage="train_free", parameters={}, dataset="a5", root=root, send=False
+    ) as tracker:
+        for step in range(3 * MANY):
+            tracker.log_metrics({"loss": float(step)}, step)
+        while offsets[-1] < tracker.spool.size():
+            assert sender.send(open_spools(root), live_seconds=0.0) == {}
+            offsets.append(tracker.spool.read_progress().offset)
+        assert len(offsets) == 4 and offsets == sorted(set(offsets))
+        for step in range(3 * MANY, 6 * MANY):
+            tracker.log_metrics({"loss": float(step)}, step)
+    assert sender.send(open_spools(root), live_seconds=0.0) == {}  # all: nobody runs beside it
+    expected = [(step, float(step)) for step in range(6 * MANY)]
+    assert all(store.history(run, "loss") == expected for run in store.runs())
+    assert open_spools(root) == []
+
+
+def test_the_courier_goes_on_with_what_it_left_of_a_stage_that_is_silent(root):
+    sender, sizes = Sender(root), []
+    options = {"poll": 0.001, "interval": 0.0, "linger": 0.0}
+    options["live_after"] = sync.LiveAfter(0.0, 0.0)
+
+    def send(spools, live_seconds):
+        sizes.append(spools[0].read_progress().offset)
+        return sender.send(spools, live_seconds=0.0)
+
+    courier = threading.Thread(target=sync.serve, args=(root, send), kwargs=options)
+    with open_tracker(
+        entry="implicit", stage="train_free", parameters={}, dataset="a5", root=root, send=False
+    ) as tracker:
+        for step in range(2 * MANY):
+            tracker.log_metrics({"loss": float(step)}, step)
+        size = tracker.spool.size()
+        courier.start()
+        until(lambda: tracker.spool.read_progress().offset == size)
+    courier.join()
+    assert sizes[0] == 0 < sizes[1] < size
 
 
 def test_what_a_killed_stage_logged_is_sent_later_and_continued(root, store):
