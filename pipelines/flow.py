@@ -14,6 +14,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.utilities.annotations import quote
 
 from pipelines.account import Account
 from pipelines.artifacts import flow_page, git_commit
@@ -101,7 +102,8 @@ def reproduce(
             causes = {account.cause(name) for name in stage.parents}
             parents: Any = [allow_failure(futures[name]) for name in causes]
             named: Any = stage_task.with_options(name=stage.kind, task_run_name=stage.name)
-            future = named.submit(stage, work, wait_for=parents)
+            # Prefect would look for futures in what the other tasks write to meanwhile.
+            future = named.submit(stage, quote(work), wait_for=parents)
             futures[stage.name] = future
             future.add_done_callback(lambda _: done())
 

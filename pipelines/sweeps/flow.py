@@ -14,6 +14,7 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.utilities.annotations import quote
 
 from pipelines.account import Account
 from pipelines.publishing import publish
@@ -114,7 +115,7 @@ def sweep(overrides: list[str], preset: str | None, jobs: int) -> State:
         if jobs > 1 and len(missing) > 1:
             named = shared_task.with_options(task_run_name="shared stages")
             named(running, cache, missing, return_state=True)
-        futures = [_named(point).submit(running, cache, point) for point in points]
+        futures = [_named(point).submit(quote(running), cache, point) for point in points]
         wait(futures)
         running.rows[:] = _in_order(running)
         page = write(root, running.name, running.rows)

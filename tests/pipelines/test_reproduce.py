@@ -2,6 +2,7 @@ import contextlib
 import errno
 import os
 import random
+import re
 import shutil
 import signal
 import threading
@@ -83,6 +84,24 @@ def test_eight_at_once_then_all_cached(tmp_path, use):
     assert "| loss | 3.5 |" in page.replace("\\n", "\n")
     logs = {message for (message,) in made.ask("select message from log")}
     assert "Running stage 'part@n3':" in logs
+
+
+def test_prefect_does_not_look_into_what_tasks_write_to_meanwhile(tmp_path, use):
+    """It goes through a task's parameters; a dictionary that then grows would end the task."""
+    made = use(project(tmp_path / "project", {"one": stage("echo 1 > 1.txt", (), ("1.txt",))}))
+    code = """
+import sys
+from pipelines import reproduce
+class Growing(dict):
+    def items(self):
+        if sys._getframe(1).f_globals["__name__"].startswith("prefect."):
+            raise RuntimeError("dictionary changed size during iteration")
+        return super().items()
+Account = reproduce.Account
+reproduce.Account = lambda: Account(entries=Growing())
+sys.exit(reproduce.main([]))
+"""
+    assert re.search("1 stages?: 1 ran", made.run("-c", code))
 
 
 def test_a_failing_branch_leaves_the_others_alone(tmp_path, use):
