@@ -44,8 +44,8 @@ class LiveAfter(NamedTuple):
     warm: float
 
 
-# What is sent beside a stage takes at most 1 % of one core: importing MLflow and creating a
-# database cost 3 s of processor time; a little is sent at a time, and rest is due after it.
+# What is sent beside a stage takes about 1 % of one core: importing MLflow and creating a database
+# cost 3 to 4 s of processor time; a little is sent at a time, and rest is due after it.
 LIVE_AFTER_SECONDS = LiveAfter(cold=400.0, warm=60.0)
 LIVE_SEND_SECONDS = 0.4
 REST_PER_SECOND = 100.0

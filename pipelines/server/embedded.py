@@ -234,7 +234,7 @@ def without_password(address: str) -> str:
 
 @contextmanager
 def flows_in_progress(folder: Path) -> Iterator[None]:
-    """Count as one of this repository's flows; the first of them closes what was left open.
+    """Count as one of this repository's flows; the first and the last close what was left open.
 
     A process that is killed outright leaves its runs as they were. Nobody else writes while
     nobody holds the lock, so that whatever is open then belongs to nobody.

@@ -115,6 +115,7 @@ def sweep(overrides: list[str], preset: str | None, jobs: int) -> State:
         if jobs > 1 and len(missing) > 1:
             named = shared_task.with_options(task_run_name="shared stages")
             named(running, cache, missing, return_state=True)
+        # Quoted, as in the other flow: the points write to it while Prefect would look into it.
         futures = [_named(point).submit(quote(running), cache, point) for point in points]
         wait(futures)
         running.rows[:] = _in_order(running)
