@@ -21,6 +21,7 @@ import functools
 import hashlib
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -33,6 +34,22 @@ from omegaconf.errors import OmegaConfBaseException
 
 T = TypeVar("T")
 
+#: The tables of params.yaml: their entries name folders, files and stages of DVC.
+TABLES = (
+    "datasets",
+    "corpora",
+    "hub_corpora",
+    "tasks",
+    "hub_tasks",
+    "runs",
+    "upcycled",
+    "baselines",
+    "matched",
+    "benchmarks",
+    "readings",
+)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _MISSING_VALUE = "???"
 
 
@@ -149,6 +166,53 @@ def read_section(key: str, schema: type[T], path: Path = Path("params.yaml")) ->
         raise ParameterError(f"{path}: {error}") from None
 
 
+def check_names(content: Any, path: Path = Path("params.yaml")) -> None:
+    """Check the names of the entries of all tables of a file, before anything is done with one.
+
+    They become names of folders, which stages and DVC empty, and of stages.
+
+    Parameters
+    ----------
+    content
+        Of the file; what is no mapping has no entries.
+
+    Raises
+    ------
+    ParameterError
+        Naming the table, the name and what is allowed.
+    """
+    for table in TABLES:
+        entries = content.get(table) if isinstance(content, Mapping) else None
+        for name in entries if isinstance(entries, Mapping) else ():
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                in_quotes = not isinstance(name, str) and _NAME.fullmatch(str(name))
+                raise ParameterError(
+                    f"{path}: {table} has an entry named {name!r}, which is not allowed; allowed "
+                    "are letters, digits, _ and -, with a letter or digit first"
+                    + (f"; '{name}' is allowed in quotes" if in_quotes else "")
+                )
+
+
+def read_content(path: Path = Path("params.yaml")) -> Any:
+    """Read a whole YAML file, with its interpolations resolved and its names checked.
+
+    Raises
+    ------
+    ParameterError
+        Where there is no such file, it is no YAML, or `check_names` refuses a name.
+    """
+    try:
+        content = _content(path, path.read_bytes())
+    except FileNotFoundError:
+        raise ParameterError(
+            f"{path}: no such file; run from the root of the repository, or name another file"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, OSError) as error:
+        raise ParameterError(f"{path}: cannot be read as YAML: {error}") from None
+    check_names(content, path)
+    return content
+
+
 def read_names(key: str, path: Path = Path("params.yaml")) -> tuple[str, ...]:
     """Names of the entries of a table of a YAML file, such as ``"runs"``, in the file's order."""
     section = _select(key, path)
@@ -178,14 +242,7 @@ def source_digest(packages: Iterable[Path]) -> str:
 
 
 def _select(key: str, path: Path) -> Any:
-    try:
-        node = _content(path, path.read_bytes())
-    except FileNotFoundError:
-        raise ParameterError(
-            f"{path}: no such file; run from the root of the repository, or name another file"
-        ) from None
-    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, OSError) as error:
-        raise ParameterError(f"{path}: cannot be read as YAML: {error}") from None
+    node = read_content(path)
     prefix = ""
     for name in key.split("."):
         if not isinstance(node, Mapping) or not node:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from implicit_models.parameters import read_content
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -72,6 +74,8 @@ def read_dag(root: Path, targets: Sequence[str] = ()) -> dict[str, Stage]:
     ------
     UnknownTargetError
         With the closest name there is.
+    ParameterError
+        Where a name in params.yaml is not allowed.
     dvc.exceptions.DvcException
         Where dvc.yaml or params.yaml is wrong.
     """
@@ -89,6 +93,8 @@ def _look(root: Path, targets: Sequence[str], with_status: bool) -> Look:
     from dvc.repo.reproduce import get_active_graph, plan_repro
 
     root = root.absolute()
+    if (root / "params.yaml").exists():
+        read_content(root / "params.yaml")  # DVC takes any name for a path
     with Repo(str(root), _wait_for_lock=True) as repo, lock_repo(repo):
         graph = get_active_graph(repo.index.graph)
         wanted = [s for target in targets or ["dvc.yaml"] for s in _collect(repo, root, target)]

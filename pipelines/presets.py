@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from pipelines.composition import compose
 from pipelines.seeds import with_seeds
 
 PARAMETERS = "params.yaml"
@@ -104,10 +105,8 @@ def presets(root: Path) -> list[str]:
 def _composed(root: Path, preset: str | None, seeds: Sequence[int]) -> str:
     """Give the new content, in the form that `dvc exp run` gives it."""
     import yaml
-    from dvc.utils.hydra import compose_and_dump
     from omegaconf import OmegaConf
 
-    folder = _folder(root)
     if preset is None:
         text = (root / PARAMETERS).read_text()
     else:
@@ -118,14 +117,7 @@ def _composed(root: Path, preset: str | None, seeds: Sequence[int]) -> str:
                 f"there is no preset {preset}; the closest is "
                 f"{closest[0] if closest else 'none: conf/preset is empty'} ({', '.join(known)})"
             )
-        made = folder / f"composed-{os.getpid()}.yaml"
-        try:
-            compose_and_dump(
-                str(made), str(root / "conf"), None, "config", str(root), [f"preset={preset}"]
-            )
-            text = made.read_text()
-        finally:
-            made.unlink(missing_ok=True)
+        text = compose(root, [f"preset={preset}"])
     if not seeds:
         return text
     return OmegaConf.to_yaml(OmegaConf.create(with_seeds(yaml.safe_load(text), seeds)))

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from implicit_models.parameters import ParameterError
 from implicit_models.tracking.links import waits_to_be_sent
 from pipelines.account import Account
 from pipelines.cluster.placement import PlacementError, read_placement
@@ -32,6 +33,15 @@ from pipelines.terminal import (
     without_room,
 )
 
+MISTAKES = (
+    UnknownTargetError,
+    ParameterError,
+    ParametersError,
+    SeedError,
+    PlacementError,
+    ServerError,
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the flow in the repository that is the working directory; returns the exit status."""
@@ -41,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with signals_interrupt(account):
             _reproduce(root, options, account)
-    except (UnknownTargetError, ParametersError, SeedError, PlacementError, ServerError) as error:
+    except MISTAKES as error:
         return mistake(error)
     except OSError as error:
         return without_room(error)

@@ -1,23 +1,34 @@
 """Write params.yaml from a preset of conf/, as `dvc exp run -S preset=NAME` does before it runs."""
 
 import argparse
+import os
+import sys
 from pathlib import Path
 
-from dvc.utils.hydra import compose_and_dump
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from implicit_models.parameters import ParameterError
+from pipelines.composition import compose
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
-    """Compose one preset, with settings on top of it."""
+    """Compose one preset, with settings on top of it; what was there stays where that fails."""
     presets = sorted(path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml"))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("preset", choices=presets)
     parser.add_argument("override", nargs="*", help="such as report.success_threshold=0.9")
     parser.add_argument("--output", type=Path, default=ROOT / "params.yaml")
     chosen = parser.parse_args()
-    overrides = [f"preset={chosen.preset}", *chosen.override]
-    compose_and_dump(chosen.output, str(ROOT / "conf"), None, "config", str(ROOT), overrides)
+    try:
+        content = compose(ROOT, [f"preset={chosen.preset}", *chosen.override])
+    except (HydraException, OmegaConfBaseException, ParameterError) as error:
+        sys.exit(f"error: {str(error).splitlines()[0]}")
+    partial = chosen.output.with_name(f".{chosen.output.name}.partial")
+    partial.write_text(content, encoding="utf-8")
+    os.replace(partial, chosen.output)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,15 @@ from implicit_models.data.parameters import (
     DatasetParameters,
     HubCorpusParameters,
 )
-from implicit_models.parameters import MissingKeyError, ParameterError, read_section
+from implicit_models.parameters import (
+    MissingKeyError,
+    ParameterError,
+    read_content,
+    read_section,
+)
 
 RESULTS = Path("results")
+NAMES_CHECKED = Path("data", "names.checked")  # with a dot, which no entry's name has
 TABLES = ("runs", "upcycled", "baselines", "matched")  # of models; the first two are implicit
 DATA = {  # tables of what they learn
     "datasets": DatasetParameters,
@@ -47,6 +53,11 @@ def run_stage(main: FunctionType, *tables: str) -> None:
     tables
         The tables of params.yaml in which entries are looked for; none for a stage of the whole
         project, whose argument is then empty.
+
+    Notes
+    -----
+    A name that the command line does not give is that of the stage that DVC runs: commands in
+    dvc.yaml hold none, so that no shell ever reads one.
     """
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     for package in ("implicit_models", "stages"):
@@ -54,9 +65,11 @@ def run_stage(main: FunctionType, *tables: str) -> None:
     stage = Path(main.__code__.co_filename).stem
     parser = _Parser(prog=f"python -m stages.{stage}", description=main.__globals__["__doc__"])
     if tables:
-        parser.add_argument("name", help=f"an entry of {' or '.join(tables)} in params.yaml")
+        _add_name(parser, tables)
     try:
-        main(getattr(parser.parse_args(), "name", ""))
+        name = getattr(parser.parse_args(), "name", "")
+        read_content()  # which refuses names that are no names of folders
+        main(name)
     except KeyboardInterrupt:
         _say("interrupted; started again it goes on from what it has kept")
         sys.exit(130)
@@ -149,6 +162,32 @@ def write_text(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
+
+
+def own_folder(root: str, name: str) -> Path:
+    """Return the folder of an entry, ``root/name``, which its stage may empty.
+
+    Raises
+    ------
+    ParameterError
+        Where it leads elsewhere: what lies there is not the stage's to remove.
+    """
+    folder, found = Path(root, name), Path(root, name).resolve()
+    if found != Path(root).resolve() / name:
+        raise ParameterError(
+            f"{folder} leads to {found}, whose content would be replaced; remove the link, or make "
+            f"{root} itself one"
+        )
+    return folder
+
+
+def _add_name(parser: argparse.ArgumentParser, tables: Sequence[str]) -> None:
+    given = os.environ.get("DVC_STAGE", "").rpartition("@")[2]
+    what = f"an entry of {' or '.join(tables)} in params.yaml"
+    if given:
+        parser.add_argument("name", nargs="?", default=given, help=f"{what} (default: {given})")
+    else:
+        parser.add_argument("name", help=what)
 
 
 class _Parser(argparse.ArgumentParser):

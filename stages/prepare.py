@@ -12,7 +12,7 @@ from implicit_models.data.parameters import (
     TaskFilesParameters,
 )
 from implicit_models.parameters import ParameterError, read_section
-from stages.common import find_table, run_stage
+from stages.common import find_table, own_folder, run_stage
 
 TABLES = {
     "datasets": DatasetParameters,
@@ -33,7 +33,7 @@ def main(name: str) -> None:
         _check_source(f"{table}.{name}.source", parameters.source, table == "hub_tasks")
     if isinstance(parameters, CorpusParameters):
         _check_tokenizer(f"{table}.{name}.tokenizer", parameters)
-    directory = Path("data", name)
+    directory = own_folder("data", name)
     if isinstance(parameters, DatasetParameters):
         from implicit_models.data.word_problems import open_splits, write_splits
 

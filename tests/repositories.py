@@ -1,5 +1,6 @@
 """Clones of this repository, as a user has them, for tests that run DVC."""
 
+import configparser
 import os
 import shutil
 import subprocess
@@ -8,6 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+NO_RESULTS = (".", ":!dvc.lock", ":!results", ":!text", ":!tasks", ":!placement.yaml")
+CODE = tuple(
+    f":(glob){folder}/**/*.{ending}"
+    for folder in ("implicit_models", "stages", "pipelines", "scripts", "tests", "benchmarks")
+    for ending in ("py", "c")
+)
 LEFT_OUT = ("DVC_", "GIT_", "MLFLOW_", "PYTHONDONTWRITEBYTECODE")
 
 
@@ -55,13 +62,31 @@ def _files_of_the_courier(folder: str, names: list[str]) -> list[str]:
     return [name for name in names if is_spools and name.startswith("courier.")]
 
 
+def sources(root: Path = ROOT) -> list[str]:
+    """List the files that are the project: what git has got, as it is now, and new code.
+
+    What a user's runs leave is not among them, be it committed or not: results, dvc.lock, text,
+    presets and settings of one's own.
+    """
+    listing = ["git", "ls-files", "-z", "--cached"]
+    known = subprocess.check_output([*listing, "--", *NO_RESULTS], cwd=root, text=True)
+    listing = ["git", "ls-files", "-z", "--others", "--exclude-standard"]
+    new = subprocess.check_output([*listing, "--", *CODE], cwd=root, text=True)
+    return [name for name in (known + new).split("\0") if name and (root / name).is_file()]
+
+
+def presets() -> list[str]:
+    """List the presets that git has got, without a user's own."""
+    names = (Path(name) for name in sources())
+    return sorted(each.stem for each in names if each.parent == Path("conf", "preset"))
+
+
 def clone(path: Path, preset: str, *settings: str) -> Repository:
-    """Copy the working tree, less what git ignores, and commit it with a changed preset."""
-    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.check_output(listing, cwd=ROOT, text=True).split("\0"):
-        if name and (ROOT / name).is_file():
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, path / name)
+    """Copy the project and commit it with a changed preset; DVC's remotes are left out."""
+    for name in sources():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, path / name)
+    _forget_remotes(path / ".dvc" / "config")
     repository = Repository(path)
     repository.run(sys.executable, "scripts/compose.py", preset, *settings)
     repository.run("git", "init", "--quiet")
@@ -69,6 +94,18 @@ def clone(path: Path, preset: str, *settings: str) -> Repository:
         repository.run("git", "config", *setting.split("="))
     commit(repository, "Clone")
     return repository
+
+
+def _forget_remotes(path: Path) -> None:
+    """Have tests use no remote of the user's."""
+    settings = configparser.ConfigParser()
+    settings.read(path)
+    settings.remove_option("core", "remote")
+    for section in settings.sections():
+        if section.startswith("'remote "):
+            settings.remove_section(section)
+    with path.open("w") as file:
+        settings.write(file)
 
 
 def commit(repository: Repository, message: str) -> None:

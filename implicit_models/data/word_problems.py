@@ -7,6 +7,7 @@ a folder with the arrays ``inputs.npy`` and ``labels.npy``, (num_sequences, leng
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -27,6 +28,7 @@ from implicit_models.parameters import ParameterError
 FORMAT_VERSION = 2
 
 _METADATA = "metadata.json"
+_SPLIT = re.compile(r"train|validation|test_L\d+")
 _ARRAYS = ("inputs", "labels")
 _MAX_ROUNDS = 100  # of drawing again what another split already holds
 
@@ -302,11 +304,14 @@ def _draw(
 
 
 def _move_into_place(partial: Path, directory: Path) -> None:
-    """Replace the content of the folder; without metadata it counts as incomplete."""
+    """Replace the splits in the folder; without metadata it counts as incomplete."""
     directory.mkdir(exist_ok=True)
     (directory / _METADATA).unlink(missing_ok=True)
     for stale in directory.glob("*/"):
-        shutil.rmtree(stale)
+        if stale.is_symlink():
+            stale.unlink()
+        elif _SPLIT.fullmatch(stale.name):
+            shutil.rmtree(stale)
     for split in sorted(partial.glob("*/")):
         os.replace(split, directory / split.name)
     os.replace(partial / _METADATA, directory / _METADATA)

@@ -27,6 +27,7 @@ from pipelines.running import Runner
 
 FILE = "placement.yaml"
 HERE = "here"
+NAMES = "check_names"  # the stage that all others wait for
 
 _LEAST_MINUTES = 5
 
@@ -147,7 +148,12 @@ class Placement:
     places: Mapping[str, Place] = field(default_factory=dict)
 
     def place(self, name: str) -> Place:
-        """Look up where a stage runs: by the first pattern that its name fits."""
+        """Look up where a stage runs: by the first pattern that its name fits.
+
+        What only looks at params.yaml waits in no queue.
+        """
+        if name == NAMES:
+            return Place()
         for pattern, place in self.places.items():
             if fnmatch.fnmatchcase(name, pattern):
                 return place

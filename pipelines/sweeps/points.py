@@ -10,10 +10,11 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-CONFIGURATION = "conf"
+from implicit_models.parameters import ParameterError
+from pipelines import composition
+from pipelines.composition import CONFIGURATION
 
 
 class SweepError(ValueError):
@@ -130,29 +131,20 @@ def compose(root: Path, overrides: Sequence[str]) -> dict[str, Any]:
     Raises
     ------
     SweepError
-        Hydra refuses an override.
+        Hydra refuses an override, or an entry's name is not allowed.
     """
     import yaml
-    from dvc.utils.hydra import compose_and_dump
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
     if not (root / CONFIGURATION).is_dir():
         raise SweepError(f"there is no folder {CONFIGURATION} with Hydra's configuration here")
-    with TemporaryDirectory() as folder:
-        made = Path(folder) / "params.yaml"
-        try:
-            compose_and_dump(
-                str(made),
-                str(root.resolve() / CONFIGURATION),
-                None,
-                "config",
-                str(root),
-                list(overrides),
-            )
-        except (HydraException, OmegaConfBaseException) as error:
-            raise SweepError(_in_one_line(root, error, overrides)) from error
-        return yaml.safe_load(made.read_text())
+    try:
+        return yaml.safe_load(composition.compose(root, overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise SweepError(_in_one_line(root, error, overrides)) from error
+    except ParameterError as error:
+        raise SweepError(str(error)) from error
 
 
 def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:

@@ -16,6 +16,7 @@ from implicit_models.tracking.opening import open_tracker
 from pipelines import disk, presets, reproduce
 from pipelines.account import Account, Entry
 from pipelines.artifacts import artifact_key, flow_page, stage_page
+from pipelines.composition import compose
 from pipelines.dag import Stage, UnknownTargetError
 from pipelines.presets import (
     ParametersError,
@@ -26,6 +27,7 @@ from pipelines.presets import (
 from pipelines.schedule import walk
 from pipelines.seeds import SeedError, parse_seeds, with_seeds
 from pipelines.terminal import tell_unrecorded, without_room
+from tests import repositories
 from tests.pipelines.tiny import ROOT, Project, project, stage
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")  # DVC's
@@ -60,7 +62,7 @@ BRANCHES = {
 def configured(tmp_path):
     """A folder with our presets, and the default parameters that they give."""
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    shutil.copy(ROOT / "params.yaml", tmp_path / "params.yaml")
+    (tmp_path / "params.yaml").write_text(compose(ROOT, ["preset=laptop"]))
     return tmp_path
 
 
@@ -244,10 +246,11 @@ def test_a_wrong_dvc_yaml_is_told_before_prefect_starts(tmp_path, monkeypatch, c
 def test_a_preset_is_what_compose_gives(configured):
     write_parameters(configured, "quick")
     write_parameters(configured, "laptop")
-    assert (configured / "params.yaml").read_text() == (ROOT / "params.yaml").read_text()
-    write_parameters(configured, "three_seeds")
+    assert (configured / "params.yaml").read_text() == compose(ROOT, ["preset=laptop"])
+    write_parameters(configured, "five_seeds")
     runs = yaml.safe_load((configured / "params.yaml").read_text())["runs"]
-    assert set(runs) == {f"a5_implicit_mamba2{end}" for end in ("", "_seed_1", "_seed_2")}
+    ends = ("", *(f"_seed_{seed}" for seed in range(1, 5)))
+    assert set(runs) == {f"a5_implicit_mamba2{end}" for end in ends}
 
 
 def test_what_git_has_not_got_is_kept(configured):
@@ -296,7 +299,7 @@ def test_a_flow_that_is_refused_leaves_the_parameters_of_the_one_at_work(
     else:
         monkeypatch.setattr(presets, "parameters_in_use", hold_late)
     refused = pytest.raises(ParametersError, match="another flow is at work")
-    with at_work, refused, parameters_for(configured, "three_seeds", (), lambda: None):
+    with at_work, refused, parameters_for(configured, "five_seeds", (), lambda: None):
         pytest.fail("two flows with different parameters")
     found = (configured / "params.yaml").read_text()
     write_parameters(configured, "quick")
@@ -315,21 +318,23 @@ def test_after_a_mistake_the_parameters_are_those_that_were_there(configured):
     assert (configured / "params.yaml").read_text() == before
 
 
-def test_seeds_give_what_the_preset_three_seeds_gives(configured):
-    write_parameters(configured, "three_seeds")
+def test_seeds_give_what_the_preset_five_seeds_gives(configured):
+    write_parameters(configured, "five_seeds")
     expected = yaml.safe_load((configured / "params.yaml").read_text())
-    write_parameters(configured, "laptop", (0, 1, 2))
+    write_parameters(configured, "laptop", range(5))
     found = yaml.safe_load((configured / "params.yaml").read_text())
     assert found["runs"] == expected["runs"]
     assert set(found["baselines"]) == {
-        name + end for name in expected["baselines"] for end in ("", "_seed_1", "_seed_2")
+        name + end
+        for name in expected["baselines"]
+        for end in ("", *(f"_seed_{seed}" for seed in range(1, 5)))
     }
     again = (configured / "params.yaml").read_text()
-    write_parameters(configured, None, (0, 1, 2))
+    write_parameters(configured, None, range(5))
     assert (configured / "params.yaml").read_text() == again
 
 
-@pytest.mark.parametrize("preset", presets.presets(ROOT))
+@pytest.mark.parametrize("preset", repositories.presets())
 def test_every_preset_under_three_seeds(configured, preset):
     write_parameters(configured, preset)
     plain = yaml.safe_load((configured / "params.yaml").read_text())

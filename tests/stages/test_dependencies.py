@@ -1,10 +1,13 @@
 """Each stage of dvc.yaml depends on exactly the code that it imports."""
 
+import json
 from pathlib import Path
 
 import grimp
 import pytest
 import yaml
+
+from implicit_models.parameters import TABLES
 
 ROOT = Path(__file__).parents[2]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
@@ -38,6 +41,20 @@ def test_dependencies_are_the_imports(stage, imports):
     found = definition(stage)["deps"]
     assert found == sorted(found)
     assert {d for d in found if d.startswith(("implicit_models", "stages"))} == expected
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_names_are_checked_first_and_read_by_no_shell(stage):
+    deps, found = definition(stage)["deps"], json.dumps(STAGES[stage])
+    assert "$" not in definition(stage)["cmd"]
+    # DVC empties the outputs of a stage before it runs it, and after those that it depends on.
+    assert "${key}" not in found or "data/names.checked" in deps
+
+
+def test_all_tables_have_their_names_checked():
+    assert sorted(STAGES["check_names"]["params"]) == sorted(TABLES)
+    iterated = {STAGES[stage]["foreach"] for stage in STAGES if "foreach" in STAGES[stage]}
+    assert iterated == {f"${{{table}}}" for table in TABLES}
 
 
 @pytest.mark.parametrize("stage", STAGES)

@@ -10,10 +10,12 @@ import pytest
 
 from implicit_models.cost.devices import DeviceFactsError
 from implicit_models.parameters import ParameterError
+from pipelines.composition import compose
 from stages.plan import main
+from tests.repositories import presets
 
 ROOT = Path(__file__).parents[2]
-PILE = sorted(path.stem for path in (ROOT / "conf" / "preset").glob("pile_*.yaml"))
+PILE = [preset for preset in presets() if preset.startswith("pile_")]
 RUN = "s3_implicit_mamba2"
 
 
@@ -22,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the presets and the default params.yaml."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "conf").symlink_to(ROOT / "conf")
-    (tmp_path / "params.yaml").write_bytes((ROOT / "params.yaml").read_bytes())
+    (tmp_path / "params.yaml").write_text(compose(ROOT, ["preset=laptop"]))
     return tmp_path
 
 
@@ -139,7 +141,7 @@ def test_without_a_preset_it_plans_the_parameters_that_are_there(folder: Path) -
     assert "a5_implicit_mamba2" in text and "Not planned" in text and "a5_lstm (lstm)" in text
     longer = main(["baselines.a5_mamba2_1_layer.training.num_training_steps=6000"])
     assert "6,000" in longer and "6,000" not in text
-    assert (folder / "params.yaml").read_bytes() == (ROOT / "params.yaml").read_bytes()
+    assert (folder / "params.yaml").read_text() == compose(ROOT, ["preset=laptop"])
 
 
 def test_another_vocabulary_makes_another_model() -> None:

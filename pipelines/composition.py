@@ -1,0 +1,36 @@
+"""What `dvc exp run` would write to params.yaml, composed without running anything."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+CONFIGURATION = "conf"
+
+
+def compose(root: Path, overrides: Sequence[str]) -> str:
+    """Return the content of params.yaml that a repository's configuration composes to.
+
+    Parameters
+    ----------
+    root
+        The repository.
+    overrides
+        Hydra's, as `dvc exp run -S` takes them.
+
+    Raises
+    ------
+    hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException
+        Where Hydra refuses an override.
+    ParameterError
+        Where an entry has a name that is not allowed.
+    """
+    from dvc.utils.hydra import compose_and_dump
+
+    from implicit_models.parameters import read_content
+
+    with TemporaryDirectory() as folder:
+        made = Path(folder) / "params.yaml"
+        configuration = str(root.resolve() / CONFIGURATION)
+        compose_and_dump(str(made), configuration, None, "config", str(root), list(overrides))
+        read_content(made)
+        return made.read_text(encoding="utf-8")

@@ -1,0 +1,241 @@
+"""Names of entries that are no names of folders are refused on every way, and hurt nothing."""
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from implicit_models.data.word_problems import write_splits
+from implicit_models.parameters import TABLES, ParameterError, check_names, read_section
+from pipelines.composition import compose
+from pipelines.dag import read_dag
+from pipelines.presets import write_parameters
+from pipelines.reproduce import main as reproduce
+from pipelines.sweeps.points import SweepError
+from pipelines.sweeps.points import compose as compose_point
+from stages.common import run_stage
+from tests.repositories import ROOT, Repository, clone, commit
+
+OUTSIDE = "precious"  # a folder beside the repository
+STAGES = {
+    "check_names": [],
+    "prepare": ["datasets", "corpora", "hub_corpora", "tasks", "hub_tasks"],
+    "train_bounded": ["runs"],
+    "train_free": ["runs"],
+    "train_baseline": ["baselines", "matched"],
+    "sweep_test_time_compute": ["runs"],
+    "evaluate_benchmarks": ["runs", "upcycled", "baselines", "matched", "benchmarks", "readings"],
+    "report": [],
+}
+ALLOWED = "allowed are letters, digits, _ and -, with a letter or digit first"
+
+
+def bad_names(folder: Path) -> list[str]:
+    """Give absolute, relative, quoted, substituted and odd names."""
+    return [
+        str(folder / OUTSIDE),
+        f"../../{OUTSIDE}",
+        "../docs",
+        "..",
+        ".",
+        "",
+        "a/b",
+        "a.b",
+        "a b",
+        "a\nb",
+        "-a",
+        "_a",
+        ".hidden",
+        "a;touch pwned",
+        "$(touch pwned)",
+        '"$(touch pwned)"',
+        "'; touch pwned; '",
+        "`touch pwned`",
+        "a|touch pwned",
+        "a&touch pwned",
+        "~",
+        "*",
+        "a@b",
+        "\u00e9",
+    ]
+
+
+@pytest.fixture(scope="module")
+def quick() -> dict:
+    return yaml.safe_load(compose(ROOT, ["preset=quick"]))
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Work in an empty repository, beside which lies what nobody may remove."""
+    (tmp_path / OUTSIDE / "train").mkdir(parents=True)
+    (tmp_path / OUTSIDE / "train" / "kept").write_text("kept")
+    path = tmp_path / "repository"
+    path.mkdir()
+    monkeypatch.chdir(path)
+    monkeypatch.delenv("DVC_STAGE", raising=False)
+    return path
+
+
+def renamed(parameters: dict, name: str, table: str = "datasets") -> str:
+    """Give the text of a params.yaml whose first entry of a table has another name."""
+    entries = dict(parameters[table])
+    first = next(iter(entries), None)
+    entry = entries.pop(first) if first is not None else {}
+    return yaml.safe_dump({**parameters, table: {name: entry, **entries}}, sort_keys=False)
+
+
+def unharmed(path: Path) -> bool:
+    kept = path.parent / OUTSIDE / "train" / "kept"
+    return kept.read_text() == "kept" and not list(path.rglob("pwned"))
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_every_stage_refuses(stage, project, quick, monkeypatch, capsys):
+    module = importlib.import_module(f"stages.{stage}")
+    for name in bad_names(project.parent):
+        Path("params.yaml").write_text(renamed(quick, name))
+        for given in [name, "s3_implicit_mamba2"] if STAGES[stage] else [""]:
+            monkeypatch.setattr(sys, "argv", [stage, *(["--", given] if STAGES[stage] else [])])
+            with pytest.raises(SystemExit) as stop:
+                run_stage(module.main, *STAGES[stage])
+            assert stop.value.code == 2
+            message = capsys.readouterr().err
+            assert f"datasets has an entry named {name!r}" in message and ALLOWED in message
+            assert message.count("\n") == 1
+    assert os.listdir() == ["params.yaml"] and unharmed(project)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_the_names_of_all_tables_are_checked(table, quick):
+    check_names(yaml.safe_load(renamed(quick, "A5-x_2", table)))
+    for name in ("../a", 1, None, True):
+        with pytest.raises(ParameterError, match=f"^params.yaml: {table} has an entry named"):
+            check_names(yaml.safe_load(renamed(quick, name, table)))
+
+
+def test_a_number_is_a_name_in_quotes():
+    with pytest.raises(ParameterError, match="'5' is allowed in quotes"):
+        check_names({"runs": {5: {}}})
+    check_names({"runs": {"5": {}}})
+
+
+def test_a_stage_that_dvc_runs_learns_its_entry_from_dvc(project, quick, monkeypatch):
+    Path("params.yaml").write_text(yaml.safe_dump(quick))
+    monkeypatch.setenv("DVC_STAGE", "../clone@2/dvc.yaml:prepare@s3")
+    monkeypatch.setattr(sys, "argv", ["prepare"])
+    run_stage(importlib.import_module("stages.prepare").main, *STAGES["prepare"])
+    assert Path("data/s3/metadata.json").exists()
+
+
+def test_what_is_no_split_of_its_own_stays(project, quick):
+    Path("params.yaml").write_text(yaml.safe_dump(quick))
+    schema = importlib.import_module("implicit_models.data.parameters").DatasetParameters
+    parameters = read_section("datasets.s3", schema)
+    folder = project.parent / OUTSIDE
+    (folder / "train").rename(folder / "mine")
+    (folder / "test_L96").mkdir()
+    write_splits(parameters, folder)
+    assert (folder / "mine" / "kept").read_text() == "kept"
+    assert not (folder / "test_L96").exists()
+
+
+def test_a_link_out_of_the_data_is_not_followed(project, quick, monkeypatch, capsys):
+    Path("params.yaml").write_text(yaml.safe_dump(quick))
+    Path("data").mkdir()
+    Path("data/s3").symlink_to(project.parent / OUTSIDE)
+    monkeypatch.setattr(sys, "argv", ["prepare", "s3"])
+    with pytest.raises(SystemExit):
+        run_stage(importlib.import_module("stages.prepare").main, *STAGES["prepare"])
+    assert "data/s3 leads to" in capsys.readouterr().err
+    assert unharmed(project)
+
+
+def with_preset(project: Path, parameters: str) -> None:
+    """Give the repository a configuration of one preset."""
+    folder = project / "conf" / "preset"
+    folder.mkdir(parents=True)
+    (project / "conf" / "config.yaml").write_text("defaults: [{preset: mine}, _self_]\n")
+    (folder / "mine.yaml").write_text(f"# @package _global_\n{parameters}")
+
+
+@pytest.mark.parametrize("name", ["../docs", "$(touch pwned)", "a;touch pwned", "/tmp"])
+def test_nothing_is_composed(name, project, quick):
+    with_preset(project, renamed(quick, name))
+    Path("params.yaml").write_text("runs: {}\n")
+    with pytest.raises(ParameterError, match="datasets has an entry named"):
+        write_parameters(project, preset="mine")
+    with pytest.raises(SweepError, match="datasets has an entry named"):
+        compose_point(project, ["preset=mine"])
+    (project / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "compose.py", project / "scripts")
+    command = [sys.executable, "scripts/compose.py", "mine"]
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.startswith("error: ") and ALLOWED in done.stderr
+    assert Path("params.yaml").read_text() == "runs: {}\n"
+    assert unharmed(project)
+
+
+def test_a_flow_refuses_before_dvc_looks(project, quick, capsys):
+    (project / ".dvc").mkdir()
+    (project / ".dvc" / "config").write_text("[core]\n    no_scm = true\n")
+    (project / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text())
+    for name in bad_names(project.parent):
+        Path("params.yaml").write_text(renamed(quick, name))
+        with pytest.raises(ParameterError, match="datasets has an entry named"):
+            read_dag(project)
+    assert reproduce([]) == 2
+    assert ALLOWED in capsys.readouterr().err
+    assert unharmed(project)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory) -> Repository:
+    root = tmp_path_factory.mktemp("names")
+    (root / OUTSIDE / "train").mkdir(parents=True)
+    (root / OUTSIDE / "train" / "kept").write_text("kept")
+    return clone(root / "repository", "quick")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../docs",
+        f"../../{OUTSIDE}",
+        f"/{OUTSIDE}",
+        '"$(touch pwned)"',
+        "a;touch pwned",
+        "..",
+        "a.b",
+    ],
+)
+def test_dvc_runs_nothing_and_empties_nothing(name, repository, quick):
+    path = repository.path / "params.yaml"
+    before = path.read_text()
+    path.write_text(renamed(quick, name))
+    process = repository.start("dvc", "repro")
+    output = process.communicate()[0]
+    path.write_text(before)
+    assert process.returncode != 0
+    ran = [line for line in output.splitlines() if line.startswith("Running stage")]
+    assert ran in ([], ["Running stage 'check_names':"])
+    assert ALLOWED in output or (name == ".." and "overlap" in output), output
+    assert unharmed(repository.path)
+    assert repository.run("git", "status", "--porcelain") == ""
+
+
+@pytest.mark.slow
+def test_an_experiment_refuses_the_name_of_a_preset(repository, quick):
+    preset = repository.path / "conf" / "preset" / "mine.yaml"
+    preset.write_text("# @package _global_\n" + renamed(quick, f"../../{OUTSIDE}"))
+    commit(repository, "A preset")
+    process = repository.start("dvc", "exp", "run", "--set-param", "preset=mine")
+    output = process.communicate()[0]
+    assert process.returncode != 0 and ALLOWED in output, output
+    assert unharmed(repository.path)
