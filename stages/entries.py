@@ -1,6 +1,7 @@
 """The entries of the tables ``runs``, ``upcycled`` and ``baselines`` of params.yaml."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from implicit_models.data.parameters import CorpusParameters
 from implicit_models.language_models.parameters import (
@@ -8,7 +9,13 @@ from implicit_models.language_models.parameters import (
     is_folder,
     is_hub_id,
 )
-from implicit_models.parameters import ParameterError, read_section, setting, validate
+from implicit_models.parameters import (
+    ParameterError,
+    read_content,
+    read_section,
+    setting,
+    validate,
+)
 from implicit_models.training.parameters import (
     BoundedParameters,
     ExplicitParameters,
@@ -54,6 +61,16 @@ class RunParameters:
             )
 
     @property
+    def training_length(self) -> int:
+        """The most tokens of a sequence in both phases."""
+        return max(self.bounded.lengths.end, self.free.lengths.end)
+
+    @property
+    def phase_change(self) -> int:
+        """Training steps before the free phase."""
+        return self.bounded.steps
+
+    @property
     def free_steps(self) -> int:
         """Training steps of the free phase."""
         if self.free.num_training_steps is not None:
@@ -80,6 +97,16 @@ class BaselineParameters:
                 "model.implicit = True is not allowed; entries of baselines are explicit: an "
                 "implicit model is an entry of runs"
             )
+
+    @property
+    def training_length(self) -> int:
+        """The most tokens of a sequence in training."""
+        return self.training.lengths.end
+
+    @property
+    def phase_change(self) -> None:
+        """There is no free phase."""
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +145,27 @@ class MatchedParameters(BaselineParameters):
     match: MatchParameters
 
 
+_SCHEMAS: dict[str, type[RunParameters | BaselineParameters]] = {
+    "runs": RunParameters,
+    "upcycled": RunParameters,
+    "baselines": BaselineParameters,
+    "matched": MatchedParameters,
+}
+
+
+def read_models(
+    path: Path = Path("params.yaml"),
+) -> dict[str, dict[str, RunParameters | BaselineParameters]]:
+    """Read all entries of the tables of models; a table that is not there is empty."""
+    content = read_content(path)
+    return {
+        table: {
+            name: read_section(f"{table}.{name}", schema, path) for name in content.get(table) or ()
+        }
+        for table, schema in _SCHEMAS.items()
+    }
+
+
 def read_run(table: str, name: str) -> RunParameters:
     """Read an entry of ``runs`` or ``upcycled`` and check it against its data set."""
     run = read_section(f"{table}.{name}", RunParameters)
@@ -141,8 +189,8 @@ def read_run(table: str, name: str) -> RunParameters:
 
 def read_baseline(table: str, name: str) -> BaselineParameters:
     """Read an entry of ``baselines`` or ``matched`` and check it against its data set."""
-    schema = MatchedParameters if table == "matched" else BaselineParameters
-    baseline = read_section(f"{table}.{name}", schema)
+    baseline = read_section(f"{table}.{name}", _SCHEMAS[table])
+    assert isinstance(baseline, BaselineParameters)
     if isinstance(baseline, MatchedParameters):
         _check_match(f"matched.{name}.match.run", baseline)
     _check_source(f"{table}.{name}", baseline.model)

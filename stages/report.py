@@ -1,7 +1,9 @@
 """Summarise the results of all models and benchmarks of params.yaml."""
 
 import dataclasses
+from typing import TypeVar
 
+from implicit_models.evaluation.parameters import BenchmarkParameters, ReadingParameters
 from implicit_models.parameters import read_section
 from implicit_models.reporting.parameters import ReportParameters
 from stages.common import (
@@ -14,9 +16,10 @@ from stages.common import (
     write_json,
     write_text,
 )
+from stages.entries import read_models
 from stages.tracked import open_run, tracked_run_id
 
-TESTED = ("benchmarks", "readings")  # tables of models that others have made, or that are entries
+T = TypeVar("T")
 
 
 def main(_: str) -> None:
@@ -25,7 +28,9 @@ def main(_: str) -> None:
     The report, and the figures that show it, become artifacts of each entry's run.
     """
     parameters = read_section("report", ReportParameters)
-    tables = {table: read_entries(table) for table in (*TABLES, *TESTED)}
+    models = read_models()
+    benchmarks = _read_table("benchmarks", BenchmarkParameters)
+    readings = _read_table("readings", ReadingParameters)
     data = {
         name: dataclasses.asdict(read_section(f"{table}.{name}", schema))
         for table, schema in DATA.items()
@@ -37,26 +42,35 @@ def main(_: str) -> None:
     from implicit_models.reporting.report import make_report
     from implicit_models.reporting.results import read_results
 
-    runs = read_results(RESULTS / "runs", tables)
-    benchmarks = read_benchmarks(RESULTS / "runs", tables)
-    readings = read_readings(RESULTS / "runs", tables)
-    run_ids = {name: tracked_run_id(table, name) for table in TABLES for name in tables[table]}
-    for table in TESTED:
-        for name, entry in tables[table].items():
-            run_ids[name] = tracked_run_id(*(owner(entry["model"]) or (table, name)))
-    report = make_report(runs, data, parameters, run_ids, benchmarks, readings)
+    folder = RESULTS / "runs"
+    run_ids = {name: tracked_run_id(table, name) for table in TABLES for name in models[table]}
+    for table, entries in (("benchmarks", benchmarks), ("readings", readings)):
+        for name, entry in entries.items():
+            run_ids[name] = tracked_run_id(*(owner(entry.model) or (table, name)))
+    report = make_report(
+        read_results(folder, models),
+        data,
+        parameters,
+        run_ids,
+        read_benchmarks(folder, benchmarks),
+        read_readings(folder, readings),
+    )
     write_json(RESULTS / "summary.json", report.summary)
     write_text(RESULTS / "report.html", report.html)
     write_text(RESULTS / "report.md", report.markdown)
     for file, figure in report.figures.items():
         write_text(RESULTS / "figures" / file, figure.light)
     for table in TABLES:
-        for name in tables[table]:
+        for name in models[table]:
             with open_run(table, name, "report", {"report": parameters}) as tracker:
                 tracker.log_artifact(RESULTS / "report.html")
                 for file, figure in report.figures.items():
                     if name in figure.runs:
                         tracker.log_artifact(RESULTS / "figures" / file, "figures")
+
+
+def _read_table(table: str, schema: type[T]) -> dict[str, T]:
+    return {name: read_section(f"{table}.{name}", schema) for name in read_entries(table)}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.repositories import Repository, clone
+from tests.stages.tiny import write_tasks
 
 RUN, BASELINE, MATCHED = "text_implicit_mamba2", "text_mamba2", "text_mamba2_same_flops"
 COLUMNS = ("LAMBADA", "HellaSwag", "PIQA", "ARC-E", "ARC-C", "WinoGrande", "OpenbookQA")
@@ -64,34 +65,6 @@ def write_text(folder: Path) -> None:
             path = folder / split / f"{number}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(" ".join(draw.choice(words) for _ in range(200)) + ".\n")
-
-
-def write_tasks(folder: Path) -> None:
-    """Two items of each task, with the fields of the hub's copies."""
-    choices = {"text": ["a boat", "an oar"], "label": ["A", "B"]}
-    item = {"id": "1", "question": "What floats?", "choices": choices, "answerKey": "A"}
-    gap = {"sentence": "The boat hit the rock because _ was low.", "answer": "2"}
-    open_book = {"id": "1", "question_stem": "Water", "answerKey": "B"}
-    items = {
-        "lambada_openai": {"text": "the river was slow and the boat went down the river"},
-        "hellaswag": {
-            "ind": 1,
-            "activity_label": "Rowing",
-            "ctx_a": "A man sits in a boat.",
-            "ctx_b": "he",
-            "ctx": "A man sits in a boat. he",
-            "endings": ["rows.", "flies.", "sleeps on.", "reads it."],
-            "label": "0",
-        },
-        "piqa": {"goal": "To row", "sol1": "use an oar", "sol2": "use a hat", "label": 0},
-        "arc_easy": item,
-        "arc_challenge": item,
-        "winogrande": {**gap, "option1": "the oar", "option2": "the water"},
-        "openbookqa": {**open_book, "choices": choices},
-    }
-    folder.mkdir()
-    for task, content in items.items():
-        (folder / f"{task}.jsonl").write_text(2 * (json.dumps(content) + "\n"))
 
 
 @pytest.fixture(scope="module")

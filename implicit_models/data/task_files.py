@@ -50,7 +50,7 @@ class _Source:
     split: str
 
 
-_SOURCES = {
+HUB_SOURCES = {
     "lambada_openai": _Source(
         (("lambada/lambada_test.jsonl",),), "EleutherAI/lambada_openai", "default", "test"
     ),
@@ -189,7 +189,7 @@ def _hub_items(task: str) -> Iterator[dict[str, Any]]:
     """Download a task's split; the same checks as for a file."""
     from datasets import load_dataset  # takes a second; local files do without
 
-    source = _SOURCES[task]
+    source = HUB_SOURCES[task]
     try:
         rows = load_dataset(source.dataset, source.configuration, split=source.split)
     except (OSError, ValueError, RuntimeError) as error:
@@ -218,7 +218,7 @@ def _find(task: str, parameters: TaskFilesParameters) -> list[Path]:
             f"files, or {HUB!r}"
         )
     named = getattr(parameters.files, task)
-    layouts = (named,) if named else ((_name(task),), *_SOURCES[task].layouts)
+    layouts = (named,) if named else ((_name(task),), *HUB_SOURCES[task].layouts)
     for layout in layouts:
         paths = [root / name for name in layout]
         if paths[0].is_file():

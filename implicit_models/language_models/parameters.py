@@ -127,6 +127,14 @@ class ModelParameters:
         if self.family == "llama":
             self._check_llama()
 
+    @property
+    def weights_source(self) -> str | None:
+        """Folder or hub id whose weights the training begins from; None for none.
+
+        A model of family ``huggingface`` that is not pretrained takes but its configuration.
+        """
+        return None if self.family == "huggingface" and not self.pretrained else self.source
+
     def _check_mamba2(self) -> None:
         assert self.d_model and self.head_dim
         d_inner = self.expand * self.d_model

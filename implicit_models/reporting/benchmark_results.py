@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from implicit_models.reporting.entries import EvaluatedEntry, trained_entry
 from implicit_models.reporting.files import read_json
-from implicit_models.reporting.sources import trained_entry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,15 +34,17 @@ class BenchmarkResults:
         return self.entry or self.model
 
 
-def read_benchmarks(directory: Path, parameters: Mapping[str, Any]) -> list[BenchmarkResults]:
+def read_benchmarks(
+    directory: Path, entries: Mapping[str, EvaluatedEntry]
+) -> list[BenchmarkResults]:
     """Read the results of all entries of ``benchmarks``, in the order of params.yaml.
 
     Parameters
     ----------
     directory
         One folder per entry, under its name.
-    parameters
-        The content of params.yaml: its table ``benchmarks``.
+    entries
+        Those of ``benchmarks``.
 
     Raises
     ------
@@ -52,9 +54,9 @@ def read_benchmarks(directory: Path, parameters: Mapping[str, Any]) -> list[Benc
     return [
         BenchmarkResults(
             name=name,
-            model=entry["model"],
-            entry=trained_entry(entry["model"]),
+            model=entry.model,
+            entry=trained_entry(entry.model),
             content=read_json(directory / name / "benchmarks.json", "evaluate_downstream"),
         )
-        for name, entry in (parameters.get("benchmarks") or {}).items()
+        for name, entry in entries.items()
     ]

@@ -3,10 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from implicit_models.reporting.entries import EvaluatedEntry, trained_entry
 from implicit_models.reporting.files import read_json
-from implicit_models.reporting.sources import trained_entry
+
+
+class ReadEntry(EvaluatedEntry, Protocol):
+    """An entry of ``readings``."""
+
+    @property
+    def corpus(self) -> str:
+        """Name of the corpus."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +38,14 @@ class ReadingResults:
     content: Mapping[str, Any]
 
 
-def read_readings(directory: Path, parameters: Mapping[str, Any]) -> list[ReadingResults]:
+def read_readings(directory: Path, entries: Mapping[str, ReadEntry]) -> list[ReadingResults]:
     """Read the results of all entries of ``readings``; see `read_benchmarks`."""
     return [
         ReadingResults(
             name=name,
-            model=trained_entry(entry["model"]) or entry["model"],
-            corpus=entry["corpus"],
+            model=trained_entry(entry.model) or entry.model,
+            corpus=entry.corpus,
             content=read_json(directory / name / "evaluation.json", "evaluate_reading"),
         )
-        for name, entry in (parameters.get("readings") or {}).items()
+        for name, entry in entries.items()
     ]

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from implicit_models.reporting.entries import TrainedEntry, trained_entry
 from implicit_models.reporting.files import MissingResultError, read_csv, read_json
 from implicit_models.reporting.history import Series, join_segments, read_history
-from implicit_models.reporting.sources import trained_entry, weights_source
 from implicit_models.reporting.text_results import (
     PositionCurve,
     ShownToken,
@@ -68,7 +68,7 @@ class RunResults:
         ``"implicit"`` or ``"explicit"``.
     data
         What it was evaluated on: ``"word_problem"`` or ``"text"``.
-    parameters
+    entry
         The run's entry of params.yaml.
     dataset
         Name of its data.
@@ -96,7 +96,7 @@ class RunResults:
     name: str
     kind: str
     data: str
-    parameters: Mapping[str, Any]
+    entry: TrainedEntry
     dataset: str
     training_length: int
     phase_change: int | None
@@ -152,7 +152,7 @@ class RunResults:
     @property
     def has_source(self) -> bool:
         """Whether its training began from the weights of another model."""
-        return weights_source(self.parameters) is not None
+        return self.entry.model.weights_source is not None
 
     @property
     def source_flops(self) -> float | None:
@@ -186,16 +186,17 @@ class RunResults:
         return sum(known) if len(known) == len(found) else None
 
 
-def read_results(directory: Path, parameters: Mapping[str, Any]) -> list[RunResults]:
+def read_results(
+    directory: Path, tables: Mapping[str, Mapping[str, TrainedEntry]]
+) -> list[RunResults]:
     """Read the results of all runs and baselines, in the order of params.yaml.
 
     Parameters
     ----------
     directory
         One folder per run, under its name.
-    parameters
-        The content of params.yaml: its tables ``runs``, ``upcycled``, ``baselines`` and
-        ``matched``.
+    tables
+        The entries of ``runs``, ``upcycled``, ``baselines`` and ``matched``.
 
     Raises
     ------
@@ -205,17 +206,17 @@ def read_results(directory: Path, parameters: Mapping[str, Any]) -> list[RunResu
     runs = {
         name: _read_run(directory / name, table, entry)
         for table in _TABLES
-        for name, entry in (parameters.get(table) or {}).items()
+        for name, entry in tables.get(table, {}).items()
     }
 
     def with_source(run: RunResults) -> RunResults:
-        source = runs.get(trained_entry(weights_source(run.parameters) or "") or "")
+        source = runs.get(trained_entry(run.entry.model.weights_source or "") or "")
         return run if source is None else dataclasses.replace(run, source=with_source(source))
 
     return [with_source(run) for run in runs.values()]
 
 
-def _read_run(folder: Path, table: str, entry: Mapping[str, Any]) -> RunResults:
+def _read_run(folder: Path, table: str, entry: TrainedEntry) -> RunResults:
     kind, training, evaluation, sweep = _TABLES[table]
     swept = None if sweep is None else read_json(folder / "test_time_compute.json", sweep)
     costs = {file: read_json(folder / f"{file}.json", stage) for file, stage in training.items()}
@@ -223,7 +224,6 @@ def _read_run(folder: Path, table: str, entry: Mapping[str, Any]) -> RunResults:
         (read_csv(folder / f"{file}_history.csv", stage), costs[file]["train_seconds"])
         for file, stage in training.items()
     ]
-    sections = [entry[name] for name in ("bounded", "free", "training") if name in entry]
     evaluated = read_json(folder / "evaluation.json", evaluation)
     data = evaluated.get("data", "word_problem")
     positions = read_csv(folder / "evaluation_by_position.csv", evaluation)
@@ -231,10 +231,10 @@ def _read_run(folder: Path, table: str, entry: Mapping[str, Any]) -> RunResults:
         name=folder.name,
         kind=kind,
         data=data,
-        parameters=entry,
-        dataset=entry["dataset"],
-        training_length=max(section["lengths"]["end"] for section in sections),
-        phase_change=entry["bounded"]["num_training_steps"] if kind == "implicit" else None,
+        entry=entry,
+        dataset=entry.dataset,
+        training_length=entry.training_length,
+        phase_change=entry.phase_change,
         evaluation=evaluated,
         test_time_compute=swept,
         training=costs,

@@ -1,10 +1,10 @@
 """The summary of all runs: the numbers, and how many of the runs that differ in seed succeed."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from implicit_models.reporting.benchmark_results import BenchmarkResults
+from implicit_models.reporting.entries import without_seed
 from implicit_models.reporting.paper import perplexity_column
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.reading_results import ReadingResults
@@ -56,10 +56,9 @@ def summarise(
 
 def group_by_seed(runs: Iterable[RunResults]) -> dict[str, list[RunResults]]:
     """Group the runs whose parameters differ in nothing but the seed, by their first run's name."""
-    groups: dict[str, list[RunResults]] = {}
+    groups: dict[Any, list[RunResults]] = {}
     for run in runs:
-        entry = {name: value for name, value in run.parameters.items() if name != "seed"}
-        groups.setdefault(json.dumps(entry, sort_keys=True), []).append(run)
+        groups.setdefault(without_seed(run.entry), []).append(run)
     return {group[0].name: group for group in groups.values()}
 
 

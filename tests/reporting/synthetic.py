@@ -3,35 +3,73 @@
 import csv
 import io
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
+import yaml
+
+from stages.entries import read_models
 
 LENGTHS = (16, 32, 64, 128)
+MAMBA2 = {"family": "mamba2", "num_layers": 1, "d_model": 8, "d_state": 4, "head_dim": 4}
 NUM_STEPS = {"train_bounded": 200, "train_free": 800, "train_baseline": 1000}
 
 
 def parameters() -> dict:
     """Give the content of a params.yaml."""
-    lengths = {"minimum": 16, "start": 16, "end": 16, "growth_steps": 0}
-    implicit = {
-        "dataset": "a5",
-        "model": {"family": "mamba2", "implicit": True, "num_layers": 1},
-        "bounded": {"num_training_steps": 200, "lengths": lengths},
-        "free": {"num_training_steps": 800, "lengths": lengths},
-    }
-    explicit = {"dataset": "a5", "seed": 0, "training": {"lengths": lengths}}
+    implicit, explicit = implicit_entry("a5", length=16), explicit_entry("a5", length=16)
     runs = ("a5_implicit_mamba2", "a5_implicit_mamba2_seed1", "a5_implicit_mamba2_seed2")
     baselines = {
-        "a5_mamba2_1_layer": {"family": "mamba2", "implicit": False, "num_layers": 1},
-        "a5_mamba2_4_layers": {"family": "mamba2", "implicit": False, "num_layers": 4},
-        "a5_lstm": {"family": "lstm", "num_layers": 1},
+        "a5_mamba2_1_layer": MAMBA2,
+        "a5_mamba2_4_layers": MAMBA2 | {"num_layers": 4},
+        "a5_lstm": {"family": "lstm", "num_layers": 1, "d_model": 8, "hidden_size": 8},
     }
     return {
         "datasets": {"a5": {"group": "A5", "identity_probability": 0.0}},
         "runs": {name: {**implicit, "seed": seed} for seed, name in enumerate(runs)},
         "baselines": {name: {**explicit, "model": model} for name, model in baselines.items()},
     }
+
+
+def implicit_entry(dataset: str, *, length: int) -> dict[str, Any]:
+    """Give an entry of ``runs`` of 200 and 800 training steps."""
+    lengths = {"minimum": length, "start": length, "end": length, "growth_steps": 0}
+    free = {"tolerance": 0.05, "max_steps": 8, "phantom_steps": 1, "damping": 0.8, "decay_steps": 0}
+    return {
+        "dataset": dataset,
+        "seed": 0,
+        "model": MAMBA2 | {"implicit": True},
+        "optimisation": {
+            "learning_rate": 0.001,
+            "clip_norm": 1.0,
+            "batch_size": 4,
+            "warmup_steps": 0,
+        },
+        "bounded": {"num_training_steps": 200, "num_self_iterations": 2, "lengths": lengths},
+        "free": {"num_training_steps": 800, "lengths": lengths, **free},
+    }
+
+
+def explicit_entry(dataset: str, *, length: int) -> dict[str, Any]:
+    """Give an entry of ``baselines`` on the same data."""
+    implicit = implicit_entry(dataset, length=length)
+    training = {"num_training_steps": 1000, "decay_steps": 0}
+    return {
+        **{key: implicit[key] for key in ("dataset", "seed", "optimisation")},
+        "model": MAMBA2,
+        "training": training | {"lengths": implicit["free"]["lengths"]},
+    }
+
+
+def tables(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Read the entries of the tables of models, as the report's stage does."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "params.yaml"
+        path.write_text(yaml.safe_dump(dict(content), sort_keys=False))
+        return read_models(path)
 
 
 def _accuracy(name: str, position: np.ndarray) -> np.ndarray:

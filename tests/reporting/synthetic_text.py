@@ -5,7 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.reporting.synthetic import write_rows
+from implicit_models.evaluation.parameters import BenchmarkParameters
+from tests.reporting.synthetic import explicit_entry, implicit_entry, write_rows
 
 LENGTHS = (256, 512, 1024, 2048)
 IMPLICIT = ("novels_implicit_mamba2", "novels_implicit_mamba2_seed1")
@@ -29,14 +30,7 @@ TASKS = ("LAMBADA", "HellaSwag", "PIQA", "ARC-E", "ARC-C", "WinoGrande", "Openbo
 
 def text_parameters(corpus: str = "novels") -> dict:
     """Give the content of a params.yaml of text alone."""
-    lengths = {"minimum": 256, "start": 256, "end": 256, "growth_steps": 0}
-    implicit = {
-        "dataset": corpus,
-        "model": {"family": "mamba2", "implicit": True, "num_layers": 2},
-        "bounded": {"num_training_steps": 200, "lengths": lengths},
-        "free": {"num_training_steps": 100, "lengths": lengths},
-    }
-    explicit = {"dataset": corpus, "seed": 0, "model": {}, "training": {"lengths": lengths}}
+    implicit, explicit = implicit_entry(corpus, length=256), explicit_entry(corpus, length=256)
     match = {"run": IMPLICIT[0], "vary": "steps"}
     return {
         "datasets": {},
@@ -46,6 +40,12 @@ def text_parameters(corpus: str = "novels") -> dict:
         "matched": {name: {**explicit, "match": match} for name in MATCHED},
         "benchmarks": {name: {"model": m, "tasks": "seven"} for name, m in BENCHMARKS.items()},
     }
+
+
+def text_benchmarks() -> dict[str, BenchmarkParameters]:
+    """Give the entries of the table ``benchmarks``."""
+    entries = text_parameters()["benchmarks"]
+    return {name: BenchmarkParameters(**entry) for name, entry in entries.items()}
 
 
 def write_text_results(root: Path) -> None:

@@ -7,14 +7,14 @@ from implicit_models.reporting import figures
 from implicit_models.reporting.figures.axes import spread
 from implicit_models.reporting.figures.word_problem import length_title
 from implicit_models.reporting.results import read_results
-from tests.reporting.synthetic import parameters, write_results
+from tests.reporting.synthetic import parameters, tables, write_results
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("synthetic")
     write_results(root)
-    return read_results(root / "results" / "runs", parameters())
+    return read_results(root / "results" / "runs", tables(parameters()))
 
 
 def test_seeds_share_the_colour_and_groups_do_not(runs):

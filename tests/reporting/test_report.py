@@ -12,14 +12,14 @@ from implicit_models.reporting.results import read_results
 from implicit_models.reporting.tables.word_problem import mode_table, search_table
 from implicit_models.tracking.tracker import NullTracker
 from stages.report import main
-from tests.reporting.synthetic import LENGTHS, parameters, write_results
+from tests.reporting.synthetic import LENGTHS, parameters, tables, write_results
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("synthetic")
     write_results(root)
-    return read_results(root / "results" / "runs", parameters())
+    return read_results(root / "results" / "runs", tables(parameters()))
 
 
 @pytest.fixture(scope="module")

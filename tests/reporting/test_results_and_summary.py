@@ -10,7 +10,7 @@ import yaml
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import MissingResultError, UnknownLengthError, read_results
 from implicit_models.reporting.summary import group_by_seed, summarise
-from tests.reporting.synthetic import LENGTHS, parameters, write_results
+from tests.reporting.synthetic import LENGTHS, parameters, tables, write_results
 
 ROOT = Path(__file__).parents[2]
 RUN_KEYS = {
@@ -37,7 +37,7 @@ RUN_KEYS = {
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("synthetic")
     write_results(root)
-    return read_results(root / "results" / "runs", parameters())
+    return read_results(root / "results" / "runs", tables(parameters()))
 
 
 def test_all_runs_are_read_in_the_order_of_the_parameters(runs):
@@ -112,7 +112,7 @@ def test_a_missing_file_is_named_with_the_stage_of_dvc_that_writes_it(tmp_path, 
         text = path.read_text()
         path.unlink()
         with pytest.raises(MissingResultError, match=f"{name}/{path.name} does not exist") as error:
-            read_results(directory, content)
+            read_results(directory, tables(content))
         path.write_text(text)
         stage = re.search(rf"`dvc repro (\w+)@{name}`$", str(error.value))
         assert stage, error.value

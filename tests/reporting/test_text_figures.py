@@ -7,6 +7,7 @@ from implicit_models.reporting import figures
 from implicit_models.reporting.figures.hard_tokens import LINE_WIDTH, flow, visible
 from implicit_models.reporting.results import read_results
 from implicit_models.reporting.text_results import ShownToken
+from tests.reporting.synthetic import tables
 from tests.reporting.synthetic_text import LENGTHS, text_parameters, write_text_results
 
 
@@ -14,7 +15,7 @@ from tests.reporting.synthetic_text import LENGTHS, text_parameters, write_text_
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("synthetic")
     write_text_results(root)
-    return read_results(root / "results" / "runs", text_parameters())
+    return read_results(root / "results" / "runs", tables(text_parameters()))
 
 
 def test_perplexity_by_length_draws_every_run_and_the_training_length(runs):

@@ -19,6 +19,7 @@ from implicit_models.reporting.tables.text import (
     text_compute_tables,
 )
 from tests.reporting import synthetic
+from tests.reporting.synthetic import tables
 from tests.reporting.synthetic_text import (
     BENCHMARKS,
     EXPLICIT,
@@ -26,6 +27,7 @@ from tests.reporting.synthetic_text import (
     MATCHED,
     NATS,
     TASKS,
+    text_benchmarks,
     text_parameters,
     write_text_results,
 )
@@ -43,17 +45,17 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(folder):
-    return read_results(folder, text_parameters())
+    return read_results(folder, tables(text_parameters()))
 
 
 @pytest.fixture(scope="module")
 def benchmarks(folder):
-    return read_benchmarks(folder, text_parameters())
+    return read_benchmarks(folder, text_benchmarks())
 
 
 @pytest.fixture(scope="module")
 def report(folder, runs, benchmarks):
-    word_problems = read_results(folder, synthetic.parameters())
+    word_problems = read_results(folder, tables(synthetic.parameters()))
     data = synthetic.parameters()["datasets"] | text_parameters()["corpora"]
     everything = [word_problems[0], word_problems[-1], *runs]
     return make_report(everything, data, ReportParameters(), RUN_IDS, benchmarks)
@@ -163,7 +165,7 @@ def test_rows_of_a_part_of_the_items_are_named(benchmarks):
 
 
 def test_the_perplexity_of_the_deduplicated_pile_stands_in_the_papers_column(folder, benchmarks):
-    runs = read_results(folder, text_parameters("d_pile"))
+    runs = read_results(folder, tables(text_parameters("d_pile")))
     expected = math.exp(NATS[IMPLICIT[0]])
     summary = summarise(runs, ReportParameters(), {}, benchmarks)
     assert summary["runs"][IMPLICIT[0]]["D-Pile ppl"] == pytest.approx(expected)
@@ -210,7 +212,7 @@ def test_the_loss_to_reach_is_where_the_worst_run_ended(runs):
 
 
 def test_results_without_costs_have_dashes(folder):
-    rows = named(cost_table(read_results(folder, synthetic.parameters())))
+    rows = named(cost_table(read_results(folder, tables(synthetic.parameters()))))
     assert {row["training FLOPs"] for row in rows} == {"-"}
     assert {row["FLOPs to the loss"] for row in rows} == {"-"}
     assert {row["time to the loss (s)"] for row in rows} == {"-"}
@@ -221,9 +223,9 @@ def sourced(folder, name, source):
     """Give the results where a run's training began from another model's weights."""
     content = text_parameters()
     entry = content["runs"].pop(name)
-    entry = entry | {"model": {"family": "upcycled", "source": source}}
+    entry = entry | {"model": {"family": "upcycled", "implicit": True, "source": source}}
     content["upcycled"] = {name: entry}
-    return read_results(folder, content)
+    return read_results(folder, tables(content))
 
 
 def test_the_flops_of_a_source_count(folder):

@@ -12,12 +12,14 @@ from implicit_models.reporting.history import CostToLoss, Series, cost_to_loss, 
 from implicit_models.reporting.paper import perplexity_column
 from implicit_models.reporting.results import read_results
 from tests.reporting import synthetic_text
+from tests.reporting.synthetic import tables
 from tests.reporting.synthetic_text import (
     BENCHMARKS,
     EXPLICIT,
     IMPLICIT,
     LENGTHS,
     MATCHED,
+    text_benchmarks,
     text_parameters,
     write_text_results,
 )
@@ -34,7 +36,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(folder):
-    return read_results(folder, text_parameters())
+    return read_results(folder, tables(text_parameters()))
 
 
 def test_all_tables_are_read_in_their_order(runs):
@@ -96,7 +98,8 @@ def upcycled(source: str, **model) -> dict:
     content = text_parameters()
     entry = content["runs"].pop(IMPLICIT[1])
     content["upcycled"] = {
-        IMPLICIT[1]: entry | {"model": {"family": "upcycled", "source": source, **model}}
+        IMPLICIT[1]: entry
+        | {"model": {"family": "upcycled", "implicit": True, "source": source, **model}}
     }
     return content
 
@@ -105,7 +108,7 @@ def upcycled(source: str, **model) -> dict:
     "source", [f"models/{EXPLICIT[0]}/final", f"./models/{EXPLICIT[0]}/final/"]
 )
 def test_a_source_among_the_results_is_known_with_its_flops(folder, source):
-    runs = read_results(folder, upcycled(source))
+    runs = read_results(folder, tables(upcycled(source)))
     assert [run.has_source for run in runs] == [False, True, False, False]
     assert runs[1].source.name == EXPLICIT[0]
     assert runs[1].source_flops == 2.5e14 and runs[0].source_flops == 0.0
@@ -116,25 +119,25 @@ def test_the_source_of_a_source_counts_too(folder):
     content = upcycled(f"models/{MATCHED[0]}/final")
     chained = {"family": "huggingface", "source": f"models/{EXPLICIT[0]}/final"}
     content["matched"][MATCHED[0]]["model"] = chained | {"pretrained": True}
-    assert read_results(folder, content)[1].source_flops == 1.02e15 + 2.5e14
+    assert read_results(folder, tables(content))[1].source_flops == 1.02e15 + 2.5e14
     content["matched"][MATCHED[0]]["model"] = chained  # its configuration alone
-    assert read_results(folder, content)[1].source_flops == 1.02e15
+    assert read_results(folder, tables(content))[1].source_flops == 1.02e15
     content["matched"][MATCHED[0]]["model"] = chained | {"pretrained": True, "source": "gpt2"}
-    assert read_results(folder, content)[1].source_flops is None
+    assert read_results(folder, tables(content))[1].source_flops is None
 
 
 @pytest.mark.parametrize("source", ["gpt2", "models/elsewhere/final", "conf/models/llama_tiny"])
 def test_a_source_from_elsewhere_is_not_known(folder, source):
-    run = read_results(folder, upcycled(source))[1]
+    run = read_results(folder, tables(upcycled(source)))[1]
     assert run.has_source and run.source is None and run.source_flops is None
 
 
 def test_a_benchmark_belongs_to_the_entry_whose_model_it_names(folder):
-    found = read_benchmarks(folder, text_parameters())
+    found = read_benchmarks(folder, text_benchmarks())
     assert [benchmark.name for benchmark in found] == list(BENCHMARKS)
     assert [benchmark.entry for benchmark in found] == [IMPLICIT[0], None]
     assert [benchmark.label for benchmark in found] == [IMPLICIT[0], "conf/models/llama_tiny"]
-    assert read_benchmarks(folder, {"runs": {}}) == []
+    assert read_benchmarks(folder, {}) == []
 
 
 @pytest.mark.parametrize("name", [IMPLICIT[0], EXPLICIT[0], MATCHED[0], "downstream_llama"])
@@ -150,8 +153,8 @@ def test_a_missing_file_is_named_with_the_stage_of_dvc_that_writes_it(tmp_path, 
         text = path.read_bytes()
         path.unlink()
         with pytest.raises(MissingResultError, match=f"{name}/{path.name} does not exist") as error:
-            read_results(directory, content)
-            read_benchmarks(directory, content)
+            read_results(directory, tables(content))
+            read_benchmarks(directory, text_benchmarks())
         path.write_bytes(text)
         stage = re.search(rf"`dvc repro (\w+)@{name}`$", str(error.value))
         assert stage, error.value
@@ -165,7 +168,7 @@ def test_an_evaluation_may_show_no_tokens(tmp_path):
     evaluation = json.loads(path.read_text())
     del evaluation["tokens"]
     path.write_text(json.dumps(evaluation))
-    first, second, *_ = read_results(directory, text_parameters())
+    first, second, *_ = read_results(directory, tables(text_parameters()))
     assert (len(first.shown_tokens), len(second.shown_tokens) > 0) == (0, True)
 
 

@@ -1,0 +1,59 @@
+"""What the report asks of the entries of params.yaml, whose dataclasses it does not know."""
+
+import dataclasses
+import re
+from typing import Any, Protocol
+
+
+class TrainedModel(Protocol):
+    """A section ``model``."""
+
+    @property
+    def weights_source(self) -> str | None:
+        """The folder or hub id whose weights the training began from; None for none."""
+        ...
+
+
+class TrainedEntry(Protocol):
+    """An entry of a table of models: a frozen dataclass, with all its defaults."""
+
+    @property
+    def dataset(self) -> str:
+        """Name of its data."""
+        ...
+
+    @property
+    def model(self) -> TrainedModel:
+        """What is trained."""
+        ...
+
+    @property
+    def training_length(self) -> int:
+        """The most tokens of a sequence that it is trained on."""
+        ...
+
+    @property
+    def phase_change(self) -> int | None:
+        """Training steps before the free phase; None for an explicit model."""
+        ...
+
+
+class EvaluatedEntry(Protocol):
+    """An entry of ``benchmarks`` or ``readings``."""
+
+    @property
+    def model(self) -> str:
+        """The model's folder or hub id."""
+        ...
+
+
+def without_seed(entry: TrainedEntry) -> Any:
+    """Return what an entry has in common with those that differ from it by their seed alone."""
+    fields: Any = entry
+    return dataclasses.replace(fields, seed=0)
+
+
+def trained_entry(folder: str) -> str | None:
+    """Return which entry of params.yaml has its final model in a folder; None for any other."""
+    found = re.fullmatch(r"(?:\./)?models/([^/]+)/final/?", folder)
+    return found[1] if found else None

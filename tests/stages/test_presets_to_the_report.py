@@ -1,0 +1,102 @@
+"""Every preset through all its stages to its report, made tiny; the hub is a stand-in."""
+
+import functools
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import datasets
+import pytest
+import yaml
+
+from implicit_models.data import hub_source
+from implicit_models.data.task_files import HUB_SOURCES
+from implicit_models.tracking.opening import open_tracker
+from pipelines.composition import compose
+from pipelines.dag import read_dag
+from tests.repositories import ROOT, presets
+from tests.stages.tiny import sentences, shrink, task_items, write_tasks, write_text
+
+COMMANDS = {
+    name: (stage.get("do") or stage)["cmd"]
+    for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items()
+}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning"),  # DVC's
+]
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Work in a folder with the project's description, and text and tasks of a user's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DVC_STAGE", raising=False)
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc" / "config").write_text("[core]\n    no_scm = true\n")
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    write_text(tmp_path / "text")
+    write_tasks(tmp_path / "tasks")
+    # What needs MLflow is tried elsewhere.
+    monkeypatch.setattr("stages.tracked.open_tracker", functools.partial(open_tracker, send=False))
+    monkeypatch.setattr("stages.report.tracked_run_id", lambda *_: None)
+    return tmp_path
+
+
+@pytest.fixture
+def hub(project, monkeypatch):
+    """Put made-up rows where the hub's data sets would be."""
+    tasks = {(each.dataset, each.configuration): task for task, each in HUB_SOURCES.items()}
+    path = project / "pile.jsonl"
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in sentences(40)))
+    load = datasets.load_dataset
+
+    def stand_in(*names, **options):
+        if names in tasks:
+            return datasets.Dataset.from_list([task_items()[tasks[names]]])
+        if options.get("streaming"):
+            return load("json", data_files=str(path), split="train", streaming=True)
+        return load(*names, **options)  # files, which the harness reads in this way
+
+    monkeypatch.setattr(datasets, "load_dataset", stand_in)
+    monkeypatch.setattr(hub_source, "resolve_revision", lambda name, revision: "0" * 40)
+
+
+def run_stages(root: Path) -> list[str]:
+    """Run what `dvc repro` would, in its order, in this process."""
+    stages = read_dag(root)
+    for name, stage in stages.items():
+        module = importlib.import_module(COMMANDS[stage.kind].split()[2])
+        module.main(stage.entry)
+        missing = [path for path in stage.outs if not (root / path).exists()]
+        assert not missing, f"{name} has not written {missing}"
+    return list(stages)
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_a_preset_ends_in_its_report(preset, project, hub):
+    parameters = shrink(yaml.safe_load(compose(ROOT, [f"preset={preset}"])))
+    for corpus in parameters["corpora"].values():
+        if corpus["tokenizer"] != "bytes":
+            command = [sys.executable, ROOT / "scripts" / "train_tokenizer.py", corpus["source"]]
+            subprocess.run([*command, corpus["tokenizer"], "--vocabulary-size=300"], check=True)
+    Path("params.yaml").write_text(yaml.safe_dump(parameters, sort_keys=False))
+    assert "report" in run_stages(project)
+    trained = [
+        name for table in ("runs", "upcycled", "baselines", "matched") for name in parameters[table]
+    ]
+    summary = json.loads(Path("results/summary.json").read_text())
+    assert sorted(summary["runs"]) == sorted(trained)
+    for table in ("benchmarks", "readings"):
+        assert set(summary[table]) == set(parameters[table])
+    report = Path("results/report.md").read_text()
+    assert [name for name in trained if name not in report] == []
+    for figure in Path("results/figures").iterdir():
+        assert figure.read_text().rstrip().endswith("</svg>")
+    implicit = len(parameters["runs"]) + len(parameters["upcycled"])
+    assert len(list(Path("results/runs").glob("*/test_time_compute.json"))) == implicit
