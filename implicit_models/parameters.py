@@ -179,13 +179,18 @@ def check_names(content: Any, path: Path = Path("params.yaml")) -> None:
     Raises
     ------
     ParameterError
-        Naming the table, the name and what is allowed.
+        Naming the table, the name and what is allowed; also where a table is no mapping, which
+        DVC may see otherwise.
     """
     for table in TABLES:
         entries = content.get(table) if isinstance(content, Mapping) else None
-        for name in entries if isinstance(entries, Mapping) else ():
+        if not isinstance(entries, Mapping | None):
+            raise ParameterError(
+                f"{path}: {table} = {entries!r} is not allowed; allowed is a table of named entries"
+            )
+        for name in entries or ():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
-                in_quotes = not isinstance(name, str) and _NAME.fullmatch(str(name))
+                in_quotes = type(name) is int and name >= 0
                 raise ParameterError(
                     f"{path}: {table} has an entry named {name!r}, which is not allowed; allowed "
                     "are letters, digits, _ and -, with a letter or digit first"
@@ -210,7 +215,7 @@ def read_content(path: Path = Path("params.yaml")) -> Any:
     except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, OSError) as error:
         raise ParameterError(f"{path}: cannot be read as YAML: {error}") from None
     check_names(content, path)
-    return content
+    return copy.deepcopy(content)
 
 
 def read_names(key: str, path: Path = Path("params.yaml")) -> tuple[str, ...]:
@@ -254,7 +259,7 @@ def _select(key: str, path: Path) -> Any:
             )
         node = node[name]
         prefix += f"{name}."
-    return copy.deepcopy(node)
+    return node
 
 
 @functools.lru_cache(maxsize=4)

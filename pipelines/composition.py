@@ -24,13 +24,15 @@ def compose(root: Path, overrides: Sequence[str]) -> str:
     ParameterError
         Where an entry has a name that is not allowed.
     """
+    import yaml
     from dvc.utils.hydra import compose_and_dump
 
-    from implicit_models.parameters import read_content
+    from implicit_models.parameters import check_names
 
     with TemporaryDirectory() as folder:
         made = Path(folder) / "params.yaml"
         configuration = str(root.resolve() / CONFIGURATION)
         compose_and_dump(str(made), configuration, None, "config", str(root), list(overrides))
-        read_content(made)
-        return made.read_text(encoding="utf-8")
+        text = made.read_text(encoding="utf-8")
+    check_names(yaml.safe_load(text))
+    return text

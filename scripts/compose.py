@@ -25,7 +25,7 @@ def main() -> None:
     try:
         content = compose(ROOT, [f"preset={chosen.preset}", *chosen.override])
     except (HydraException, OmegaConfBaseException, ParameterError) as error:
-        sys.exit(f"error: {str(error).splitlines()[0]}")
+        sys.exit(f"error: {' '.join(str(error).split())}")
     partial = chosen.output.with_name(f".{chosen.output.name}.partial")
     partial.write_text(content, encoding="utf-8")
     os.replace(partial, chosen.output)

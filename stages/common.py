@@ -164,7 +164,7 @@ def write_text(path: Path, text: str) -> None:
     os.replace(partial, path)
 
 
-def own_folder(root: str, name: str) -> Path:
+def own_folder(root: str | Path, name: str) -> Path:
     """Return the folder of an entry, ``root/name``, which its stage may empty.
 
     Raises
@@ -175,16 +175,16 @@ def own_folder(root: str, name: str) -> Path:
     folder, found = Path(root, name), Path(root, name).resolve()
     if found != Path(root).resolve() / name:
         raise ParameterError(
-            f"{folder} leads to {found}, whose content would be replaced; remove the link, or make "
-            f"{root} itself one"
+            f"{folder} leads to {found}, whose content would be replaced; allowed is a folder of "
+            "its own: remove the link"
         )
     return folder
 
 
 def _add_name(parser: argparse.ArgumentParser, tables: Sequence[str]) -> None:
-    given = os.environ.get("DVC_STAGE", "").rpartition("@")[2]
+    _, is_of_entry, given = os.environ.get("DVC_STAGE", "").rpartition("@")
     what = f"an entry of {' or '.join(tables)} in params.yaml"
-    if given:
+    if is_of_entry:
         parser.add_argument("name", nargs="?", default=given, help=f"{what} (default: {given})")
     else:
         parser.add_argument("name", help=what)

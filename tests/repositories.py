@@ -10,10 +10,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NO_RESULTS = (".", ":!dvc.lock", ":!results", ":!text", ":!tasks", ":!placement.yaml")
-CODE = tuple(
-    f":(glob){folder}/**/*.{ending}"
-    for folder in ("implicit_models", "stages", "pipelines", "scripts", "tests", "benchmarks")
-    for ending in ("py", "c")
+CODE = (
+    ":(glob)conf/shared/**",
+    *(
+        f":(glob){folder}/**/*.{ending}"
+        for folder in ("implicit_models", "stages", "pipelines", "scripts", "tests", "benchmarks")
+        for ending in ("py", "c")
+    ),
 )
 LEFT_OUT = ("DVC_", "GIT_", "MLFLOW_", "PYTHONDONTWRITEBYTECODE")
 
@@ -31,6 +34,7 @@ class Repository:
             name: value for name, value in os.environ.items() if not name.startswith(LEFT_OUT)
         }
         environment.setdefault("OMP_NUM_THREADS", "1")  # such small models gain nothing from more
+        environment["DVC_GLOBAL_CONFIG_DIR"] = str(self.path / ".dvc" / "tmp" / "no_global")
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
         return subprocess.Popen(
             command,
@@ -76,17 +80,17 @@ def sources(root: Path = ROOT) -> list[str]:
 
 
 def presets() -> list[str]:
-    """List the presets that git has got, without a user's own."""
+    """List the presets that git has got."""
     names = (Path(name) for name in sources())
     return sorted(each.stem for each in names if each.parent == Path("conf", "preset"))
 
 
 def clone(path: Path, preset: str, *settings: str) -> Repository:
-    """Copy the project and commit it with a changed preset; DVC's remotes are left out."""
+    """Copy the project and commit it with a changed preset; a user's settings of DVC stay out."""
     for name in sources():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, path / name)
-    _forget_remotes(path / ".dvc" / "config")
+    _keep_own_settings(path / ".dvc" / "config")
     repository = Repository(path)
     repository.run(sys.executable, "scripts/compose.py", preset, *settings)
     repository.run("git", "init", "--quiet")
@@ -96,14 +100,13 @@ def clone(path: Path, preset: str, *settings: str) -> Repository:
     return repository
 
 
-def _forget_remotes(path: Path) -> None:
-    """Have tests use no remote of the user's."""
+def _keep_own_settings(path: Path) -> None:
+    """Have tests use no remote and no cache of the user's."""
     settings = configparser.ConfigParser()
     settings.read(path)
     settings.remove_option("core", "remote")
-    for section in settings.sections():
-        if section.startswith("'remote "):
-            settings.remove_section(section)
+    for section in set(settings.sections()) - {"core", "hydra"}:
+        settings.remove_section(section)
     with path.open("w") as file:
         settings.write(file)
 

@@ -1,4 +1,4 @@
-"""What docs/models.md says of sizes and defaults is what the code has."""
+"""What docs/models.md says is what the code has, and presets that docs name exist."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,8 @@ from pathlib import Path
 from implicit_models.language_models.configuration import ImplicitConfig
 from implicit_models.language_models.sizes import size_table
 
-TEXT = (Path(__file__).parents[1] / "docs" / "models.md").read_text()
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "docs" / "models.md").read_text()
 
 
 def test_size_table():
@@ -21,3 +22,13 @@ def test_defaults():
         names, values = re.findall(r"`(\w+)`", fields), defaults.strip("` ").split(", ")
         for name, value in zip(names, values, strict=True):
             assert value == str(getattr(ImplicitConfig, name)).lower(), name
+
+
+def test_presets_that_are_named_exist():
+    named = set()
+    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        text = path.read_text()
+        named |= set(re.findall(r"(?:preset=|--preset |compose\.py )([\w.]*\w)", text))
+        named |= set(re.findall(r"[Pp]resets? `([\w.]+)`", text))
+    assert "quick" in named
+    assert named - {"NAME"} <= {path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml")}

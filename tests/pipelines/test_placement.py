@@ -3,10 +3,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipelines.cluster.gpus import held_gpus, offered_gpus
 from pipelines.cluster.local_gpus import LocalGpuRunner, stage_environment
 from pipelines.cluster.placement import (
+    NAMES,
     Place,
     Placement,
     PlacementError,
@@ -20,6 +22,7 @@ from pipelines.dag import Stage
 from pipelines.processes import StoppedError, allow_all, stop_all
 from pipelines.running import StageFailedError
 
+ROOT = Path(__file__).parents[2]
 EXAMPLE = """
 pools:
   gpu-nodes: {kind: prefect, remote: storage, heartbeat_seconds: 5}
@@ -48,6 +51,14 @@ def test_the_first_pattern_that_fits_counts(tmp_path):
     assert placement.place("train_free@small").gpus == 1
     assert placement.place("train_free@small").environment == {"OMP_NUM_THREADS": "4"}
     assert placement.place("report") == Place()
+
+
+def test_the_check_of_names_waits_in_no_queue(tmp_path):
+    placement = read(tmp_path, "pools: {slurm: {kind: slurm}}\nstages: {'*': {pool: slurm}}\n")
+    for each in (placement, placement.everything_in("slurm")):
+        assert each.place("check_names") == Place()
+        assert each.place("report").pool == "slurm"
+    assert NAMES in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 
 
 def test_each_kind_of_pool_has_its_runner(tmp_path):

@@ -11,7 +11,13 @@ import pytest
 import yaml
 
 from implicit_models.data.word_problems import write_splits
-from implicit_models.parameters import TABLES, ParameterError, check_names, read_section
+from implicit_models.parameters import (
+    TABLES,
+    ParameterError,
+    check_names,
+    read_content,
+    read_section,
+)
 from pipelines.composition import compose
 from pipelines.dag import read_dag
 from pipelines.presets import write_parameters
@@ -119,6 +125,15 @@ def test_the_names_of_all_tables_are_checked(table, quick):
             check_names(yaml.safe_load(renamed(quick, name, table)))
 
 
+@pytest.mark.parametrize("table", ["!!omap [../docs: {}]", "[a, b]", "5", "name"])
+def test_a_table_that_is_no_mapping_is_refused(table, project):
+    Path("params.yaml").write_text(f"datasets: {table}\n")
+    with pytest.raises(ParameterError, match="datasets = .* allowed is a table of named entries"):
+        read_content(Path("params.yaml"))
+    Path("params.yaml").write_text("datasets:\n")
+    assert read_content(Path("params.yaml")) == {"datasets": None}
+
+
 def test_a_number_is_a_name_in_quotes():
     with pytest.raises(ParameterError, match="'5' is allowed in quotes"):
         check_names({"runs": {5: {}}})
@@ -154,6 +169,18 @@ def test_a_link_out_of_the_data_is_not_followed(project, quick, monkeypatch, cap
         run_stage(importlib.import_module("stages.prepare").main, *STAGES["prepare"])
     assert "data/s3 leads to" in capsys.readouterr().err
     assert unharmed(project)
+
+
+@pytest.mark.parametrize("link", ["data/s3", "models/s3_lstm", "results/runs/s3_gpt2"])
+def test_links_are_refused_before_dvc_follows_them(link, project, quick, monkeypatch, capsys):
+    Path("params.yaml").write_text(yaml.safe_dump(quick))
+    Path(link).parent.mkdir(parents=True)
+    Path(link).symlink_to(project.parent / OUTSIDE)
+    monkeypatch.setattr(sys, "argv", ["check_names"])
+    with pytest.raises(SystemExit):
+        run_stage(importlib.import_module("stages.check_names").main)
+    assert f"{link} leads to" in capsys.readouterr().err
+    assert unharmed(project) and not Path("data/names.checked").exists()
 
 
 def with_preset(project: Path, parameters: str) -> None:
