@@ -54,7 +54,9 @@ def test_the_first_pattern_that_fits_counts(tmp_path):
 
 
 def test_the_check_of_names_waits_in_no_queue(tmp_path):
-    placement = read(tmp_path, "pools: {slurm: {kind: slurm}}\nstages: {'*': {pool: slurm}}\n")
+    placement = read(
+        tmp_path, "pools: {slurm: {kind: slurm, slurm: {time: 60}}}\nstages: {'*': {pool: slurm}}\n"
+    )
     for each in (placement, placement.everything_in("slurm")):
         assert each.place("check_names") == Place()
         assert each.place("report").pool == "slurm"
