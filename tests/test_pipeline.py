@@ -300,12 +300,17 @@ def test_an_upcycled_run_waits_for_its_source_and_follows_it(tmp_path):
     repository = clone(tmp_path / "repository", "upcycled", *short)
     baseline, stage = "train_baseline@s3_mamba2", "train_upcycled_bounded@s3_upcycled_mamba2"
     output = repository.run("dvc", "repro", stage)
-    assert re.findall(r"Running stage '(.*)'", output) == ["prepare@s3", baseline, stage]
+    assert re.findall(r"Running stage '(.*)'", output) == [
+        "check_names",
+        "prepare@s3",
+        baseline,
+        stage,
+    ]
     changed = ("preset=upcycled", *short, "baselines.s3_mamba2.seed=1")
     commit(repository, "Results")
     settings = [word for setting in changed for word in ("--set-param", setting)]
     output = repository.run("dvc", "exp", "run", *settings, stage)
-    assert re.findall(r"Running stage '(.*)'", output) == [baseline, stage]
+    assert re.findall(r"Running stage '(.*)'", output) == ["check_names", baseline, stage]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
