@@ -323,6 +323,13 @@ def forget(repository: Repository, stage: str) -> None:
     lock = yaml.safe_load(path.read_text())
     del lock["stages"][stage]
     path.write_text(yaml.safe_dump(lock, sort_keys=False))
-    for record in (repository.path / ".dvc" / "cache" / "runs").glob("*/*/*"):
-        if stage.replace("@", " ") in record.read_text():
-            shutil.rmtree(record.parent)
+    kind, _, entry = stage.partition("@")
+    command, output = f"stages.{kind}\n", f"results/runs/{entry}/{kind}.json"
+    found = [
+        record.parent
+        for record in (repository.path / ".dvc" / "cache" / "runs").glob("*/*/*")
+        if command in record.read_text() and output in record.read_text()
+    ]
+    assert found
+    for folder in found:
+        shutil.rmtree(folder)
