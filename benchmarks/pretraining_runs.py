@@ -132,7 +132,7 @@ def run_ours(setting: Setting) -> Run:
     model = build(parameters, setting.vocabulary, seed=0)
     data, clock, losses = _data(setting), _Clock(), _Losses()
     fixed = LengthParameters(minimum=setting.length, start=setting.length, end=setting.length)
-    optimisation = dataclasses.replace(OPTIMISATION, batch_size=setting.batch)
+    optimisation = OPTIMISATION.replace(batch_size=setting.batch)
     training = trainer.Training(
         segment=explicit_segment(
             ExplicitParameters(num_training_steps=setting.steps, decay_steps=0, lengths=fixed)

@@ -1,7 +1,9 @@
 """The entries of the tables ``runs``, ``upcycled`` and ``baselines`` of params.yaml."""
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
 
 from implicit_models.data.parameters import CorpusParameters
 from implicit_models.language_models.parameters import (
@@ -11,10 +13,9 @@ from implicit_models.language_models.parameters import (
 )
 from implicit_models.parameters import (
     ParameterError,
+    Parameters,
     read_content,
     read_section,
-    setting,
-    validate,
 )
 from implicit_models.training.parameters import (
     BoundedParameters,
@@ -27,20 +28,18 @@ from implicit_models.training.parameters import (
 from stages.common import DATA, DataParameters, find_table, read_dataset, read_entries
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunParameters:
+class RunParameters(Parameters):
     """An implicit model, trained in the bounded and then in the free phase."""
 
-    dataset: str = setting()
-    seed: int = setting(minimum=0)
+    dataset: str
+    seed: int = Field(ge=0)
     model: ModelParameters
     optimisation: OptimisationParameters
     bounded: BoundedParameters
     free: FreeParameters
 
-    def __post_init__(self) -> None:
-        """Check each key, that the model is implicit, and the free phase's number of steps."""
-        validate(self)
+    def check(self) -> None:
+        """Check that the model is implicit, and the free phase's number of steps."""
         if (self.free.num_training_steps is None) == (self.bounded.share is None):
             raise ParameterError(
                 f"free.num_training_steps = {self.free.num_training_steps} is not allowed; allowed "
@@ -79,19 +78,17 @@ class RunParameters:
         return self.bounded.total_training_steps - self.bounded.steps
 
 
-@dataclass(frozen=True, kw_only=True)
-class BaselineParameters:
+class BaselineParameters(Parameters):
     """An explicit model, trained in one go."""
 
-    dataset: str = setting()
-    seed: int = setting(minimum=0)
+    dataset: str
+    seed: int = Field(ge=0)
     model: ModelParameters
     optimisation: OptimisationParameters
     training: ExplicitParameters
 
-    def __post_init__(self) -> None:
-        """Check each key, and that the model is explicit."""
-        validate(self)
+    def check(self) -> None:
+        """Check that the model is explicit."""
         if self.model.implicit:
             raise ParameterError(
                 "model.implicit = True is not allowed; entries of baselines are explicit: an "
@@ -109,8 +106,7 @@ class BaselineParameters:
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class MatchParameters:
+class MatchParameters(Parameters):
     """What makes a baseline as expensive, or as large, as a run.
 
     Attributes
@@ -124,13 +120,12 @@ class MatchParameters:
         layers; ``width``, d_model and what goes with it. All else stays as the entry has it.
     """
 
-    run: str = setting()
-    quantity: str = setting(default="training_flops", choices=("training_flops", "parameters"))
-    vary: str = setting(choices=("steps", "depth", "width"))
+    run: str
+    quantity: Literal["training_flops", "parameters"] = "training_flops"
+    vary: Literal["steps", "depth", "width"]
 
-    def __post_init__(self) -> None:
-        """Check each key, and that the one has to do with the other."""
-        validate(self)
+    def check(self) -> None:
+        """Check that the one has to do with the other."""
         if (self.quantity, self.vary) == ("parameters", "steps"):
             raise ParameterError(
                 "vary = 'steps' is not allowed with quantity = 'parameters'; allowed is 'depth' or "
@@ -138,7 +133,6 @@ class MatchParameters:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class MatchedParameters(BaselineParameters):
     """A baseline whose size or number of steps follows from a run's."""
 

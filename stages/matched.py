@@ -1,6 +1,5 @@
 """A baseline that is as large as a run, or costs as much to train as that did."""
 
-import dataclasses
 import json
 import logging
 from collections.abc import Iterable
@@ -86,7 +85,7 @@ def matched_to(
         model.d_model,
         reached,
     )
-    return dataclasses.replace(baseline, model=model, training=_stretched(training, steps))
+    return baseline.replace(model=model, training=_stretched(training, steps))
 
 
 def _read_cost(run: str) -> dict[str, float]:
@@ -105,9 +104,8 @@ def _stretched(training: ExplicitParameters, num_training_steps: int) -> Explici
     factor = num_training_steps / training.num_training_steps
     lengths = training.lengths
     growth = max(round(lengths.growth_steps * factor), 1 if lengths.growth_steps else 0)
-    return dataclasses.replace(
-        training,
+    return training.replace(
         num_training_steps=num_training_steps,
         decay_steps=round(training.decay_steps * factor),
-        lengths=dataclasses.replace(lengths, growth_steps=growth),
+        lengths=lengths.replace(growth_steps=growth),
     )

@@ -45,26 +45,26 @@ def read_options(arguments: Sequence[str]) -> tuple[PlanParameters, list[str]]:
     ParameterError
         Naming what is neither.
     """
-    hints = typing.get_type_hints(PlanParameters)
+    fields = PlanParameters.model_fields
     values: dict[str, Any] = {}
     overrides = []
     for argument in arguments:
         key, equals, text = argument.partition("=")
         if equals and "." in key:
             overrides.append(argument)
-        elif not equals or key not in hints:
-            closest = difflib.get_close_matches(key, hints, n=1, cutoff=0.0)[0]
+        elif not equals or key not in fields:
+            closest = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]
             raise ParameterError(
-                f"{argument} is not known; the closest is {closest}= (valid: {', '.join(hints)}, "
+                f"{argument} is not known; the closest is {closest}= (valid: {', '.join(fields)}, "
                 f"or a setting of parameters such as monitoring.log_every=10); usage: {USAGE}"
             )
         else:
-            values[key] = _typed(key, text, hints[key])
+            values[key] = _typed(key, text, fields[key].annotation)
     return PlanParameters(**values), overrides
 
 
 def _typed(key: str, text: str, hint: Any) -> Any:
-    kind = (typing.get_args(hint) or (hint,))[0]  # without the None of an optional one
+    kind = next((kind for kind in (int, float) if kind in (hint, *typing.get_args(hint))), str)
     try:
         return kind(text)
     except ValueError:

@@ -5,11 +5,13 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from implicit_models.data import groups
 from implicit_models.data.parameters import CorpusParameters
-from implicit_models.parameters import ParameterError, read_names, read_section, setting, validate
+from implicit_models.parameters import ParameterError, Parameters, read_names, read_section
 from implicit_models.training.parameters import MonitoringParameters
 from stages.common import DATA, DataParameters
 from stages.entries import BaselineParameters, MatchedParameters, RunParameters
@@ -21,8 +23,7 @@ VOCABULARIES = {"EleutherAI/gpt-neox-20b": 50_277, "openai-community/gpt2": 50_2
 CONFIGURATIONS = Path("conf")
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlanParameters:
+class PlanParameters(Parameters):
     """What is asked of a plan.
 
     Attributes
@@ -43,21 +44,17 @@ class PlanParameters:
         Of the source text, for each token.
     """
 
-    preset: str | None = setting(default=None)
-    gpus: int = setting(default=1, minimum=1)
-    device: str = setting(default="h100")
-    utilisation: float = setting(default=0.4, above=0.0, maximum=1.0)
-    parallelism: str = setting(default="ddp", choices=("ddp", "fsdp"))
-    micro_batch: int | None = setting(default=None, minimum=1)
-    checkpointing: str = setting(default="none", choices=("none", "iterations", "blocks"))
-    run: str | None = setting(default=None)
-    expected_iterations: float | None = setting(default=None, above=0.0)
-    vocabulary: int | None = setting(default=None, minimum=2)
-    text_bytes: float = setting(default=4.0, above=0.0)
-
-    def __post_init__(self) -> None:
-        """Check each key."""
-        validate(self)
+    preset: str | None = None
+    gpus: int = Field(default=1, ge=1)
+    device: str = "h100"
+    utilisation: float = Field(default=0.4, gt=0.0, le=1.0)
+    parallelism: Literal["ddp", "fsdp"] = "ddp"
+    micro_batch: int | None = Field(default=None, ge=1)
+    checkpointing: Literal["none", "iterations", "blocks"] = "none"
+    run: str | None = None
+    expected_iterations: float | None = Field(default=None, gt=0.0)
+    vocabulary: int | None = Field(default=None, ge=2)
+    text_bytes: float = Field(default=4.0, gt=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,5 @@
 """Summarise the results of all models and benchmarks of params.yaml."""
 
-import dataclasses
 from typing import TypeVar
 
 from implicit_models.evaluation.parameters import BenchmarkParameters, ReadingParameters
@@ -32,7 +31,7 @@ def main(_: str) -> None:
     benchmarks = _read_table("benchmarks", BenchmarkParameters)
     readings = _read_table("readings", ReadingParameters)
     data = {
-        name: dataclasses.asdict(read_section(f"{table}.{name}", schema))
+        name: read_section(f"{table}.{name}", schema).model_dump()
         for table, schema in DATA.items()
         for name in read_entries(table)
     }

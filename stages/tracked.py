@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from implicit_models.parameters import digest, read_section
+from implicit_models.parameters import Parameters, digest, read_section
 from implicit_models.tracking.digests import content_digest, data_digest
 from implicit_models.tracking.mlflow import deliver, parent_run_id
 from implicit_models.tracking.opening import open_tracker
@@ -24,7 +24,7 @@ def open_run(
     table: str,
     name: str,
     stage: str,
-    parameters: Mapping[str, Any],
+    parameters: Mapping[str, Parameters],
     *,
     entry: Mapping[str, Any] | None = None,
     resume_key: str | None = None,
@@ -55,7 +55,7 @@ def open_run(
             "seed_group": seed_group(table, name),
         },
         experiment=f"{_PROJECT}/{family}",
-        stage_parameters=parameters,
+        stage_parameters={key: section.model_dump() for key, section in parameters.items()},
         dataset=_data(section),
         seed=section.get("seed"),
         digest=entry_digest(table, name),

@@ -26,7 +26,7 @@ from implicit_models.language_models.building import LanguageModel, build, num_p
 from implicit_models.language_models.modelling import ModelFileError
 from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.language_models.sources import digest_source
-from implicit_models.parameters import ParameterError, digest, source_digest
+from implicit_models.parameters import ParameterError, Parameters, digest, source_digest
 from implicit_models.tracking.tracker import Level, NullTracker, Tracker
 from implicit_models.training.checkpoints import (
     CheckpointFolder,
@@ -211,7 +211,7 @@ def _train_segment(
             this.name,
             this.stage,
             {"monitoring": this.monitoring},
-            entry=dataclasses.asdict(entry),
+            entry=entry.model_dump(),
             resume_key=identity,
         )
     with tracker:
@@ -437,13 +437,11 @@ def _provenance(
 
 
 def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    return value
+    return value.model_dump() if isinstance(value, Parameters) else value
 
 
 def _without_batch(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    plain = dataclasses.asdict(parameters["optimisation"])
+    plain = parameters["optimisation"].model_dump()
     kept = {key: value for key, value in plain.items() if key not in ("batch_size", "batch_tokens")}
     return {**parameters, "optimisation": kept}
 

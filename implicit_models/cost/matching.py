@@ -1,6 +1,5 @@
 """Baselines of a run's size: with as many training FLOPs, or with as many parameters."""
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -160,7 +159,7 @@ def _num_parameters(config: StrictConfig) -> int:
 def _candidates(parameters: ModelParameters, vary: str) -> Candidates:
     """Give the models that come into question, from small to large, by a number from 1 on."""
     if vary == "depth":
-        return lambda number: dataclasses.replace(parameters, num_layers=number)
+        return lambda number: parameters.replace(num_layers=number)
     if parameters.family == "mamba2":
         return _mamba2_widths(parameters)
     if parameters.family == "llama":
@@ -172,7 +171,7 @@ def _mamba2_widths(parameters: ModelParameters) -> Candidates:
     assert parameters.head_dim
     unit = parameters.head_dim * parameters.num_groups  # divides expand * d_model
     unit //= math.gcd(unit, parameters.expand)
-    return lambda number: dataclasses.replace(parameters, d_model=number * unit)
+    return lambda number: parameters.replace(d_model=number * unit)
 
 
 def _llama_widths(parameters: ModelParameters) -> Candidates:
@@ -185,8 +184,7 @@ def _llama_widths(parameters: ModelParameters) -> Candidates:
 
     def model(number: int) -> ModelParameters:
         chosen = number * unit
-        return dataclasses.replace(
-            parameters,
+        return parameters.replace(
             d_model=width * chosen // heads,
             num_heads=chosen,
             num_key_value_heads=chosen // shared_by,
@@ -200,8 +198,8 @@ def _llama_widths(parameters: ModelParameters) -> Candidates:
 def _lstm_widths(parameters: ModelParameters) -> Candidates:
     width, hidden = parameters.d_model, parameters.hidden_size
     assert width and hidden
-    return lambda number: dataclasses.replace(
-        parameters, d_model=number, hidden_size=max(1, round(hidden * number / width))
+    return lambda number: parameters.replace(
+        d_model=number, hidden_size=max(1, round(hidden * number / width))
     )
 
 

@@ -4,7 +4,6 @@ What is written is described, and read, in `corpora`.
 """
 
 import contextlib
-import dataclasses
 import fcntl
 import json
 import logging
@@ -151,7 +150,7 @@ def _identity(
 ) -> str:
     """Digest everything that the units depend on."""
     return digest(
-        dataclasses.replace(parameters, sequence_length=1),  # which no token depends on
+        parameters.replace(sequence_length=1),  # which no token depends on
         source.identity(),
         tokenizer.digest,
         tokenizers.__version__,

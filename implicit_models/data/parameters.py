@@ -1,26 +1,23 @@
 """The parameters of data sets: entries of the table ``datasets``."""
 
 import re
-from dataclasses import dataclass
+import typing
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from implicit_models.data import groups
-from implicit_models.parameters import ParameterError, setting, validate
+from implicit_models.parameters import Distinct, ParameterError, Parameters
 
 
-@dataclass(frozen=True, kw_only=True)
-class SplitParameters:
+class SplitParameters(Parameters):
     """A split of sequences of one length."""
 
-    num_sequences: int = setting(minimum=1)
-    length: int = setting(minimum=1)
-
-    def __post_init__(self) -> None:
-        """Check each key."""
-        validate(self)
+    num_sequences: int = Field(ge=1)
+    length: int = Field(ge=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TestParameters:
+class TestParameters(Parameters):
     """Test splits, one for each length.
 
     Attributes
@@ -34,17 +31,12 @@ class TestParameters:
 
     __test__ = False  # not a test case, whatever its name
 
-    num_sequences: int = setting(minimum=1)
-    lengths: tuple[int, ...] = setting(minimum=1, distinct=True)
-    identity_probability: float | None = setting(default=None, minimum=0.0, maximum=1.0)
-
-    def __post_init__(self) -> None:
-        """Check each key."""
-        validate(self)
+    num_sequences: int = Field(ge=1)
+    lengths: Distinct[Annotated[int, Field(ge=1)]]
+    identity_probability: float | None = Field(default=None, ge=0.0, le=1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DatasetParameters:
+class DatasetParameters(Parameters):
     """A word problem: inputs are elements of a group, labels their prefix products.
 
     Attributes
@@ -61,18 +53,17 @@ class DatasetParameters:
         average, so that its state changes all along.
     """
 
-    kind: str = setting(choices=("word_problem",))
-    group: str = setting()
-    identity_probability: float = setting(default=0.0, minimum=0.0, maximum=1.0)
-    monoid_sampling: str = setting(default="uniform", choices=("uniform", "informative"))
-    seed: int = setting(minimum=0)
+    kind: Literal["word_problem"]
+    group: str
+    identity_probability: float = Field(default=0.0, ge=0.0, le=1.0)
+    monoid_sampling: Literal["uniform", "informative"] = "uniform"
+    seed: int = Field(ge=0)
     train: SplitParameters
     validation: SplitParameters
     test: TestParameters
 
-    def __post_init__(self) -> None:
-        """Check each key, the name of the group, and that the monoid sampling has an effect."""
-        validate(self)
+    def check(self) -> None:
+        """Check the name of the group, and that the monoid sampling has an effect."""
         try:
             factors = groups.parse(self.group)
         except ValueError as error:
@@ -84,8 +75,7 @@ class DatasetParameters:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class HeldOutParameters:
+class HeldOutParameters(Parameters):
     """Which documents of a corpus make a split that is not trained on.
 
     Attributes
@@ -98,12 +88,8 @@ class HeldOutParameters:
         document's text decides, so that a corpus which grows keeps its splits.
     """
 
-    files: tuple[str, ...] = setting(default=())
-    share: float = setting(default=0.0, minimum=0.0, below=1.0)
-
-    def __post_init__(self) -> None:
-        """Check each key."""
-        validate(self)
+    files: tuple[str, ...] = ()
+    share: float = Field(default=0.0, ge=0.0, lt=1.0)
 
     @property
     def is_asked_for(self) -> bool:
@@ -111,8 +97,7 @@ class HeldOutParameters:
         return bool(self.files) or self.share > 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class CorpusParameters:
+class CorpusParameters(Parameters):
     """A text corpus: documents from local files, tokenised, in splits that share no text.
 
     Attributes
@@ -136,19 +121,18 @@ class CorpusParameters:
         Decides, with its text, where a document falls.
     """
 
-    source: str = setting()
-    text_field: str = setting(default="text")
-    domain_field: str | None = setting(default=None)
-    tokenizer: str = setting(default="bytes")
-    sequence_length: int = setting(minimum=1)
-    validation: HeldOutParameters = setting(default=HeldOutParameters())
-    test: HeldOutParameters = setting(default=HeldOutParameters())
-    unusable_documents: str = setting(default="error", choices=("error", "skip"))
-    seed: int = setting(minimum=0)
+    source: str
+    text_field: str = "text"
+    domain_field: str | None = None
+    tokenizer: str = "bytes"
+    sequence_length: int = Field(ge=1)
+    validation: HeldOutParameters = HeldOutParameters()
+    test: HeldOutParameters = HeldOutParameters()
+    unusable_documents: Literal["error", "skip"] = "error"
+    seed: int = Field(ge=0)
 
-    def __post_init__(self) -> None:
-        """Check each key, and that the held-out shares leave something to train on."""
-        validate(self)
+    def check(self) -> None:
+        """Check that names are not empty, and that something is left to train on."""
         for key in ("source", "text_field", "domain_field", "tokenizer"):
             if getattr(self, key) == "":
                 raise ParameterError(f"{key} = '' is not allowed; it names nothing")
@@ -159,7 +143,6 @@ class CorpusParameters:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
 class HubCorpusParameters(CorpusParameters):
     """A text corpus whose documents are streamed from the Hugging Face hub.
 
@@ -177,13 +160,13 @@ class HubCorpusParameters(CorpusParameters):
         As for other corpora, but left out unless told otherwise: nobody can mend them.
     """
 
-    configuration: str | None = setting(default=None)
-    split: str = setting(default="train")
-    unusable_documents: str = setting(default="skip", choices=("error", "skip"))
+    configuration: str | None = None
+    split: str = "train"
+    unusable_documents: Literal["error", "skip"] = "skip"
 
-    def __post_init__(self) -> None:
-        """Check each key, that the source can be a name, and that no file is named."""
-        super().__post_init__()
+    def check(self) -> None:
+        """Check that the source can be a name, and that no file is named."""
+        super().check()
         if not re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", self.source):
             raise ParameterError(
                 f"source = {self.source!r} is not allowed; allowed is OWNER/NAME or "
@@ -197,7 +180,7 @@ class HubCorpusParameters(CorpusParameters):
                 )
 
 
-TASKS = (
+Task = Literal[
     "lambada_openai",
     "hellaswag",
     "piqa",
@@ -205,24 +188,23 @@ TASKS = (
     "arc_challenge",
     "winogrande",
     "openbookqa",
-)
+]
+TASKS: tuple[Task, ...] = typing.get_args(Task)
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskPathsParameters:
+class TaskPathsParameters(Parameters):
     """Files of each task, relative to the source; none named means those at the usual places."""
 
-    lambada_openai: tuple[str, ...] = setting(default=())
-    hellaswag: tuple[str, ...] = setting(default=())
-    piqa: tuple[str, ...] = setting(default=())
-    arc_easy: tuple[str, ...] = setting(default=())
-    arc_challenge: tuple[str, ...] = setting(default=())
-    winogrande: tuple[str, ...] = setting(default=())
-    openbookqa: tuple[str, ...] = setting(default=())
+    lambada_openai: tuple[str, ...] = ()
+    hellaswag: tuple[str, ...] = ()
+    piqa: tuple[str, ...] = ()
+    arc_easy: tuple[str, ...] = ()
+    arc_challenge: tuple[str, ...] = ()
+    winogrande: tuple[str, ...] = ()
+    openbookqa: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
         """Check that as many files are named as a task has."""
-        validate(self)
         for task in TASKS:
             most = 2 if task == "piqa" else 1  # labels may stand in a file of their own
             if len(getattr(self, task)) > most:
@@ -232,8 +214,7 @@ class TaskPathsParameters:
                 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class TaskFilesParameters:
+class TaskFilesParameters(Parameters):
     """Benchmark tasks: their items, from local files or from the hub.
 
     Attributes
@@ -253,20 +234,14 @@ class TaskFilesParameters:
         The first so many items of each; null is all.
     """
 
-    source: str = setting(default="hub")
-    files: TaskPathsParameters = setting(default=TaskPathsParameters())
-    tasks: tuple[str, ...] | None = setting(default=None, choices=TASKS)
-    limit: int | None = setting(default=None, minimum=1)
+    source: str = "hub"
+    files: TaskPathsParameters = TaskPathsParameters()
+    tasks: Distinct[Task] | None = None
+    limit: int | None = Field(default=None, ge=1)
 
-    def __post_init__(self) -> None:
-        """Check each key, and that tasks are named once."""
-        validate(self)
+    def check(self) -> None:
+        """Check that the source names something, and that no file of the hub's is named."""
         if self.source == "":
             raise ParameterError("source = '' is not allowed; it names nothing")
-        if self.tasks is not None and not 0 < len(self.tasks) == len(set(self.tasks)):
-            raise ParameterError(
-                f"tasks = {self.tasks!r} is not allowed; allowed is one task or more and each "
-                "only once, or null for all"
-            )
         if self.source == "hub" and self.files != TaskPathsParameters():
             raise ParameterError("files = ... is not allowed; the hub's files are known")

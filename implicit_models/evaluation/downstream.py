@@ -1,15 +1,27 @@
 """The summary row of the downstream tasks: the paper's columns, from the harness's results."""
 
 import math
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+Task = Literal[
+    "lambada_openai",
+    "hellaswag",
+    "piqa",
+    "arc_easy",
+    "arc_challenge",
+    "winogrande",
+    "openbookqa",
+]
+TASKS: tuple[Task, ...] = typing.get_args(Task)
 
 PERPLEXITY, AVERAGE = "LAMBADA ppl", "average"
 
 # The task of each column, and its metric. The paper does not say which accuracy it reports;
 # normalised by length for HellaSwag, ARC-Challenge and OpenbookQA is what the papers on Mamba do.
-ACCURACIES = {
+ACCURACIES: dict[str, tuple[Task, str]] = {
     "LAMBADA": ("lambada_openai", "acc"),
     "HellaSwag": ("hellaswag", "acc_norm"),
     "PIQA": ("piqa", "acc"),
@@ -19,7 +31,6 @@ ACCURACIES = {
     "OpenbookQA": ("openbookqa", "acc_norm"),
 }
 COLUMNS = (PERPLEXITY, *ACCURACIES, AVERAGE)
-TASKS = tuple(task for task, _ in ACCURACIES.values())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,14 @@
 """The sections ``evaluation`` and ``sweep`` of params.yaml, each with a part per kind of data."""
 
-from dataclasses import dataclass
+from typing import Annotated
 
-from implicit_models.evaluation.downstream import TASKS
-from implicit_models.parameters import ParameterError, check_at_most, setting, validate
+from pydantic import Field
+
+from implicit_models.evaluation.downstream import Task
+from implicit_models.parameters import Distinct, ParameterError, Parameters
 
 
-@dataclass(frozen=True, kw_only=True)
-class WordProblemEvaluationParameters:
+class WordProblemEvaluationParameters(Parameters):
     """How trained models are evaluated on word problems.
 
     Attributes
@@ -39,25 +40,23 @@ class WordProblemEvaluationParameters:
         Of the search; use the one the model was trained with.
     """
 
-    lengths: tuple[int, ...] = setting(minimum=1, distinct=True)
-    num_sequences: int = setting(minimum=1)
-    num_mode_sequences: int = setting(minimum=0)
-    batch_size: int = setting(default=64, minimum=1)
-    window: int = setting(default=20, minimum=1)
-    patience: int = setting(default=12, minimum=1)
-    tolerance: float = setting(above=0.0, below=1.0)
-    max_steps: int = setting(minimum=1)
-    damping: float = setting(above=0.0, below=2.0)
+    lengths: Distinct[Annotated[int, Field(ge=1)]]
+    num_sequences: int = Field(ge=1)
+    num_mode_sequences: int = Field(ge=0)
+    batch_size: int = Field(default=64, ge=1)
+    window: int = Field(default=20, ge=1)
+    patience: int = Field(default=12, ge=1)
+    tolerance: float = Field(gt=0.0, lt=1.0)
+    max_steps: int = Field(ge=1)
+    damping: float = Field(gt=0.0, lt=2.0)
 
-    def __post_init__(self) -> None:
-        """Check every range, and the keys against each other."""
-        validate(self)
-        check_at_most(self, "num_mode_sequences", "num_sequences")
-        check_at_most(self, "patience", "max_steps")
+    def check(self) -> None:
+        """Check the keys against each other."""
+        self.check_at_most("num_mode_sequences", "num_sequences")
+        self.check_at_most("patience", "max_steps")
 
 
-@dataclass(frozen=True, kw_only=True)
-class WordProblemSweepParameters:
+class WordProblemSweepParameters(Parameters):
     """How accuracy is measured against the computation allowed at test time.
 
     Attributes
@@ -78,24 +77,22 @@ class WordProblemSweepParameters:
         Of the search; use the one the model was trained with.
     """
 
-    length: int = setting(minimum=1)
-    num_sequences: int = setting(minimum=1)
-    batch_size: int = setting(default=64, minimum=1)
-    self_iterations: tuple[int, ...] = setting(minimum=1, distinct=True)
-    tolerances: tuple[float, ...] = setting(above=0.0, below=1.0, distinct=True)
-    window: int = setting(default=20, minimum=1)
-    patience: int = setting(default=12, minimum=1)
-    max_steps: int = setting(default=64, minimum=1)
-    damping: float = setting(above=0.0, below=2.0)
+    length: int = Field(ge=1)
+    num_sequences: int = Field(ge=1)
+    batch_size: int = Field(default=64, ge=1)
+    self_iterations: Distinct[Annotated[int, Field(ge=1)]]
+    tolerances: Distinct[Annotated[float, Field(gt=0.0, lt=1.0)]]
+    window: int = Field(default=20, ge=1)
+    patience: int = Field(default=12, ge=1)
+    max_steps: int = Field(default=64, ge=1)
+    damping: float = Field(gt=0.0, lt=2.0)
 
-    def __post_init__(self) -> None:
-        """Check every range, and that a token may be evaluated often enough."""
-        validate(self)
-        check_at_most(self, "patience", "max_steps")
+    def check(self) -> None:
+        """Check that a token may be evaluated often enough."""
+        self.check_at_most("patience", "max_steps")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextEvaluationParameters:
+class TextEvaluationParameters(Parameters):
     """How trained models are evaluated on the test text of a corpus.
 
     Attributes
@@ -128,26 +125,25 @@ class TextEvaluationParameters:
         Of an implicit model's searches, as in `WordProblemEvaluationParameters`.
     """
 
-    context_length: int = setting(minimum=1)
-    stride: int = setting(minimum=1)
-    batch_size: int = setting(default=16, minimum=1)
-    piece_length: int = setting(default=1024, minimum=1)
-    max_tokens: int | None = setting(default=None, minimum=1)
-    lengths: tuple[int, ...] = setting(default=(), minimum=1)
-    num_sequences: int | None = setting(default=None, minimum=1)
-    bootstrap_samples: int = setting(default=1000, minimum=2)
-    num_shown_tokens: int = setting(default=256, minimum=0)
-    window: int = setting(default=32, minimum=1)
-    patience: int = setting(default=4, minimum=1)
-    tolerance: float = setting(above=0.0, below=1.0)
-    max_steps: int = setting(minimum=1)
-    damping: float = setting(above=0.0, below=2.0)
+    context_length: int = Field(ge=1)
+    stride: int = Field(ge=1)
+    batch_size: int = Field(default=16, ge=1)
+    piece_length: int = Field(default=1024, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    lengths: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    num_sequences: int | None = Field(default=None, ge=1)
+    bootstrap_samples: int = Field(default=1000, ge=2)
+    num_shown_tokens: int = Field(default=256, ge=0)
+    window: int = Field(default=32, ge=1)
+    patience: int = Field(default=4, ge=1)
+    tolerance: float = Field(gt=0.0, lt=1.0)
+    max_steps: int = Field(ge=1)
+    damping: float = Field(gt=0.0, lt=2.0)
 
-    def __post_init__(self) -> None:
-        """Check every range, and the keys against each other."""
-        validate(self)
-        check_at_most(self, "stride", "context_length")
-        check_at_most(self, "patience", "max_steps")
+    def check(self) -> None:
+        """Check the keys against each other."""
+        self.check_at_most("stride", "context_length")
+        self.check_at_most("patience", "max_steps")
         if len(set(self.lengths)) < len(self.lengths):
             raise ParameterError(
                 f"lengths = {self.lengths} is not allowed; allowed is each length only once"
@@ -159,8 +155,7 @@ class TextEvaluationParameters:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class TextSweepParameters:
+class TextSweepParameters(Parameters):
     """How perplexity is measured against the computation allowed at test time.
 
     Attributes
@@ -184,25 +179,23 @@ class TextSweepParameters:
         Resamplings behind each standard error.
     """
 
-    length: int = setting(minimum=1)
-    num_sequences: int = setting(minimum=1)
-    batch_size: int = setting(default=16, minimum=1)
-    self_iterations: tuple[int, ...] = setting(minimum=1, distinct=True)
-    tolerances: tuple[float, ...] = setting(above=0.0, below=1.0, distinct=True)
-    window: int = setting(default=32, minimum=1)
-    patience: int = setting(default=4, minimum=1)
-    max_steps: int = setting(default=64, minimum=1)
-    damping: float = setting(above=0.0, below=2.0)
-    bootstrap_samples: int = setting(default=1000, minimum=2)
+    length: int = Field(ge=1)
+    num_sequences: int = Field(ge=1)
+    batch_size: int = Field(default=16, ge=1)
+    self_iterations: Distinct[Annotated[int, Field(ge=1)]]
+    tolerances: Distinct[Annotated[float, Field(gt=0.0, lt=1.0)]]
+    window: int = Field(default=32, ge=1)
+    patience: int = Field(default=4, ge=1)
+    max_steps: int = Field(default=64, ge=1)
+    damping: float = Field(gt=0.0, lt=2.0)
+    bootstrap_samples: int = Field(default=1000, ge=2)
 
-    def __post_init__(self) -> None:
-        """Check every range, and that a token may be evaluated often enough."""
-        validate(self)
-        check_at_most(self, "patience", "max_steps")
+    def check(self) -> None:
+        """Check that a token may be evaluated often enough."""
+        self.check_at_most("patience", "max_steps")
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluationParameters:
+class EvaluationParameters(Parameters):
     """The section ``evaluation``: how the models of each kind of data are evaluated.
 
     Attributes
@@ -215,8 +208,7 @@ class EvaluationParameters:
     text: TextEvaluationParameters | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class SweepParameters:
+class SweepParameters(Parameters):
     """The section ``sweep``: how the models of each kind of data are measured against computation.
 
     Attributes
@@ -229,8 +221,7 @@ class SweepParameters:
     text: TextSweepParameters | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReadingParameters:
+class ReadingParameters(Parameters):
     """An entry of the table ``readings``: one model on a corpus it was not trained on.
 
     Attributes
@@ -241,12 +232,11 @@ class ReadingParameters:
         An entry of ``corpora`` with a test split, in the model's tokenizer.
     """
 
-    model: str = setting()
-    corpus: str = setting()
+    model: str
+    corpus: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkParameters:
+class BenchmarkParameters(Parameters):
     """An entry of the table ``benchmarks``: one model on the downstream tasks.
 
     Attributes
@@ -271,26 +261,20 @@ class BenchmarkParameters:
         Resamplings behind the standard error of the perplexity.
     """
 
-    model: str = setting()
-    tasks: str = setting()
-    names: tuple[str, ...] | None = setting(default=None, choices=TASKS)
-    batch_size: int = setting(default=32, minimum=1)
-    max_length: int | None = setting(default=None, minimum=1)
-    limit: int | None = setting(default=None, minimum=1)
-    window: int | None = setting(default=None, minimum=1)
-    patience: int | None = setting(default=None, minimum=1)
-    tolerance: float | None = setting(default=None, above=0.0, below=1.0)
-    max_steps: int | None = setting(default=None, minimum=1)
-    damping: float | None = setting(default=None, above=0.0, below=2.0)
-    bootstrap_samples: int = setting(default=1000, minimum=2)
+    model: str
+    tasks: str
+    names: Distinct[Task] | None = None
+    batch_size: int = Field(default=32, ge=1)
+    max_length: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1)
+    window: int | None = Field(default=None, ge=1)
+    patience: int | None = Field(default=None, ge=1)
+    tolerance: float | None = Field(default=None, gt=0.0, lt=1.0)
+    max_steps: int | None = Field(default=None, ge=1)
+    damping: float | None = Field(default=None, gt=0.0, lt=2.0)
+    bootstrap_samples: int = Field(default=1000, ge=2)
 
-    def __post_init__(self) -> None:
-        """Check every range, and that tasks are named once."""
-        validate(self)
+    def check(self) -> None:
+        """Check that a token may be evaluated often enough."""
         if self.patience is not None and self.max_steps is not None:
-            check_at_most(self, "patience", "max_steps")
-        if self.names is not None and not 0 < len(self.names) == len(set(self.names)):
-            raise ParameterError(
-                f"names = {self.names!r} is not allowed; allowed is one task or more and each "
-                "only once, or null for all"
-            )
+            self.check_at_most("patience", "max_steps")

@@ -1,11 +1,12 @@
 """The parameters of a model: one section of params.yaml."""
 
-import dataclasses
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from implicit_models.parameters import ParameterError, setting, validate
+from pydantic import Field
+
+from implicit_models.parameters import ParameterError, Parameters
 
 # Of each family: the keys it needs, and the keys it may have.
 _SIZES = ("num_layers", "d_model")
@@ -26,12 +27,12 @@ _KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 
 
 def is_folder(source: str) -> bool:
-    """Tell whether a model's source is a folder that is there."""
+    """Return whether a model's source is a folder that is there."""
     return source != "" and Path(source).is_dir()
 
 
 def is_hub_id(source: str) -> bool:
-    """Tell whether a model's source can be a hub id, NAME or OWNER/NAME, and no folder.
+    """Return whether a model's source can be a hub id, NAME or OWNER/NAME, and no folder.
 
     Where OWNER is a folder here, OWNER/NAME is taken for one in it, be it there or not.
     """
@@ -41,8 +42,7 @@ def is_hub_id(source: str) -> bool:
     return re.fullmatch(r"(\w[\w.-]*/)?\w[\w.-]*", source) is not None
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelParameters:
+class ModelParameters(Parameters):
     """An implicit or explicit Mamba2 or Llama, or a model to compare them with.
 
     Attributes
@@ -81,30 +81,29 @@ class ModelParameters:
         Standard deviation of the initial embeddings.
     """
 
-    family: str = setting(choices=tuple(_KEYS))
-    implicit: bool = setting(default=False)
-    source: str | None = setting(default=None)
-    pretrained: bool = setting(default=False)
-    num_layers: int | None = setting(default=None, minimum=1)
-    d_model: int | None = setting(default=None, minimum=1)
-    hidden_size: int | None = setting(default=None, minimum=1)
-    d_state: int | None = setting(default=None, minimum=1)
-    expand: int = setting(default=2, minimum=1)
-    head_dim: int | None = setting(default=None, minimum=1)
-    num_groups: int = setting(default=1, minimum=1)
-    conv_kernel: int = setting(default=4, minimum=1)
-    num_heads: int | None = setting(default=None, minimum=1)
-    num_key_value_heads: int | None = setting(default=None, minimum=1)
-    d_feed_forward: int | None = setting(default=None, minimum=1)
-    rope_theta: float = setting(default=500_000.0, above=0.0)
-    weight_normalisation: bool = setting(default=False)
-    norm_epsilon: float = setting(default=1e-5, above=0.0, below=1.0)
-    chunk_length: int | None = setting(default=None, minimum=1)
-    embedding_std: float = setting(default=0.02, above=0.0)
+    family: Literal["mamba2", "llama", "lstm", "upcycled", "huggingface"]
+    implicit: bool = False
+    source: str | None = None
+    pretrained: bool = False
+    num_layers: int | None = Field(default=None, ge=1)
+    d_model: int | None = Field(default=None, ge=1)
+    hidden_size: int | None = Field(default=None, ge=1)
+    d_state: int | None = Field(default=None, ge=1)
+    expand: int = Field(default=2, ge=1)
+    head_dim: int | None = Field(default=None, ge=1)
+    num_groups: int = Field(default=1, ge=1)
+    conv_kernel: int = Field(default=4, ge=1)
+    num_heads: int | None = Field(default=None, ge=1)
+    num_key_value_heads: int | None = Field(default=None, ge=1)
+    d_feed_forward: int | None = Field(default=None, ge=1)
+    rope_theta: float = Field(default=500_000.0, gt=0.0)
+    weight_normalisation: bool = False
+    norm_epsilon: float = Field(default=1e-5, gt=0.0, lt=1.0)
+    chunk_length: int | None = Field(default=None, ge=1)
+    embedding_std: float = Field(default=0.02, gt=0.0)
 
-    def __post_init__(self) -> None:
-        """Check each key, and the keys against each other."""
-        validate(self)
+    def check(self) -> None:
+        """Check the keys against each other."""
         needed, allowed = _KEYS[self.family]
         if self.implicit and "implicit" not in allowed:
             raise ParameterError(
@@ -115,13 +114,10 @@ class ModelParameters:
         for name in needed:
             if getattr(self, name) is None:
                 raise ParameterError(f"{name} is missing; a model of family {self.family} needs it")
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            own = ("family", *needed, *allowed)
-            if field.name not in own and value != field.default:
-                raise ParameterError(
-                    f"{field.name} is {value}; a model of family {self.family} has none"
-                )
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if name not in ("family", *needed, *allowed) and value != field.default:
+                raise ParameterError(f"{name} is {value}; a model of family {self.family} has none")
         if self.family == "mamba2":
             self._check_mamba2()
         if self.family == "llama":

@@ -1,8 +1,7 @@
-"""What the report asks of the entries of params.yaml, whose dataclasses it does not know."""
+"""What the report asks of the entries of params.yaml, whose classes it does not know."""
 
-import dataclasses
 import re
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 
 class TrainedModel(Protocol):
@@ -15,7 +14,7 @@ class TrainedModel(Protocol):
 
 
 class TrainedEntry(Protocol):
-    """An entry of a table of models: a frozen dataclass, with all its defaults."""
+    """An entry of a table of models: frozen, with all its defaults."""
 
     @property
     def dataset(self) -> str:
@@ -37,6 +36,10 @@ class TrainedEntry(Protocol):
         """Training steps before the free phase; None for an explicit model."""
         ...
 
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with other values for some keys."""
+        ...
+
 
 class EvaluatedEntry(Protocol):
     """An entry of ``benchmarks`` or ``readings``."""
@@ -49,8 +52,7 @@ class EvaluatedEntry(Protocol):
 
 def without_seed(entry: TrainedEntry) -> Any:
     """Return what an entry has in common with those that differ from it by their seed alone."""
-    fields: Any = entry
-    return dataclasses.replace(fields, seed=0)
+    return entry.replace(seed=0)
 
 
 def trained_entry(folder: str) -> str | None:

@@ -1,12 +1,11 @@
 """The section ``report`` of params.yaml."""
 
-from dataclasses import dataclass
+from pydantic import Field
 
-from implicit_models.parameters import setting, validate
+from implicit_models.parameters import Parameters
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReportParameters:
+class ReportParameters(Parameters):
     """What the report calls a success.
 
     Attributes
@@ -16,8 +15,4 @@ class ReportParameters:
         the training length, from which a run counts as solved.
     """
 
-    success_threshold: float = setting(default=0.99, above=0.0, maximum=1.0)
-
-    def __post_init__(self) -> None:
-        """Check every range."""
-        validate(self)
+    success_threshold: float = Field(default=0.99, gt=0.0, le=1.0)

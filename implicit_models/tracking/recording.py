@@ -5,7 +5,6 @@ no buffer to lose; everything slow is done by whoever sends the spool.
 """
 
 import contextlib
-import dataclasses
 import errno
 import fcntl
 import functools
@@ -291,15 +290,13 @@ def _unreachable(destination: str | None) -> str | None:
 
 
 def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Flatten nested mappings and dataclasses to dotted names with JSON text as values.
+    """Flatten nested mappings to dotted names with JSON text as values.
 
     >>> flatten({"model": {"family": "mamba2", "lengths": (16, 32)}})
     {'model.family': 'mamba2', 'model.lengths': '[16, 32]'}
     """
     flat: dict[str, str] = {}
     for name, value in parameters.items():
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            value = dataclasses.asdict(value)
         if isinstance(value, Mapping) and value:
             flat |= flatten(value, f"{prefix}{name}.")
         else:

@@ -1,12 +1,13 @@
 """The parameters of training: sections of the entries of ``runs`` and ``baselines``."""
 
-from dataclasses import dataclass
+from typing import Literal
 
-from implicit_models.parameters import ParameterError, check_at_most, setting, validate
+from pydantic import Field
+
+from implicit_models.parameters import ParameterError, Parameters
 
 
-@dataclass(frozen=True, kw_only=True)
-class OptimisationParameters:
+class OptimisationParameters(Parameters):
     """AdamW and its learning rate, for all phases of an entry.
 
     Attributes
@@ -30,21 +31,20 @@ class OptimisationParameters:
         one more training stops.
     """
 
-    learning_rate: float = setting(above=0.0, maximum=1.0)
-    final_learning_rate: float = setting(default=1e-5, minimum=0.0, maximum=1.0)
-    beta1: float = setting(default=0.9, minimum=0.0, below=1.0)
-    beta2: float = setting(default=0.95, minimum=0.0, below=1.0)
-    weight_decay: float = setting(default=0.0, minimum=0.0)
-    clip_norm: float = setting(above=0.0)
-    batch_size: int | None = setting(default=None, minimum=1)
-    batch_tokens: int | None = setting(default=None, minimum=1)
-    warmup_steps: int = setting(minimum=0)
-    precision: str = setting(default="float32", choices=("float32", "bfloat16"))
-    max_skipped_steps: int = setting(default=10, minimum=0)
+    learning_rate: float = Field(gt=0.0, le=1.0)
+    final_learning_rate: float = Field(default=1e-5, ge=0.0, le=1.0)
+    beta1: float = Field(default=0.9, ge=0.0, lt=1.0)
+    beta2: float = Field(default=0.95, ge=0.0, lt=1.0)
+    weight_decay: float = Field(default=0.0, ge=0.0)
+    clip_norm: float = Field(gt=0.0)
+    batch_size: int | None = Field(default=None, ge=1)
+    batch_tokens: int | None = Field(default=None, ge=1)
+    warmup_steps: int = Field(ge=0)
+    precision: Literal["float32", "bfloat16"] = "float32"
+    max_skipped_steps: int = Field(default=10, ge=0)
 
-    def __post_init__(self) -> None:
-        """Check each key, that there is one batch, and that the learning rate decays downwards."""
-        validate(self)
+    def check(self) -> None:
+        """Check that there is one batch, and that the learning rate decays downwards."""
         if (self.batch_size is None) == (self.batch_tokens is None):
             found = "neither is given" if self.batch_size is None else "both are given"
             raise ParameterError(
@@ -58,7 +58,7 @@ class OptimisationParameters:
             )
 
     def sequences_a_step(self, length: int) -> int:
-        """Give the global batch in sequences, of which the longest have ``length`` tokens.
+        """Return the global batch in sequences, of which the longest have ``length`` tokens.
 
         Raises
         ------
@@ -76,8 +76,7 @@ class OptimisationParameters:
         return self.batch_tokens // length
 
 
-@dataclass(frozen=True, kw_only=True)
-class LengthParameters:
+class LengthParameters(Parameters):
     """How long the training sequences are.
 
     At each step a length is drawn uniformly between ``minimum`` and a maximum that grows
@@ -85,14 +84,13 @@ class LengthParameters:
     are cut to it. With all three equal the length is fixed.
     """
 
-    minimum: int = setting(minimum=1)
-    start: int = setting(minimum=1)
-    end: int = setting(minimum=1)
-    growth_steps: int = setting(default=0, minimum=0)
+    minimum: int = Field(ge=1)
+    start: int = Field(ge=1)
+    end: int = Field(ge=1)
+    growth_steps: int = Field(default=0, ge=0)
 
-    def __post_init__(self) -> None:
-        """Check each key, and their order."""
-        validate(self)
+    def check(self) -> None:
+        """Check their order."""
         if not self.minimum <= self.start <= self.end:
             raise ParameterError(
                 f"minimum, start, end are {self.minimum}, {self.start}, {self.end}; "
@@ -105,8 +103,7 @@ class LengthParameters:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class BoundedParameters:
+class BoundedParameters(Parameters):
     """The bounded phase: a few self-iterations from zero, always as many.
 
     Attributes
@@ -125,17 +122,16 @@ class BoundedParameters:
         How far each self-iteration goes towards the cell's value, where there are phantom steps.
     """
 
-    num_training_steps: int | None = setting(default=None, minimum=1)
-    share: float | None = setting(default=None, above=0.0, below=1.0)
-    total_training_steps: int | None = setting(default=None, minimum=2)
-    num_self_iterations: int = setting(minimum=1)
-    phantom_steps: int | None = setting(default=None, minimum=1)
-    damping: float | None = setting(default=None, above=0.0, below=2.0)
+    num_training_steps: int | None = Field(default=None, ge=1)
+    share: float | None = Field(default=None, gt=0.0, lt=1.0)
+    total_training_steps: int | None = Field(default=None, ge=2)
+    num_self_iterations: int = Field(ge=1)
+    phantom_steps: int | None = Field(default=None, ge=1)
+    damping: float | None = Field(default=None, gt=0.0, lt=2.0)
     lengths: LengthParameters
 
-    def __post_init__(self) -> None:
-        """Check each key, that the steps are given once, and that the lengths arrive."""
-        validate(self)
+    def check(self) -> None:
+        """Check that the steps are given once, and that the lengths arrive."""
         if (self.share is None) != (self.total_training_steps is None) or (
             (self.share is None) == (self.num_training_steps is None)
         ):
@@ -162,8 +158,7 @@ class BoundedParameters:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class FreeParameters:
+class FreeParameters(Parameters):
     """The free phase: search to a relative residual, then phantom steps.
 
     Attributes
@@ -190,27 +185,26 @@ class FreeParameters:
         Training steps at the end over which the learning rate decays.
     """
 
-    num_training_steps: int | None = setting(default=None, minimum=1)
-    tolerance: float = setting(above=0.0, below=1.0)
-    max_steps: int = setting(minimum=1)
-    phantom_steps: int = setting(minimum=1)
-    damping: float = setting(above=0.0, below=2.0)
-    window: int | None = setting(default=None, minimum=1)
-    patience: int | None = setting(default=None, minimum=1)
-    jacobian_weight: float = setting(default=0.0, minimum=0.0)
-    decay_steps: int = setting(minimum=0)
+    num_training_steps: int | None = Field(default=None, ge=1)
+    tolerance: float = Field(gt=0.0, lt=1.0)
+    max_steps: int = Field(ge=1)
+    phantom_steps: int = Field(ge=1)
+    damping: float = Field(gt=0.0, lt=2.0)
+    window: int | None = Field(default=None, ge=1)
+    patience: int | None = Field(default=None, ge=1)
+    jacobian_weight: float = Field(default=0.0, ge=0.0)
+    decay_steps: int = Field(ge=0)
     lengths: LengthParameters
 
-    def __post_init__(self) -> None:
-        """Check each key, and that the decay and the growth of lengths fit."""
-        validate(self)
+    def check(self) -> None:
+        """Check that the decay and the growth of lengths fit."""
         if self.patience is not None:
             if self.window is None:
                 raise ParameterError(
                     f"patience = {self.patience} is not allowed; allowed is only null without a "
                     "window"
                 )
-            check_at_most(self, "patience", "max_steps")
+            self.check_at_most("patience", "max_steps")
         if self.num_training_steps is not None:
             self.check_steps(self.num_training_steps)
 
@@ -226,37 +220,33 @@ class FreeParameters:
         _check_growth(self.lengths, num_training_steps)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExplicitParameters:
+class ExplicitParameters(Parameters):
     """The only phase of an explicit model."""
 
-    num_training_steps: int = setting(minimum=1)
-    decay_steps: int = setting(minimum=0)
+    num_training_steps: int = Field(ge=1)
+    decay_steps: int = Field(ge=0)
     lengths: LengthParameters
 
-    def __post_init__(self) -> None:
-        """Check each key, and that the decay and the growth of lengths fit."""
-        validate(self)
+    def check(self) -> None:
+        """Check that the decay and the growth of lengths fit."""
         _check_decay(self.decay_steps, self.num_training_steps)
         _check_growth(self.lengths, self.num_training_steps)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MonitoringParameters:
+class MonitoringParameters(Parameters):
     """What is written down during training, in training steps; the weights do not depend on it.
 
     Validation happens where something is logged, so ``validate_every`` is a multiple of
     ``log_every``; both happen after the last step too.
     """
 
-    log_every: int = setting(minimum=1)
-    validate_every: int = setting(minimum=1)
-    validation_sequences: int = setting(minimum=1)
-    checkpoint_every: int = setting(minimum=1)
+    log_every: int = Field(ge=1)
+    validate_every: int = Field(ge=1)
+    validation_sequences: int = Field(ge=1)
+    checkpoint_every: int = Field(ge=1)
 
-    def __post_init__(self) -> None:
-        """Check each key, and that validation falls on logged steps."""
-        validate(self)
+    def check(self) -> None:
+        """Check that validation falls on logged steps."""
         if self.validate_every % self.log_every:
             raise ParameterError(
                 f"validate_every is {self.validate_every}; it must be a multiple of log_every, "

@@ -1,6 +1,5 @@
 """The closed forms of what a model costs, and counting what has none."""
 
-import dataclasses
 from typing import Any
 
 import pytest
@@ -86,7 +85,7 @@ def test_logits_that_are_not_computed_cost_nothing(kind: str) -> None:
 
 @pytest.mark.parametrize("num_layers", [1, 3])
 def test_an_lstm_costs_what_torch_counts(num_layers: int) -> None:
-    model: Any = small_model(dataclasses.replace(LSTM, num_layers=num_layers))
+    model: Any = small_model(LSTM.replace(num_layers=num_layers))
     flops, ids = model_flops(model), torch.zeros(BATCH, 60, dtype=torch.long)
 
     def read() -> None:

@@ -1,6 +1,5 @@
 """Baselines of the same training FLOPs, or of as many parameters, as another model."""
 
-import dataclasses
 import math
 from typing import Any
 
@@ -23,12 +22,10 @@ from tests.language_models.models import EXPLICIT, EXPLICIT_LLAMA, IMPLICIT, IMP
 VOCABULARY, BATCH, STEPS, LENGTHS = 11, 4, 100, (4, 9, 9, 70)
 KINDS = {
     "mamba2": EXPLICIT,
-    "mamba2 in groups": dataclasses.replace(EXPLICIT, num_groups=2, expand=3, d_model=32),
+    "mamba2 in groups": EXPLICIT.replace(num_groups=2, expand=3, d_model=32),
     "llama": EXPLICIT_LLAMA,
-    "llama of wide heads": dataclasses.replace(EXPLICIT_LLAMA, head_dim=6, d_model=20),
-    "llama of its own keys": dataclasses.replace(
-        EXPLICIT_LLAMA, num_key_value_heads=None, d_feed_forward=64
-    ),
+    "llama of wide heads": EXPLICIT_LLAMA.replace(head_dim=6, d_model=20),
+    "llama of its own keys": EXPLICIT_LLAMA.replace(num_key_value_heads=None, d_feed_forward=64),
     "lstm": LSTM,
 }
 # What tells the widths of a model apart from those next to it, and the other widths.
@@ -96,11 +93,9 @@ def neighbours(
 ) -> list[ModelParameters]:
     """The next smaller and the next larger model that keep what is to be kept, by trying all."""
     if vary == "depth":
-        assert dataclasses.replace(found, num_layers=parameters.num_layers) == parameters
+        assert found.replace(num_layers=parameters.num_layers) == parameters
         layers = found.num_layers or 0
-        return [
-            dataclasses.replace(found, num_layers=each) for each in (layers - 1, layers + 1) if each
-        ]
+        return [found.replace(num_layers=each) for each in (layers - 1, layers + 1) if each]
     key = NEXT[found.family]
     near = []
     for step in (-1, 1):
@@ -137,13 +132,13 @@ def scaled(parameters: ModelParameters, key: str, value: int) -> ModelParameters
             "head_dim": head_dim,
             "d_feed_forward": max(1, round(ratio * hidden / multiple)) * multiple,
         }
-    return dataclasses.replace(parameters, **changes)
+    return parameters.replace(**changes)
 
 
 @pytest.mark.parametrize("vary", ["depth", "width"])
 @pytest.mark.parametrize(
     "parameters",
-    [*KINDS.values(), IMPLICIT, IMPLICIT_LLAMA, dataclasses.replace(LSTM, num_layers=3)],
+    [*KINDS.values(), IMPLICIT, IMPLICIT_LLAMA, LSTM.replace(num_layers=3)],
     ids=lambda each: each.family,
 )
 def test_as_many_parameters(parameters: ModelParameters, vary: str) -> None:

@@ -1,6 +1,5 @@
 """Corpora on disk: every token once, splits apart, and texts and files that fail."""
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -52,7 +51,7 @@ def parameters(source, **changes):
         sequence_length=4,
         seed=0,
     )
-    return dataclasses.replace(defaults, **changes)
+    return defaults.replace(**changes)
 
 
 def texts(split):

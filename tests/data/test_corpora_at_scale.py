@@ -1,6 +1,5 @@
 """Corpora written by several processes: the same to the byte, and found again after a kill."""
 
-import dataclasses
 import errno
 import fcntl
 import hashlib
@@ -107,7 +106,7 @@ def mixed_parameters(folder, **changes):
         validation=HeldOutParameters(files=("held/val*",), share=0.1),
         seed=3,
     )
-    return dataclasses.replace(defaults, **changes)
+    return defaults.replace(**changes)
 
 
 def expected_splits(documents, parameters):
@@ -410,8 +409,8 @@ def test_work_is_continued_by_the_same_corpus_alone(mixed, tmp_path, monkeypatch
         return len(list((tmp_path / "work").iterdir()))
 
     assert interrupted(parameters) == interrupted(parameters) == 1
-    assert interrupted(dataclasses.replace(parameters, sequence_length=9)) == 1
-    assert interrupted(dataclasses.replace(parameters, seed=1)) == 2
+    assert interrupted(parameters.replace(sequence_length=9)) == 1
+    assert interrupted(parameters.replace(seed=1)) == 2
     source.write_text(source.read_text() + '{"text": "one more"}\n')
     with caplog.at_level("INFO"):
         assert interrupted(parameters) == 3

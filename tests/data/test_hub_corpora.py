@@ -1,6 +1,5 @@
 """Corpora from the hub, with a stand-in served from local files: the hub itself is not asked."""
 
-import dataclasses
 import json
 
 import datasets
@@ -25,7 +24,7 @@ def hub_parameters(**changes):
         test=HeldOutParameters(share=0.1),
         seed=0,
     )
-    return dataclasses.replace(defaults, **changes)
+    return defaults.replace(**changes)
 
 
 @pytest.fixture

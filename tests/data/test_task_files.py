@@ -281,7 +281,7 @@ def test_without_a_network(tmp_path, monkeypatch):
     [
         ("{source: x, tasks: [piqqa]}", "one of 'lambada_openai'"),
         ("{source: x, tasks: [piqa, piqa]}", "each only once"),
-        ("{source: x, tasks: []}", "one task or more"),
+        ("{source: x, tasks: []}", "one element or more"),
         ("{source: x, limit: 0}", "at least 1"),
         ("{source: ''}", "names nothing"),
         ("{source: x, files: {arc_easy: [a, b]}}", "at most 1 file"),

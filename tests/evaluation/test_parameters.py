@@ -96,7 +96,7 @@ def test_refusal_names_key_value_and_what_is_allowed(schema, valid, key, value, 
     [(WordProblemEvaluationParameters, EVALUATION), (WordProblemSweepParameters, SWEEP)],
 )
 def test_damping_has_no_default(schema, valid):
-    with pytest.raises(TypeError, match="damping"):
+    with pytest.raises(ParameterError, match="^damping is missing; allowed is float, above 0"):
         schema(**{key: value for key, value in valid.items() if key != "damping"})
 
 

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import subprocess
 import sys
@@ -91,7 +90,7 @@ def test_mode_numbers_are_those_of_the_first_sequences():
 
 def test_each_mode_is_searched_as_the_parameters_say():
     model = Stub(_never)
-    evaluate_state_tracking(model, SPLITS, dataclasses.replace(PARAMETERS, lengths=(12,)))
+    evaluate_state_tracking(model, SPLITS, PARAMETERS.replace(lengths=(12,)))
     assert [len(batch) for batch in model.batches] == [4, 2, 4, 4, 4]
     windows = [Window(5, 2), Window(5, 2), Window(5, 2), Window(1, 2), None]
     assert [phase.window for phase in model.phases] == windows
@@ -121,7 +120,7 @@ def test_matches_count_positions_and_the_modes_match_is_weighted_by_tokens():
 
 
 def test_spectral_radius_is_that_of_the_worst_token_of_the_shortest_sequences():
-    parameters = dataclasses.replace(PARAMETERS, lengths=(24, 12), damping=0.5)
+    parameters = PARAMETERS.replace(lengths=(24, 12), damping=0.5)
     result = evaluate_state_tracking(Stub(_never), SPLITS, parameters)
     found = result.spectral_radius
     worst = SPLITS[12].inputs[:4].max(1) / 10.0
@@ -140,7 +139,7 @@ def test_spectral_radius_is_that_of_the_worst_token_of_the_shortest_sequences():
 
 def test_the_simultaneous_mode_may_take_what_the_sequential_one_took():
     model = Stub(_never)
-    evaluate_state_tracking(model, SPLITS, dataclasses.replace(PARAMETERS, lengths=(12,)))
+    evaluate_state_tracking(model, SPLITS, PARAMETERS.replace(lengths=(12,)))
     allowed = {phase.window: phase.stopping.max_steps for phase in model.phases}
     slowest = int((SPLITS[12].inputs[:4].astype(int) + 1).sum(1).max())
     assert allowed == {Window(5, 2): 50, Window(1, 2): 50, None: slowest + 1}
@@ -148,7 +147,7 @@ def test_the_simultaneous_mode_may_take_what_the_sequential_one_took():
 
 def test_no_sequence_to_compare_leaves_modes_and_spectral_radius_out():
     model = Stub(_never)
-    parameters = dataclasses.replace(PARAMETERS, num_mode_sequences=0)
+    parameters = PARAMETERS.replace(num_mode_sequences=0)
     found = evaluate_state_tracking(model, SPLITS, parameters).metrics()
     assert found["modes"] == found["spectral_radius"] == found["spectral_radius_damped"] == {}
     assert found["mode_token_match"] is None
@@ -207,10 +206,10 @@ def test_explicit_models_have_one_mode_and_no_search():
 
 
 def test_too_little_data_names_what_to_change():
-    parameters = dataclasses.replace(PARAMETERS, lengths=(48,))
+    parameters = PARAMETERS.replace(lengths=(48,))
     with pytest.raises(ValueError, match=r"length 48; the data has \[12, 24\].*test.lengths"):
         evaluate_state_tracking(Stub(_never), SPLITS, parameters)
-    parameters = dataclasses.replace(PARAMETERS, lengths=(12,), num_sequences=9)
+    parameters = PARAMETERS.replace(lengths=(12,), num_sequences=9)
     with pytest.raises(ValueError, match="num_sequences = 9.*only 8"):
         evaluate_state_tracking(Stub(_never), SPLITS, parameters)
 
@@ -234,8 +233,7 @@ def test_batch_mates_never_change_a_result(window):
 
 
 def test_all_modes_of_a_real_model_agree_at_a_tight_tolerance():
-    parameters = dataclasses.replace(
-        PARAMETERS,
+    parameters = PARAMETERS.replace(
         lengths=(12,),
         num_mode_sequences=6,
         batch_size=3,

@@ -1,4 +1,3 @@
-import dataclasses
 import json
 
 import numpy as np
@@ -84,7 +83,7 @@ def test_metrics_and_rows_are_the_schema(result):
 
 def test_points_that_were_kept_are_not_read_again(model, result, tmp_path):
     store = ScoreStore(folder=tmp_path, identity="z" * 64)
-    few = dataclasses.replace(PARAMETERS, tolerances=(0.3,))
+    few = PARAMETERS.replace(tolerances=(0.3,))
     first = sweep_text(model, STREAM, few, store=store).metrics()
     again = sweep_text(model, STREAM, few, store=store).metrics()
     assert again == first  # seconds too
@@ -97,5 +96,5 @@ def test_what_cannot_be_swept_says_so():
         sweep_text(make("explicit mamba2"), STREAM, PARAMETERS)
     with pytest.raises(TextError, match="has 10 tokens; a sequence of 10 needs one more"):
         sweep_text(make("implicit mamba2"), STREAM[:10], PARAMETERS)
-    few = dataclasses.replace(PARAMETERS, self_iterations=(1,), tolerances=(0.3,))
+    few = PARAMETERS.replace(self_iterations=(1,), tolerances=(0.3,))
     assert sweep_text(make("implicit mamba2"), STREAM[:35], few).num_sequences == 3

@@ -1,6 +1,5 @@
 """Small models for the tests."""
 
-import dataclasses
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ IMPLICIT = ModelParameters(
     weight_normalisation=True,
     chunk_length=4,
 )
-EXPLICIT = dataclasses.replace(IMPLICIT, implicit=False)
+EXPLICIT = IMPLICIT.replace(implicit=False)
 IMPLICIT_LLAMA = ModelParameters(
     family="llama",
     implicit=True,
@@ -36,7 +35,7 @@ IMPLICIT_LLAMA = ModelParameters(
     d_feed_forward=24,
     weight_normalisation=True,
 )
-EXPLICIT_LLAMA = dataclasses.replace(IMPLICIT_LLAMA, implicit=False)
+EXPLICIT_LLAMA = IMPLICIT_LLAMA.replace(implicit=False)
 LSTM = ModelParameters(family="lstm", num_layers=1, d_model=16, hidden_size=12)
 
 IMPLICIT_FAMILIES = {"mamba2": IMPLICIT, "llama": IMPLICIT_LLAMA}
@@ -57,7 +56,7 @@ FACTORS = {
 
 def small_model(parameters: ModelParameters, seed: int = 0, **changes: Any) -> LanguageModel:
     """A model in float64; an implicit one leans on its injection, so that it contracts."""
-    model = build(dataclasses.replace(parameters, **changes), VOCABULARY, seed)
+    model = build(parameters.replace(**changes), VOCABULARY, seed)
     if isinstance(model, ImplicitForCausalLM) and model.is_implicit:
         with torch.no_grad():
             for name, weight in model.model.stack.named_modules():

@@ -1,4 +1,3 @@
-import dataclasses
 import errno
 import os
 import socket
@@ -143,12 +142,8 @@ def test_an_artifact_is_recorded_as_it_was(spool, tmp_path, caplog):
 
 
 def test_parameters_are_flattened():
-    @dataclasses.dataclass
-    class Model:
-        family: str
-        lengths: tuple
-
-    nested = {"model": Model("mamba2", (16, 32)), "seed": None, "empty": {}, "rate": 0.003}
+    model = {"family": "mamba2", "lengths": (16, 32)}
+    nested = {"model": model, "seed": None, "empty": {}, "rate": 0.003}
     assert flatten(nested) == {
         "model.family": "mamba2",
         "model.lengths": "[16, 32]",

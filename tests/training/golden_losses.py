@@ -6,7 +6,6 @@ change that is meant to change them, with
     python -m tests.training.golden_losses
 """
 
-import dataclasses
 import functools
 import json
 import platform
@@ -117,7 +116,7 @@ def train_losses(family: str, phase: str, kernels: str | None = None) -> list[fl
 
 
 def _losses(parameters: ModelParameters, segment: Segment, folder: Path) -> list[float]:
-    parameters = dataclasses.replace(parameters, implicit=segment.name != "explicit")
+    parameters = parameters.replace(implicit=segment.name != "explicit")
     model = build(parameters, vocabulary_size=VOCABULARY, seed=0)
     module = distribute(model, _OPTIMISATION.precision, Execution())
     order = functools.partial(batch_indices, batch_size=BATCH, num_sequences=NUM_SEQUENCES, seed=0)

@@ -1,6 +1,5 @@
 """Loss and accuracy against numbers worked out by hand."""
 
-import dataclasses
 import math
 
 import pytest
@@ -36,7 +35,7 @@ def test_accuracy_over_all_and_over_the_last_ten() -> None:
 
 @pytest.mark.parametrize("phase", [None, bounded_phase(3), free_phase(0.1, 5, 2, 0.8)])
 def test_validation_in_batches_is_validation_at_once(phase: Phase | None) -> None:
-    parameters = MODEL if phase else dataclasses.replace(MODEL, implicit=False)
+    parameters = MODEL if phase else MODEL.replace(implicit=False)
     model, data = build(parameters, 5, 0), sequences()
     whole = validator(data, 16, phase, batch_size=16)(model, Execution())
     assert validator(data, 16, phase, batch_size=5)(model, Execution()) == pytest.approx(

@@ -31,7 +31,7 @@ from tests.training.setup_training import (
     small_training,
 )
 
-PENALISED = free_segment(dataclasses.replace(FREE_PARAMETERS, jacobian_weight=5.0), 5)
+PENALISED = free_segment(FREE_PARAMETERS.replace(jacobian_weight=5.0), 5)
 
 
 def test_the_signs_of_the_penalty_are_a_function_of_seed_and_step() -> None:
@@ -108,7 +108,7 @@ def test_search_metrics_are_logged_in_the_free_phase(tmp_path: Path) -> None:
 
 
 def test_the_free_phase_searches_with_a_window(tmp_path: Path) -> None:
-    segment = free_segment(dataclasses.replace(FREE_PARAMETERS, window=2, patience=1), 5)
+    segment = free_segment(FREE_PARAMETERS.replace(window=2, patience=1), 5)
     assert segment.phase == dataclasses.replace(FREE.phase, window=Window(2, 1))
     model, _, progress, log = run(tmp_path, small_training(segment))
     assert progress is not None and progress.step == 17
@@ -119,8 +119,8 @@ def test_the_free_phase_searches_with_a_window(tmp_path: Path) -> None:
 
 
 def test_the_jacobian_penalty_reaches_the_loss_and_trains_the_cell_down(tmp_path: Path) -> None:
-    penalised = dataclasses.replace(FREE_PARAMETERS, jacobian_weight=30.0, num_training_steps=60)
-    free = dataclasses.replace(penalised, jacobian_weight=0.0)
+    penalised = FREE_PARAMETERS.replace(jacobian_weight=30.0, num_training_steps=60)
+    free = penalised.replace(jacobian_weight=0.0)
     _, _, _, with_it = run(tmp_path / "with", small_training(free_segment(penalised, 5)))
     _, _, _, without = run(tmp_path / "without", small_training(free_segment(free, 5)))
     first, last = with_it.rows[6], with_it.rows[65]
@@ -140,7 +140,7 @@ def test_the_phase_alone_tells_the_segments_apart(tmp_path: Path) -> None:
 
 
 def impatient(max_skipped_steps: int = 2) -> Training:
-    optimisation = dataclasses.replace(OPTIMISATION, max_skipped_steps=max_skipped_steps)
+    optimisation = OPTIMISATION.replace(max_skipped_steps=max_skipped_steps)
     return small_training(optimisation=optimisation)
 
 

@@ -1,0 +1,25 @@
+"""Strict reading of parameters: a section of a YAML file becomes a frozen object or an error.
+
+This package is the bottom of the library: it imports nothing else of ours and never torch.
+"""
+
+from implicit_models.parameters.digests import digest, source_digest
+from implicit_models.parameters.errors import MissingKeyError, ParameterError
+from implicit_models.parameters.files import read_content, read_names, read_section
+from implicit_models.parameters.names import TABLES, check_names
+from implicit_models.parameters.sections import Chosen, Distinct, Parameters
+
+__all__ = [
+    "TABLES",
+    "Chosen",
+    "Distinct",
+    "MissingKeyError",
+    "ParameterError",
+    "Parameters",
+    "check_names",
+    "digest",
+    "read_content",
+    "read_names",
+    "read_section",
+    "source_digest",
+]

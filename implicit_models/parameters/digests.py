@@ -1,0 +1,39 @@
+"""Digests of parameters and of code, by which a change is noticed."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+
+def digest(*sections: Any) -> str:
+    """Return the SHA-256, in hexadecimal, of parameters, mappings, sequences and plain values.
+
+    Equal values give equal digests whatever the order of keys, in every process and on every
+    machine; names of classes do not count.
+    """
+    text = json.dumps([_plain(section) for section in sections], sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def source_digest(packages: Iterable[Path]) -> str:
+    """Digest the sources of some packages, in Python and C, so that changed code is noticed."""
+    digest = hashlib.sha256()
+    for package in packages:
+        for file in sorted([*package.rglob("*.py"), *package.rglob("*.c")]):
+            digest.update(file.relative_to(package.parent).as_posix().encode())
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(name): _plain(element) for name, element in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(element) for element in value]
+    return value

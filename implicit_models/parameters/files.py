@@ -1,0 +1,100 @@
+"""Reading of YAML files, whole or a section of them."""
+
+import copy
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import TypeAdapter, ValidationError
+
+from implicit_models.parameters.errors import MissingKeyError, ParameterError, closest_key
+from implicit_models.parameters.names import check_names
+from implicit_models.parameters.sections import CONFIG, Parameters, frozen
+from implicit_models.parameters.words import refusal
+
+T = TypeVar("T")
+
+
+def read_section(key: str, schema: type[T], path: Path = Path("params.yaml")) -> T:
+    """Read one section of a YAML file into a class of parameters.
+
+    Parameters
+    ----------
+    key
+        Dotted path of the section, ``"runs.a5_implicit_mamba2.model"``.
+    schema
+        The class, or the type of a single value (``int``, ``str``, ``tuple[int, ...]``).
+    path
+        The YAML file.
+
+    Raises
+    ------
+    ParameterError
+        Naming the full dotted key, its value, what is allowed and the closest valid key.
+    """
+    section = _select(key, path)
+    try:
+        return _reader(schema).validate_python(frozen(section))
+    except ValidationError as error:
+        found = refusal(key, section, error.errors()[0], schema)
+        raise ParameterError(f"{path}: {found}") from None
+
+
+def read_content(path: Path = Path("params.yaml")) -> Any:
+    """Read a whole YAML file, with its interpolations resolved and its names checked.
+
+    Raises
+    ------
+    ParameterError
+        Where there is no such file, it is no YAML, or `check_names` refuses a name.
+    """
+    try:
+        content = _content(path, path.read_bytes())
+    except FileNotFoundError:
+        raise ParameterError(
+            f"{path}: no such file; run from the root of the repository, or name another file"
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, OSError) as error:
+        raise ParameterError(f"{path}: cannot be read as YAML: {error}") from None
+    check_names(content, path)
+    return copy.deepcopy(content)
+
+
+def read_names(key: str, path: Path = Path("params.yaml")) -> tuple[str, ...]:
+    """Read the names of the entries of a table such as ``"runs"``, in the file's order."""
+    section = _select(key, path)
+    if not isinstance(section, Mapping):
+        raise ParameterError(f"{path}: {key} = {section!r} is not a table of named entries")
+    return tuple(section)
+
+
+def _select(key: str, path: Path) -> Any:
+    node = read_content(path)
+    prefix = ""
+    for name in key.split("."):
+        if not isinstance(node, Mapping) or not node:
+            place = prefix.rstrip(".") or "the file"
+            raise ParameterError(f"{path}: {key} does not exist: {place} = {node!r} has no keys")
+        if name not in node:
+            raise MissingKeyError(
+                f"{path}: {prefix}{name} does not exist; {closest_key(name, node, prefix)}"
+            )
+        node = node[name]
+        prefix += f"{name}."
+    return node
+
+
+@functools.lru_cache(maxsize=4)
+def _content(path: Path, content: bytes) -> Any:
+    """Parse a file of this content, which a command reads for each of many sections."""
+    return OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+
+
+@functools.lru_cache
+def _reader(schema: Any) -> TypeAdapter[Any]:
+    is_section = isinstance(schema, type) and issubclass(schema, Parameters)
+    return TypeAdapter(schema, config=None if is_section else CONFIG)
