@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from implicit_models.parameters import (
     Chosen,
@@ -105,6 +105,16 @@ def test_resolves_interpolation(read):
         ("max_steps: true, tolerance: 0.1", ["max_steps = True", "int"]),
         ("max_steps: null, tolerance: 0.1", ["max_steps = None", "int"]),
         ("max_steps: [1], tolerance: 0.1", ["max_steps = [1]", "int"]),
+        ("max_steps: 1e3, tolerance: 0.1", ["max_steps = 1000.0", "int"]),
+        ("max_steps: 1, tolerance: true", ["tolerance = True", "float, above 0.0"]),
+        ("max_steps: 1, tolerance: '0.1'", ["tolerance = '0.1'", "float, above 0.0"]),
+        ("max_steps: 1, tolerance: .1, num_heads: .inf", ["num_heads = inf", "int | None"]),
+        ("max_steps: 1, tolerance: .1, tolerances: [.inf]", ["tolerances = [inf]", "above 0.0"]),
+        ("max_steps: 1, tolerance: .1, tolerances: [true]", ["tolerances = [True]", "above 0.0"]),
+        ("max_steps: 1, tolerance: .1, 3: 4", [".3 = 4 is not a known setting"]),
+        ("max_steps: 1, tolerance: .1, check: 4", ["check = 4 is not a known setting"]),
+        ("max_steps: 0, tolerance: 2, x: 3", ["x = 3 is not a known"]),
+        ("max_steps: 0, tolerance: 2", ["max_steps = 0 is"]),
         ("max_steps: 1, tolerance: 1.0", ["tolerance = 1.0", "above 0.0, below 1.0"]),
         ("max_steps: 1, tolerance: .nan", ["tolerance = nan", "above 0.0"]),
         ("max_steps: 1, tolerance: .1, implicit: 1", ["implicit = 1", "bool"]),
@@ -165,6 +175,31 @@ def test_unreadable_files(tmp_path):
     broken.write_text("")
     with pytest.raises(ParameterError, match="has no keys"):
         read_section("a", PhaseParameters, broken)
+
+
+def test_distinct_choices():
+    class TasksParameters(Parameters):
+        names: Distinct[Literal["piqa", "arc"]] | None = None
+
+    assert TasksParameters().names is None
+    assert TasksParameters(names=("arc", "piqa")).names == ("arc", "piqa")
+    allowed = "names = {} is not allowed; allowed is tuple[str, ...] | None, one of 'piqa', 'arc', "
+    allowed += "one element or more and each only once"
+    for names, closest in [((), ""), (("arc", "arc"), ""), (("piqua",), "; the closest is 'piqa'")]:
+        with pytest.raises(ParameterError) as caught:
+            TasksParameters(names=names)
+        assert str(caught.value) == allowed.format(names) + closest
+
+
+def test_changed_copies_are_validated():
+    first = PhaseParameters(max_steps=1, tolerance=0.1)
+    assert first.replace(max_steps=2) == PhaseParameters(max_steps=2, tolerance=0.1)
+    with pytest.raises(ParameterError, match="^max_steps = 0 is not allowed"):
+        first.replace(max_steps=0)
+    with pytest.raises(ParameterError, match="^max_step = 3 is not a known.* key is max_steps"):
+        first.replace(max_step=3)
+    with pytest.raises(ValidationError, match="frozen"):
+        first.max_steps = 2
 
 
 def test_direct_construction_is_validated():

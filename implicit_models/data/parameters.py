@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from implicit_models.data import groups
 from implicit_models.parameters import Distinct, ParameterError, Parameters
 
 
@@ -64,6 +63,9 @@ class DatasetParameters(Parameters):
 
     def check(self) -> None:
         """Check the name of the group, and that the monoid sampling has an effect."""
+        # Here, for groups need numpy, and a wrong key is to be answered without waiting for it.
+        from implicit_models.data import groups
+
         try:
             factors = groups.parse(self.group)
         except ValueError as error:

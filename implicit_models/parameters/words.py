@@ -47,14 +47,15 @@ def in_words(hint: Any, metadata: Iterable[Any] = ()) -> str:
 
 def _type(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if isinstance(hint, type) and issubclass(hint, BaseModel):
+    if _is_section(hint):
         return "a mapping with " + ", ".join(hint.model_fields)
     if origin is Annotated:
         return _type(arguments[0])
     if origin is Literal:
-        return "one of " + ", ".join(map(repr, arguments))
+        return " | ".join(dict.fromkeys(type(choice).__name__ for choice in arguments))
     if origin in (Union, UnionType):
-        return " | ".join(map(_type, arguments))
+        sections = [each for each in arguments if _is_section(each)]
+        return " | ".join(map(_type, sections or arguments))
     if origin is tuple:
         return f"tuple[{', '.join('...' if each is ... else _type(each) for each in arguments)}]"
     if hint is type(None):
@@ -67,7 +68,9 @@ def _ranges(hint: Any) -> Iterator[str]:
     if typing.get_origin(hint) is Annotated:
         yield from _ranges(arguments[0])
         yield from _bounds(arguments[1:])
-    elif typing.get_origin(hint) is not Literal:
+    elif typing.get_origin(hint) is Literal:
+        yield "one of " + ", ".join(map(repr, arguments))
+    else:
         for each in arguments:
             yield from _ranges(each)
 
@@ -82,6 +85,10 @@ def _bounds(metadata: Iterable[Any]) -> Iterator[str]:
             yield f"at least {each.min_length} long"
         else:
             yield from (f"{_BOUNDS[b]} {getattr(each, b)}" for b in _BOUNDS if hasattr(each, b))
+
+
+def _is_section(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, BaseModel)
 
 
 def _choices(hint: Any) -> Iterator[Any]:
