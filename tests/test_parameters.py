@@ -253,6 +253,7 @@ def test_a_key_chooses_the_class(read, monkeypatch):
     [
         ("shape: {radius: 1}", ["shape.kind is missing; allowed is one of 'circle'"]),
         ("shape: {kind: '???'}", ["shape.kind is missing"]),
+        ("shape: {kid: circle}", ["shape.kid = 'circle' is not", f"key is {RUN}.free.shape.kind "]),
         ("shape: {kind: cirkle}", ["kind = 'cirkle'", "'circle'; the closest is 'circle'"]),
         ("shape: {kind: [circle]}", ["shape.kind = ['circle'] is not allowed"]),
         ("shape: {kind: circle}", ["shape.radius is missing; allowed is float, above 0.0"]),

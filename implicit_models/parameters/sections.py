@@ -1,5 +1,6 @@
 """A section of a YAML file as a class."""
 
+import difflib
 import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self, TypeVar
@@ -107,6 +108,9 @@ class Chosen(Parameters):
         name = values.get(cls.chosen_by, _MISSING_VALUE)
         allowed = "allowed is one of " + ", ".join(map(repr, cls.table))
         if _is_missing(name):
+            for wrong in difflib.get_close_matches(cls.chosen_by, values, n=1):
+                if wrong != cls.chosen_by and wrong not in cls.model_fields:
+                    raise UnknownKeyError(wrong, values[wrong], [cls.chosen_by])
             raise ParameterError(f"{cls.chosen_by} is missing; {allowed}")
         if not isinstance(name, str) or name not in cls.table:
             message = f"{cls.chosen_by} = {name!r} is not allowed; {allowed}"
