@@ -37,8 +37,9 @@ from implicit_models.data.shards import TokenStream
 from implicit_models.language_models.building import LanguageModel, build
 from implicit_models.language_models.parameters import ModelParameters
 from implicit_models.training import trainer
-from implicit_models.training.checkpoints import CheckpointFolder, Progress
+from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import explicit_segment
+from implicit_models.training.definition import Training
 from implicit_models.training.distributed import Execution, distribute
 from implicit_models.training.loading import Loader
 from implicit_models.training.optimisation import build_optimiser
@@ -48,6 +49,7 @@ from implicit_models.training.parameters import (
     MonitoringParameters,
     OptimisationParameters,
 )
+from implicit_models.training.progress import Progress
 
 LOG_EVERY = 5
 HEAD_WIDTH, STATE = 64, 64
@@ -133,7 +135,7 @@ def run_ours(setting: Setting) -> Run:
     data, clock, losses = _data(setting), _Clock(), _Losses()
     fixed = LengthParameters(minimum=setting.length, start=setting.length, end=setting.length)
     optimisation = OPTIMISATION.replace(batch_size=setting.batch)
-    training = trainer.Training(
+    training = Training(
         segment=explicit_segment(
             ExplicitParameters(num_training_steps=setting.steps, decay_steps=0, lengths=fixed)
         ),
@@ -151,7 +153,6 @@ def run_ours(setting: Setting) -> Run:
         ),
         validate=lambda module, execution: {},
         count_flops=lambda num_sequences, length, search_evaluations: 0.0,
-        start=Progress(0),
         seed=0,
     )
     loaders = _keep_loaders()
@@ -159,6 +160,7 @@ def run_ours(setting: Setting) -> Run:
         checkpoints = _NotedCheckpoints(Path(folder), clock)
         progress = trainer.train(
             training,
+            Progress(0),
             distribute(model, optimisation.precision, Execution()),
             build_optimiser(model, optimisation),
             checkpoints,

@@ -22,12 +22,14 @@ from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.parameters import digest, read_section
 from implicit_models.tracking.tracker import NullTracker
-from implicit_models.training.checkpoints import CheckpointFolder, Progress
+from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import bounded_segment, free_segment
+from implicit_models.training.definition import Training, Validate
 from implicit_models.training.distributed import Execution, distribute
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import MonitoringParameters
-from implicit_models.training.trainer import Training, Validate, train
+from implicit_models.training.progress import Progress
+from implicit_models.training.trainer import train
 from stages.entries import RunParameters
 
 RUN = "runs.a5_implicit_mamba2"
@@ -132,8 +134,9 @@ def train_run(
             ),
             validate=validate(segment.phase) if validate else lambda module, execution: {},
             count_flops=lambda num_sequences, length, search_evaluations: 0.0,  # nobody asks
-            start=Progress(segment.first_step, sequences=segment.first_step * batch_size),
             seed=run.seed,
         )
-        train(training, module, optimiser, CheckpointFolder(folder, segment.name), NullTracker())
+        checkpoints = CheckpointFolder(folder, segment.name)
+        start = Progress(segment.first_step, sequences=segment.first_step * batch_size)
+        train(training, start, module, optimiser, checkpoints, NullTracker())
     return model

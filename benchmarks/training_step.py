@@ -26,9 +26,9 @@ from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.kernels.dispatch import Kernels, native_kernels, reference_kernels, using
 from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.training.definition import Validate
 from implicit_models.training.distributed import Execution
 from implicit_models.training.optimisation import build_optimiser
-from implicit_models.training.trainer import Validate
 from implicit_models.training.validation import validator
 
 GROUP = "A5"

@@ -28,13 +28,9 @@ from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.language_models.sources import digest_source
 from implicit_models.parameters import ParameterError, Parameters, digest, source_digest
 from implicit_models.tracking.tracker import Level, NullTracker, Tracker
-from implicit_models.training.checkpoints import (
-    CheckpointFolder,
-    Progress,
-    load_state,
-    save_state,
-)
+from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import Segment
+from implicit_models.training.definition import CountFlops, Training
 from implicit_models.training.distributed import (
     Execution,
     Processes,
@@ -44,7 +40,9 @@ from implicit_models.training.distributed import (
 )
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import MonitoringParameters
-from implicit_models.training.trainer import CountFlops, Training, train
+from implicit_models.training.progress import Progress
+from implicit_models.training.state_file import load_state, save_state
+from implicit_models.training.trainer import train
 from implicit_models.training.validation import validator
 from stages.changed_batch import begun_with_another_batch, check_start, note_batch
 from stages.checked_data import check_data
@@ -183,7 +181,6 @@ def _train_segment(
         ),
         count_flops=count_flops,
         peak_flops=peak_flops(processes.device, getattr(torch, entry.optimisation.precision)),
-        start=begin,
         seed=entry.seed,
     )
     origin = processes.from_main(_origin(start, entry.model.source) if processes.is_main else None)
@@ -194,9 +191,9 @@ def _train_segment(
     if start is not None:
         check_start(checkpoints.path, start, begin.step, begin.sequences, batch_size)
     other = begun_with_another_batch(checkpoints.path, batch_size, rest)
-    resumed = None
-    if other is not None:
-        resumed = CheckpointFolder(root, other.name, processes).resume(module, optimiser)
+    progress = checkpoints.resume(module, optimiser)
+    if progress is None and other is not None:
+        progress = CheckpointFolder(root, other.name, processes).resume(module, optimiser)
     had_ended = is_ended(checkpoints.path)
     processes.wait()  # until all have looked
     if processes.is_main:
@@ -220,7 +217,9 @@ def _train_segment(
         if before is not None:
             _track_history(before.history, tracker, "new entry")
         with Meter(processes.device) as meter:
-            progress = train(training, module, optimiser, checkpoints, tracker, execution, resumed)
+            progress = train(
+                training, progress or begin, module, optimiser, checkpoints, tracker, execution
+            )
         checkpoints.save(module, optimiser, progress)
         checkpoints.wait()
         if state is not None:  # no times: see below

@@ -209,7 +209,7 @@ def is_picture(output: dict) -> bool:
     ("file", "stale"),
     [
         ("evaluation/metrics.py", {"evaluate_benchmarks", "evaluate_baselines", "sweep"}),
-        ("training/objectives.py", {"train_bounded", "train_free", "train_baseline"}),
+        ("training/metrics.py", {"train_bounded", "train_free", "train_baseline"}),
         ("reporting/summary.py", {"report"}),
     ],
 )

@@ -1,125 +1,38 @@
 """Checkpoints of training: atomic, complete, and only ever continued by the same training."""
 
-import hashlib
 import json
 import logging
-import os
 import shutil
 import threading
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor
 
-from implicit_models.training.distributed import Processes
-from implicit_models.training.state import layout, named_state, put_state, spread
+from implicit_models.training.checkpoint_files import PROGRESS, damage, inspect, read_tensors
+from implicit_models.training.distributed import ALONE, Processes
+from implicit_models.training.failures import described, on_all
+from implicit_models.training.files import PARTIAL, checksum, sync
+from implicit_models.training.progress import Progress
+from implicit_models.training.state import named_state, put_state
 
 log = logging.getLogger(__name__)
 
-ALONE = Processes()
-
-T = TypeVar("T")
-
-_PROGRESS = "progress.json"
-_PARTIAL, _REPLACED = ".partial", ".replaced"
+_REPLACED = ".replaced"
 
 
-@dataclass(frozen=True)
-class Progress:
-    """What a checkpoint says besides its tensors.
-
-    Attributes
-    ----------
-    step
-        Optimiser steps done, those that were left out included: the position in the schedule.
-    sequences
-        Sequences drawn so far, in all segments: the position in the data.
-    tokens, flops
-        Tokens that the entry has been trained on so far, in all segments, and the floating-point
-        operations that took; validation is not among them.
-    seconds
-        Wall time of this segment's loop so far, validation and checkpoints included.
-    skipped_steps
-        Steps of this segment that were left out, because something in them was not finite.
-    history
-        One row of metrics for each time something was logged in this segment.
-    """
-
-    step: int
-    sequences: int = 0
-    tokens: int = 0
-    flops: float = 0.0
-    seconds: float = 0.0
-    skipped_steps: int = 0
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-
-def save_state(
-    path: Path,
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    progress: Progress,
-    processes: Processes = ALONE,
-) -> None:
-    """Write everything that training needs to go on, in one file that appears whole or not.
-
-    Every process calls this, and the main one writes: the same bytes however many there are and
-    however they share the state. None goes on before the file is there.
-    """
-    whole: dict[str, Tensor] = {}
-    for name, tensor in named_state(model, optimiser).items():
-        tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-        if processes.is_main:
-            whole[name] = tensor.detach().cpu().contiguous()
-    if processes.is_main:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(_PARTIAL)
-        save_file(whole, partial, {"progress": json.dumps(progress.__dict__)})
-        _sync(partial)
-        partial.replace(path)
-        _sync(path.parent)
-    processes.wait()
-
-
-def load_state(
-    path: Path,
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    processes: Processes = ALONE,
-) -> Progress:
-    """Put a written state into a model and its optimiser; where it fails they are as before.
-
-    Every process calls this. Where one of them cannot load the file, all raise.
-
-    Raises
-    ------
-    SafetensorError, OSError
-        Where the file is not a whole one.
-    ValueError, KeyError, RuntimeError
-        Where it is of another model, or another process could not load it.
-    """
-
-    def read() -> tuple[dict[str, Tensor], Progress]:
-        with safe_open(path, framework="pt") as file:
-            here = layout(model, file.keys())
-            state = {name: spread(name, file.get_tensor(name), here[name]) for name in here}
-            return state, Progress(**json.loads(file.metadata()["progress"]))
-
-    state, progress = _together(processes, read)
-    put_state(model, optimiser, state)
-    return progress
+def list_checkpoints(folder: Path) -> list[Path]:
+    """Return what is under a checkpoint's name in a folder, the newest first."""
+    found = (each for each in folder.glob("step_*") if each.is_dir())
+    return sorted((each for each in found if each.suffix != PARTIAL), reverse=True)
 
 
 class CheckpointFolder:
@@ -200,12 +113,14 @@ class CheckpointFolder:
         for folder, found in inspected:
             why: Any = found
             if isinstance(found, Progress):
-                why = self.processes.from_main(_damage(folder) if main else None)
+                why = self.processes.from_main(damage(folder) if main else None)
             if isinstance(found, Progress) and why is None:
                 try:
-                    state = _together(self.processes, lambda folder=folder: _read(folder, model))
+                    state = on_all(
+                        self.processes, lambda folder=folder: read_tensors(folder, model)
+                    )
                 except Exception as error:  # whatever damaged bytes lead to
-                    why = _described(error)
+                    why = described(error)
                 else:
                     put_state(model, optimiser, state)
                     if main:
@@ -225,7 +140,7 @@ class CheckpointFolder:
         return {name: tensor for name, tensor in state.items() if name not in others}
 
     def _write(self, folder: Path, state: dict[str, Tensor], progress: Progress) -> None:
-        partial = folder.with_suffix(_PARTIAL)
+        partial = folder.with_suffix(PARTIAL)
         try:
             if self.processes.is_main:
                 shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
@@ -244,7 +159,7 @@ class CheckpointFolder:
                     dist.barrier(self._group)
         except (Exception, CheckpointException) as error:
             if self.processes.is_main:
-                why = _described(error)
+                why = described(error)
                 log.warning("%s could not be written (%s); training goes on", folder, why)
                 shutil.rmtree(partial, ignore_errors=True)
 
@@ -252,7 +167,7 @@ class CheckpointFolder:
         """Digest what all processes have written, each its own files."""
         rank = self.processes.rank
         own = [*partial.glob(f"__{rank}_*"), *([partial / ".metadata"] if rank == 0 else [])]
-        digests = {file.name: _digest(file) for file in own}
+        digests = {file.name: checksum(file) for file in own}
         if self._group is None:
             return digests
         found: list[Any] = [None] * self.processes.size
@@ -268,103 +183,32 @@ class CheckpointFolder:
             for file in sorted(partial.iterdir())
         }
         content = {"progress": progress.__dict__, "files": files}
-        (partial / _PROGRESS).write_text(json.dumps(content))
-        _sync(partial / _PROGRESS)
-        _sync(partial)
+        (partial / PROGRESS).write_text(json.dumps(content))
+        sync(partial / PROGRESS)
+        sync(partial)
         if folder.exists():
             replaced = folder.with_suffix(_REPLACED)
             shutil.rmtree(replaced, ignore_errors=True)
             folder.rename(replaced)
         partial.rename(folder)
-        _sync(self.path)
-        for stale in [*self.path.glob(f"*{_PARTIAL}"), *self.path.glob(f"*{_REPLACED}")]:
+        sync(self.path)
+        for stale in [*self.path.glob(f"*{PARTIAL}"), *self.path.glob(f"*{_REPLACED}")]:
             shutil.rmtree(stale, ignore_errors=True)
         # One that is ahead could not be used when this training began; perhaps it can be later.
-        for old in [each for each in self._folders() if each <= folder][self.kept :]:
-            leaving = old.with_suffix(_PARTIAL)
+        for old in [each for each in list_checkpoints(self.path) if each <= folder][self.kept :]:
+            leaving = old.with_suffix(PARTIAL)
             old.rename(leaving)
             shutil.rmtree(leaving, ignore_errors=True)
 
-    def _folders(self) -> list[Path]:
-        """Give what is under a checkpoint's name, the newest first."""
-        found = (each for each in self.path.glob("step_*") if each.is_dir())
-        return sorted((each for each in found if each.suffix != _PARTIAL), reverse=True)
-
     def _inspected(self) -> list[tuple[Path, Progress | str]]:
-        """Give the checkpoints, the newest first: each with what it says or why it is not whole."""
+        """Return the checkpoints, the newest first, with what each says or why it is not whole."""
         inspected: list[tuple[Path, Progress | str]] = []
-        for folder in self._folders():
+        for folder in list_checkpoints(self.path):
             try:
-                inspected.append((folder, _inspect(folder)))
+                inspected.append((folder, inspect(folder)))
             except Exception as error:  # whatever damaged bytes lead to
-                inspected.append((folder, _described(error)))
+                inspected.append((folder, described(error)))
         return inspected
-
-
-def _inspect(folder: Path) -> Progress:
-    """Read what a checkpoint says, and hold its files against it."""
-    content = json.loads((folder / _PROGRESS).read_text())
-    for name, written in content["files"].items():
-        found = (folder / name).stat().st_size
-        if found != written["bytes"]:
-            raise ValueError(f"{name} has {found} bytes, {written['bytes']} were written")
-    return Progress(**content["progress"])
-
-
-def _damage(folder: Path) -> str | None:
-    """Compare a checkpoint's files with their checksums; None where all is as it was written."""
-    try:
-        for name, written in json.loads((folder / _PROGRESS).read_text())["files"].items():
-            found = _digest(folder / name)
-            if found != written["sha256"]:
-                return f"{name} has the SHA-256 {found}, {written['sha256']} was written"
-    except OSError as error:
-        return _described(error)
-    return None
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _read(folder: Path, model: nn.Module) -> dict[str, Tensor]:
-    """Read a process's part of a checkpoint into tensors of its own."""
-    reader = FileSystemReader(folder)
-    here = layout(model, reader.read_metadata().state_dict_metadata)
-    state: dict[str, Any] = {name: torch.empty_like(tensor) for name, tensor in here.items()}
-    # Each process reads by itself, so that one that fails keeps no other waiting.
-    load(state, storage_reader=reader, no_dist=True)
-    return state
-
-
-def _together(processes: Processes, action: Callable[[], T]) -> T:
-    """Do something on each process; raise on all where it fails on one."""
-    results: list[T] = []
-    failure: Exception | None = None
-    try:
-        results.append(action())
-    except CheckpointException as error:
-        cause = next(iter(error.failures.values()))[0]
-        if not isinstance(cause, Exception):  # it holds a KeyboardInterrupt as well
-            raise cause from None
-        failure = cause
-    except Exception as error:
-        failure = error
-    said = processes.gathered(_described(failure) if failure else None)
-    if failure is not None:
-        raise failure
-    for rank, cause in enumerate(said):
-        if cause is not None:
-            raise RuntimeError(f"process {rank}: {cause}")
-    return results[0]
-
-
-def _described(error: BaseException) -> str:
-    if isinstance(error, CheckpointException):
-        return "; ".join(_described(cause) for cause, _ in error.failures.values())
-    first = next(iter(str(error).splitlines()), "")  # torch's can be a page
-    return f"{type(error).__name__}: {first}"
 
 
 def _expect_no_dist() -> None:
@@ -374,12 +218,3 @@ def _expect_no_dist() -> None:
     """
     expected = "torch.distributed is disabled, unavailable or uninitialized"
     warnings.filterwarnings("ignore", message=expected, category=UserWarning)
-
-
-def _sync(path: Path) -> None:
-    """Have a file, or the names in a folder, outlast a loss of power."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -72,7 +72,7 @@ class Processes:
         return numbers.tolist()
 
     def gathered(self, value: T) -> list[T]:
-        """Give every process's value, in the order of their ranks."""
+        """Return every process's value, in the order of their ranks."""
         if self.size == 1:
             return [value]
         found: list[Any] = [None] * self.size
@@ -80,7 +80,7 @@ class Processes:
         return found
 
     def from_main(self, value: T) -> T:
-        """Give the main process's value."""
+        """Return the main process's value."""
         if self.size == 1:
             return value
         box = [value]
@@ -88,9 +88,12 @@ class Processes:
         return box[0]
 
     def wait(self) -> None:
-        """Go on when all are here."""
+        """Wait until all are here."""
         if self.size > 1:
             dist.barrier()
+
+
+ALONE = Processes()
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class Execution:
         which each keeps its input alone; ``blocks``, each of which does.
     """
 
-    processes: Processes = Processes()
+    processes: Processes = ALONE
     micro_batch: int | None = None
     checkpointing: Checkpointing = "none"
 
@@ -132,7 +135,7 @@ def open_execution() -> Iterator[Execution]:
 
 
 def distribute(model: LanguageModel, precision: str, execution: Execution) -> nn.Module:
-    """Give the module that is trained: the model in a precision, spread over the processes.
+    """Return the module that is trained: the model in a precision, spread over the processes.
 
     The weights are gathered once for a whole forward and backward pass, so that no collective
     depends on how many iterations a process's own sequences take.
@@ -179,7 +182,7 @@ def accumulating(module: nn.Module, *, is_last: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_weights(module: nn.Module) -> Iterator[None]:
-    """Have every process hold all weights, so that each may call the model as often as it likes."""
+    """Let every process hold all weights, so that each may call the model as often as it likes."""
     if not isinstance(module, FSDPModule):
         yield
         return
@@ -191,7 +194,7 @@ def whole_weights(module: nn.Module) -> Iterator[None]:
 
 
 def whole_model(module: nn.Module, model: LanguageModel) -> LanguageModel:
-    """Give the trained model in one piece; every process calls this, the main one may use it."""
+    """Return the trained model in one piece; every process calls this, the main one may use it."""
     if not isinstance(module, FSDPModule):
         return model
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)

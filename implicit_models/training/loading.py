@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from implicit_models.language_models.labelled import Sequences
+from implicit_models.language_models.labelled import Rows, Sequences
+from implicit_models.language_models.losses import IGNORED
 
 _AHEAD = 2  # steps
 
@@ -31,7 +32,7 @@ class Part:
     first: int
 
     def to(self, device: torch.device) -> "Part":
-        """Give them on a device."""
+        """Return them on a device."""
         inputs, labels = (t.to(device, non_blocking=True) for t in (self.inputs, self.labels))
         return Part(inputs, labels, self.first)
 
@@ -44,15 +45,16 @@ class Batch:
     ----------
     parts
         One after the other.
-    num_sequences
-        Of all processes together.
+    num_sequences, num_labels
+        Of all processes together; `IGNORED` is no label.
     length
-        Tokens of each.
+        Tokens of each sequence.
     """
 
     parts: tuple[Part, ...]
     num_sequences: int
     length: int
+    num_labels: int
 
     @property
     def num_tokens(self) -> int:
@@ -93,12 +95,19 @@ def read_batch(
         if pinned:
             inputs, labels = inputs.pin_memory(), labels.pin_memory()
         parts.append(Part(inputs, labels, first))
-    return Batch(tuple(parts), len(rows), length)
+    return Batch(tuple(parts), len(rows), length, _num_labels(sequences.labels, rows, length))
 
 
 def as_tensor(tokens: np.ndarray, device: torch.device | None = None) -> Int[Tensor, "B L"]:
     """Copy tokens out of their file, as indices."""
     return torch.from_numpy(tokens.astype(np.int64)).to(device)
+
+
+def _num_labels(labels: Rows, rows: np.ndarray, length: int) -> int:
+    """Count a global batch's labels: each process by itself, so that none waits for another."""
+    if labels[rows[:1], :length].dtype.kind == "u":  # which cannot hold IGNORED
+        return len(rows) * length
+    return int((labels[rows, :length] != IGNORED).sum())
 
 
 class Loader:

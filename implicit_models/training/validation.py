@@ -11,19 +11,24 @@ from implicit_models.language_models.labelled import Sequences
 from implicit_models.language_models.reading import read_labelled
 from implicit_models.training.distributed import Execution
 from implicit_models.training.loading import as_tensor
-from implicit_models.training.objectives import accuracies
-from implicit_models.training.trainer import gathered
-
-NAMES = ("loss", "accuracy", "accuracy_last_10")
+from implicit_models.training.metrics import (
+    ACCURACIES,
+    Mean,
+    accuracies,
+    averaged,
+    count_labels,
+    gathered,
+)
 
 
 def validator(
     sequences: Sequences, num_sequences: int, phase: Phase | None, batch_size: int
 ) -> Callable[[nn.Module, Execution], dict[str, float]]:
-    """Give a function that measures a model on the first ``num_sequences`` sequences.
+    """Return a function that measures a model on the first ``num_sequences`` sequences.
 
     It runs the model exactly as training does, in the same phase and on batches of the same size,
-    and keeps no graph. The processes take turns with the batches; each must hold all weights.
+    and keeps no graph. Labelled tokens alone count. The processes take turns with the batches;
+    each must hold all weights.
     """
 
     @torch.no_grad()
@@ -34,21 +39,19 @@ def validator(
         at_once = min(batch_size, execution.micro_batch or batch_size)
         was_training = module.training
         module.eval()
-        totals, searches = dict.fromkeys(NAMES, 0.0), []
+        measured, searches = [], []
         for start in range(0, num_sequences, at_once)[processes.rank :: processes.size]:
             rows = slice(start, min(start + at_once, num_sequences))
             inputs = as_tensor(sequences.inputs[rows], processes.device)
             labels = as_tensor(sequences.labels[rows], processes.device)
             output = read_labelled(called, inputs, labels, phase)
-            metrics = {"loss": output.loss.item()}
-            metrics |= accuracies(output.predictions(), labels)
-            for name in NAMES:
-                totals[name] += metrics[name] * len(inputs)
+            num_labels = count_labels(labels)
+            loss = Mean(output.loss.item() if num_labels else 0.0, num_labels)
+            measured.append({"loss": loss, **accuracies(output.predictions(), labels)})
             if output.search is not None:
                 searches.append(output.search.without_value())
         module.train(was_training)
-        sums = processes.total(*totals.values())
-        means = {name: total / num_sequences for name, total in zip(NAMES, sums, strict=True)}
+        means = averaged(("loss", *ACCURACIES), measured, processes)
         found = gathered(searches, processes)
         return means | (found.metrics() if found is not None else {})
 

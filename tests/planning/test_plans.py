@@ -45,8 +45,9 @@ from implicit_models.planning.plans import (
     plan_storage,
     plan_training,
 )
-from implicit_models.training.checkpoints import Progress, save_state
 from implicit_models.training.precision import InPrecision
+from implicit_models.training.progress import Progress
+from implicit_models.training.state_file import save_state
 
 VOCABULARY = 60
 FAMILIES = ("mamba2", "llama")

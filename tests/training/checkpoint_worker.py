@@ -18,13 +18,10 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from implicit_models.training.checkpoints import (
-    CheckpointFolder,
-    Progress,
-    load_state,
-    save_state,
-)
+from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.distributed import Parallelism, Processes
+from implicit_models.training.progress import Progress
+from implicit_models.training.state_file import load_state, save_state
 from tests.training.setup_checkpoints import (
     assert_same,
     build_module,

@@ -24,14 +24,16 @@ from transformers import LlamaConfig
 
 from implicit_models.data.batching import batch_indices
 from implicit_models.language_models.building import build
+from implicit_models.language_models.losses import IGNORED
 from implicit_models.language_models.parameters import ModelParameters
-from implicit_models.training.checkpoints import CheckpointFolder, Progress
+from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import (
     Segment,
     bounded_segment,
     explicit_segment,
     free_segment,
 )
+from implicit_models.training.definition import Training
 from implicit_models.training.distributed import (
     Execution,
     Parallelism,
@@ -47,10 +49,12 @@ from implicit_models.training.parameters import (
     MonitoringParameters,
     OptimisationParameters,
 )
-from implicit_models.training.trainer import Training, train
+from implicit_models.training.progress import Progress
+from implicit_models.training.trainer import train
 from implicit_models.training.validation import validator
 
 VOCABULARY, LENGTH, STEPS = 30, 12, 20
+PARTLY_LABELLED = "free, partly labelled"
 LENGTHS = LengthParameters(minimum=LENGTH, start=LENGTH, end=LENGTH)
 OPTIMISATION = OptimisationParameters(
     learning_rate=1e-3, clip_norm=1.0, batch_size=8, warmup_steps=5, weight_decay=0.1
@@ -88,6 +92,7 @@ SEGMENTS: dict[str, Segment] = {
         0,
     ),
 }
+SEGMENTS[PARTLY_LABELLED] = SEGMENTS["free"]
 CASES = [(family, phase) for family in SIZES for phase in SEGMENTS]
 CASES.append(("huggingface", "explicit"))  # a Llama of transformers, which has buffers
 
@@ -102,11 +107,17 @@ class Log:
         self.rows[step] = dict(metrics)
 
 
-def data() -> Any:
-    """Sums of the two tokens before, so that there is something to learn."""
-    inputs = np.random.default_rng(0).integers(0, VOCABULARY, (64, LENGTH))
+def data(phase: str) -> Any:
+    """Return sums of the two tokens before, so that there is something to learn."""
+    draw = np.random.default_rng(0)
+    inputs = draw.integers(0, VOCABULARY, (64, LENGTH))
     labels = (inputs + np.roll(inputs, 1, 1)) % VOCABULARY
-    return SimpleNamespace(inputs=inputs.astype(np.uint8), labels=labels.astype(np.uint8))
+    if phase != PARTLY_LABELLED:
+        return SimpleNamespace(inputs=inputs.astype(np.uint8), labels=labels.astype(np.uint8))
+    # Some sequences have many labels and some have none, so that processes and parts differ.
+    is_ignored = draw.random((64, LENGTH)) < draw.choice([0.0, 0.3, 0.9, 1.0], (64, 1))
+    labels = np.where(is_ignored, IGNORED, labels)
+    return SimpleNamespace(inputs=inputs.astype(np.uint8), labels=labels.astype(np.int8))
 
 
 def run(
@@ -141,16 +152,16 @@ def run(
             validation_sequences=12,
             checkpoint_every=checkpoint_every,
         ),
-        sequences=data(),
+        sequences=data(phase),
         batch_size=8,
         batch_indices=remembered,
-        validate=validator(data(), 12, segment.phase, 4),
+        validate=validator(data(phase), 12, segment.phase, 4),
         count_flops=lambda num_sequences, length, search: num_sequences * length + search,
-        start=Progress(0),
         seed=0,
     )
     checkpoints = CheckpointFolder(folder, f"{family}-{phase}", execution.processes)
-    return train(training, module, optimiser, checkpoints, log or Log(), execution), drawn
+    start = checkpoints.resume(module, optimiser) or Progress(0)
+    return train(training, start, module, optimiser, checkpoints, log or Log(), execution), drawn
 
 
 def parameters_of(family: str, phase: str, folder: Path) -> ModelParameters:
@@ -201,7 +212,12 @@ class Job:
     signal: tuple[str, int] | None = None
 
 
-FEW = (("mamba2", "free"), ("llama", "free"), ("huggingface", "explicit"))
+FEW = (
+    ("mamba2", "free"),
+    ("mamba2", PARTLY_LABELLED),
+    ("llama", "free"),
+    ("huggingface", "explicit"),
+)
 SEARCHING = (("mamba2", "free"),)
 ADDED = {"micro_batch": 2, "checkpointing": "iterations"}
 

@@ -25,13 +25,14 @@ from implicit_models.data.batching import batch_indices
 from implicit_models.kernels.dispatch import KERNELS, kernels_for, using
 from implicit_models.language_models.building import build
 from implicit_models.language_models.parameters import ModelParameters
-from implicit_models.training.checkpoints import CheckpointFolder, Progress
+from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import (
     Segment,
     bounded_segment,
     explicit_segment,
     free_segment,
 )
+from implicit_models.training.definition import Training
 from implicit_models.training.distributed import Execution, distribute
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import (
@@ -42,7 +43,8 @@ from implicit_models.training.parameters import (
     MonitoringParameters,
     OptimisationParameters,
 )
-from implicit_models.training.trainer import Training, train
+from implicit_models.training.progress import Progress
+from implicit_models.training.trainer import train
 
 FILE = Path(__file__).parents[1] / "golden" / "losses.json"
 VOCABULARY, LENGTH, NUM_SEQUENCES, BATCH, STEPS = 11, 12, 32, 4, 20
@@ -129,12 +131,11 @@ def _losses(parameters: ModelParameters, segment: Segment, folder: Path) -> list
         batch_indices=order,
         validate=lambda module, execution: {},
         count_flops=lambda num_sequences, length, search_evaluations: 0.0,
-        start=Progress(0),
         seed=0,
     )
     optimiser = build_optimiser(model, _OPTIMISATION)
     checkpoints = CheckpointFolder(folder, "golden")
-    progress = train(training, module, optimiser, checkpoints, _NoLog())
+    progress = train(training, Progress(0), module, optimiser, checkpoints, _NoLog())
     return [row["loss"] for row in progress.history]
 
 

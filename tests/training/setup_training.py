@@ -12,8 +12,9 @@ import torch
 from implicit_models.data.batching import batch_indices
 from implicit_models.language_models.building import LanguageModel, build
 from implicit_models.language_models.parameters import ModelParameters
-from implicit_models.training.checkpoints import CheckpointFolder, Progress
+from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import Segment, bounded_segment, free_segment
+from implicit_models.training.definition import Training
 from implicit_models.training.distributed import Execution, Processes, distribute
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import (
@@ -23,7 +24,8 @@ from implicit_models.training.parameters import (
     MonitoringParameters,
     OptimisationParameters,
 )
-from implicit_models.training.trainer import Training, train
+from implicit_models.training.progress import Progress
+from implicit_models.training.trainer import train
 from implicit_models.training.validation import validator
 
 LENGTHS = LengthParameters(minimum=2, start=3, end=6, growth_steps=4)
@@ -92,10 +94,13 @@ def small_training(segment: Segment = FREE, **changes: Any) -> Training:
         batch_indices=functools.partial(batch_indices, batch_size=4, num_sequences=16, seed=0),
         validate=validator(data, MONITORING.validation_sequences, segment.phase, batch_size=4),
         count_flops=count_flops,
-        start=Progress(segment.first_step, sequences=4 * segment.first_step),
         seed=0,
     )
     return dataclasses.replace(training, **changes)
+
+
+def start_of(segment: Segment) -> Progress:
+    return Progress(segment.first_step, sequences=4 * segment.first_step)
 
 
 def run(
@@ -114,8 +119,9 @@ def run(
     recorder = Recorder(stop_after)
     progress = None
     checkpoints = CheckpointFolder(folder, "identity")
+    start = checkpoints.resume(module, optimiser) or start_of(training.segment)
     try:
-        progress = train(training, module, optimiser, checkpoints, recorder, execution)
+        progress = train(training, start, module, optimiser, checkpoints, recorder, execution)
     except KeyboardInterrupt:
         assert stop_after is not None
     return model, optimiser, progress, recorder

@@ -19,12 +19,9 @@ from torch import nn
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
 from implicit_models.parameters import source_digest
-from implicit_models.training.checkpoints import (
-    CheckpointFolder,
-    Progress,
-    load_state,
-    save_state,
-)
+from implicit_models.training.checkpoints import CheckpointFolder
+from implicit_models.training.progress import Progress
+from implicit_models.training.state_file import load_state, save_state
 from tests.training.setup_checkpoints import (
     assert_same,
     build_module,
@@ -382,7 +379,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
-from implicit_models.training.checkpoints import CheckpointFolder, Progress
+from implicit_models.training.checkpoints import CheckpointFolder
+from implicit_models.training.progress import Progress
 from tests.training.setup_checkpoints import trained
 
 folder = CheckpointFolder(Path(sys.argv[1]), "identity")

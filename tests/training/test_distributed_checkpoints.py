@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from implicit_models.training.checkpoints import CheckpointFolder, Progress, save_state
+from implicit_models.training.checkpoints import CheckpointFolder
+from implicit_models.training.progress import Progress
+from implicit_models.training.state_file import save_state
 from tests.training.setup_checkpoints import assert_same, make_steps, trained, whole_state
 
 REPOSITORY = Path(__file__).parents[2]

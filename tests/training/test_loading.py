@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from implicit_models.language_models.losses import IGNORED
 from implicit_models.training.loading import Batch, Loader, Part, read_batch
 from tests.training.setup_training import sequences
 
@@ -28,6 +29,20 @@ def test_the_shares_of_all_processes_are_the_global_batch(size, at_once):
     np.testing.assert_array_equal(inputs, data.inputs[ROWS, :5])
     np.testing.assert_array_equal(labels, data.labels[ROWS, :5])
     assert {(share.num_sequences, share.num_tokens) for share in shares} == {(8, 40)}
+    assert {share.num_labels for share in shares} == {40}
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_every_process_knows_how_many_labels_all_have(size):
+    data = sequences()
+    labels = data.labels.astype(np.int16)
+    labels[ROWS[:5], 1:4] = IGNORED
+    labels[ROWS, 5:] = IGNORED  # which are cut off
+    data.labels = labels
+    shares = [read_batch(data, ROWS, 5, rank=rank, size=size, at_once=3) for rank in range(size)]
+    assert {share.num_labels for share in shares} == {40 - 5 * 3}
+    found = torch.cat([part.labels for share in shares for part in share.parts])
+    np.testing.assert_array_equal(found.numpy(), labels[ROWS, :5])
 
 
 def len_of(part: Part) -> int:
@@ -36,7 +51,7 @@ def len_of(part: Part) -> int:
 
 def batch(step: int) -> Batch:
     part = Part(torch.tensor([[step]]), torch.tensor([[step]]), 0)
-    return Batch((part,), 1, 1)
+    return Batch((part,), 1, 1, 1)
 
 
 def test_steps_come_in_order_and_are_read_ahead():

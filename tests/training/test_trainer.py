@@ -8,18 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from implicit_models.equilibrium.solution import Result
 from implicit_models.equilibrium.window import Window
 from implicit_models.language_models.building import build
+from implicit_models.language_models.losses import IGNORED
 from implicit_models.language_models.reading import LabelledReading, read_labelled
-from implicit_models.training import trainer
-from implicit_models.training.checkpoints import CheckpointFolder, Progress
+from implicit_models.training import step as training_step
+from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import Segment, free_segment
+from implicit_models.training.definition import Training
 from implicit_models.training.distributed import Execution, distribute
 from implicit_models.training.interruption import Stopped
 from implicit_models.training.optimisation import build_optimiser
-from implicit_models.training.trainer import Training, train
+from implicit_models.training.progress import Progress
+from implicit_models.training.trainer import train
 from tests.training.setup_training import (
     BOUNDED,
     FREE,
@@ -28,7 +32,9 @@ from tests.training.setup_training import (
     OPTIMISATION,
     Recorder,
     run,
+    sequences,
     small_training,
+    start_of,
 )
 
 PENALISED = free_segment(FREE_PARAMETERS.replace(jacobian_weight=5.0), 5)
@@ -118,6 +124,62 @@ def test_the_free_phase_searches_with_a_window(tmp_path: Path) -> None:
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
 
 
+def partly_labelled(segment: Segment, **changes: Any) -> Training:
+    """Return a small training of which half of the labels do not count, and of one batch none."""
+    data = sequences()
+    labels = data.labels.astype(np.int8)
+    labels[np.random.default_rng(1).random(labels.shape) < 0.5] = IGNORED
+    training = small_training(segment, sequences=data, **changes)
+    labels[training.batch_indices(4 * segment.first_step + 8)] = IGNORED
+    data.labels = labels
+    monitoring = type(training.monitoring)(
+        log_every=1, validate_every=4, validation_sequences=4, checkpoint_every=3
+    )
+    return dataclasses.replace(training, monitoring=monitoring)
+
+
+def test_the_loss_is_the_mean_over_the_labels_that_count(tmp_path: Path) -> None:
+    training = partly_labelled(BOUNDED)
+    _, _, _, log = run(tmp_path, training)
+    model = build(MODEL, vocabulary_size=5, seed=0)
+    rows = training.batch_indices(0)
+    length = BOUNDED.length_at(0, 0)
+    inputs, labels = (
+        torch.from_numpy(kind[rows, :length]).long()
+        for kind in (training.sequences.inputs, training.sequences.labels)
+    )
+    logits = model(inputs, phase=BOUNDED.phase).logits
+    is_labelled = labels != IGNORED
+    assert 0 < is_labelled.sum() < labels.numel()
+    loss = F.cross_entropy(logits[is_labelled], labels[is_labelled])
+    loss.backward()
+    norms = torch.stack([p.grad.norm() for p in model.parameters() if p.grad is not None])
+    assert log.rows[1]["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert log.rows[1]["gradient_norm"] == pytest.approx(norms.norm().item(), rel=1e-4)
+    right = (logits.argmax(-1) == labels)[is_labelled]
+    assert log.rows[1]["accuracy"] == pytest.approx(right.float().mean().item())
+
+
+def test_parts_with_fewer_labels_weigh_less(tmp_path: Path) -> None:
+    training = partly_labelled(FREE)
+    _, _, _, whole = run(tmp_path / "whole", training)
+    _, _, _, parts = run(tmp_path / "parts", training, execution=Execution(micro_batch=1))
+    assert list(parts.rows) == list(whole.rows)
+    for step, row in whole.rows.items():
+        for name in row.keys() & {"loss", "accuracy", "accuracy_last_10", "gradient_norm"}:
+            assert parts.rows[step][name] == pytest.approx(row[name], rel=1e-3, abs=1e-5), name
+
+
+def test_a_batch_without_a_label_has_no_loss_and_hurts_nothing(tmp_path: Path) -> None:
+    model, _, progress, log = run(tmp_path, partly_labelled(FREE))
+    assert progress is not None and progress.skipped_steps == 0
+    without = [step for step, row in log.rows.items() if "loss" not in row]
+    assert without[0] == 5 + 3
+    assert not log.rows[8].keys() & {"accuracy", "accuracy_last_10"}
+    assert log.rows[8]["gradient_norm"] == 0.0
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
+
+
 def test_the_jacobian_penalty_reaches_the_loss_and_trains_the_cell_down(tmp_path: Path) -> None:
     penalised = FREE_PARAMETERS.replace(jacobian_weight=30.0, num_training_steps=60)
     free = penalised.replace(jacobian_weight=0.0)
@@ -150,7 +212,7 @@ def test_gradients_that_are_no_number_never_reach_the_weights(tmp_path: Path) ->
     model.get_input_embeddings().weight.register_hook(lambda gradient: gradient * torch.inf)
     checkpoints = CheckpointFolder(tmp_path / "new", "x")
     with pytest.raises(FloatingPointError, match="norm is inf in step 7 .free., and 3 steps in a"):
-        train(impatient(), model, optimiser, checkpoints, Recorder())
+        train(impatient(), start_of(FREE), model, optimiser, checkpoints, Recorder())
     assert_unchanged(before, model)
 
 
@@ -165,9 +227,11 @@ def test_a_loss_that_is_no_number_ends_training_with_its_step(tmp_path: Path) ->
         next(model.parameters()).fill_(torch.nan)
     checkpoints = CheckpointFolder(tmp_path, "poisoned")
     checkpoints.save(model, optimiser, Progress(9))
+    start = checkpoints.resume(model, optimiser)
+    assert start is not None
     match = r"(loss is nan|became non-finite) in step 9 \(free\), and 1 steps in a row"
     with pytest.raises(FloatingPointError, match=match):
-        train(impatient(0), model, optimiser, checkpoints, Recorder())
+        train(impatient(0), start, model, optimiser, checkpoints, Recorder())
 
 
 def test_a_single_bad_step_is_left_out_and_counted(
@@ -182,7 +246,7 @@ def test_a_single_bad_step_is_left_out_and_counted(
 
     model.get_input_embeddings().weight.register_hook(every_fourth_is_infinite)
     checkpoints, recorder = CheckpointFolder(tmp_path / "new", "x"), Recorder()
-    progress = train(impatient(1), model, optimiser, checkpoints, recorder)
+    progress = train(impatient(1), start_of(FREE), model, optimiser, checkpoints, recorder)
     assert progress.step == 17
     assert progress.skipped_steps == 3
     assert [row["skipped_steps"] for row in recorder.rows.values()] == [0, 0, 1, 1, 2, 2, 3]
@@ -204,10 +268,11 @@ def test_a_step_whose_search_diverges_is_left_out(
         result[0] = Result.NON_FINITE
         return dataclasses.replace(found, search=dataclasses.replace(found.search, result=result))
 
-    monkeypatch.setattr(trainer, "read_labelled", diverging)
+    monkeypatch.setattr(training_step, "read_labelled", diverging)
     match = "the search of 1 sequences or tokens became non-finite in step 7"
     with pytest.raises(FloatingPointError, match=match):
-        train(impatient(), model, optimiser, CheckpointFolder(tmp_path, "x"), Recorder())
+        checkpoints = CheckpointFolder(tmp_path, "x")
+        train(impatient(), start_of(FREE), model, optimiser, checkpoints, Recorder())
     assert_unchanged(before, model)
 
 
@@ -236,14 +301,11 @@ def test_asked_to_stop_it_keeps_a_checkpoint_and_goes_on_later(tmp_path: Path) -
     module = distribute(model, "float32", Execution())
     optimiser = build_optimiser(model, OPTIMISATION)
     with pytest.raises(Stopped) as stopped:
-        train(small_training(), module, optimiser, folder_of(tmp_path / "cut"), Asking())
+        checkpoints = CheckpointFolder(tmp_path / "cut", "identity")
+        train(small_training(), start_of(FREE), module, optimiser, checkpoints, Asking())
     assert stopped.value.step == 11
     assert stopped.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
     cut, _, _, after = run(tmp_path / "cut")
     assert min(after.rows) == 12
     assert_same(whole, cut)
-
-
-def folder_of(path: Path) -> CheckpointFolder:
-    return CheckpointFolder(path, "identity")

@@ -1,0 +1,62 @@
+"""How right a model is over the tokens that have a label, and how long it searched."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from implicit_models.equilibrium.solution import Solution, joined
+from implicit_models.language_models.labelled import LAST_TOKENS
+from implicit_models.language_models.losses import IGNORED
+from implicit_models.training.distributed import Processes
+
+_PLACES = {"accuracy": slice(None), "accuracy_last_10": slice(-LAST_TOKENS, None)}
+ACCURACIES = tuple(_PLACES)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean over labelled tokens, and how many these are; the value of none is 0."""
+
+    value: float
+    num_labels: int
+
+
+def count_labels(labels: Int[Tensor, "B L"]) -> int:
+    """Count the labels that a loss counts."""
+    return int((labels != IGNORED).sum())
+
+
+@torch.no_grad()
+def accuracies(predictions: Int[Tensor, "B L"], labels: Int[Tensor, "B L"]) -> dict[str, Mean]:
+    """Return the share of right answers over all labelled tokens, and over those of the last 10."""
+    right, found = predictions == labels, {}
+    for name, places in _PLACES.items():
+        num_labels = count_labels(labels[:, places])
+        share = (right[:, places].sum() / max(num_labels, 1)).item()
+        found[name] = Mean(share, num_labels)
+    return found
+
+
+def averaged(
+    names: Iterable[str], parts: Sequence[Mapping[str, Mean]], processes: Processes
+) -> dict[str, float]:
+    """Average over the parts of all processes; what has no labelled token is left out."""
+    names = tuple(names)
+    sums = [sum(part[name].value * part[name].num_labels for part in parts) for name in names]
+    counts = [sum(part[name].num_labels for part in parts) for name in names]
+    totals = processes.total(*sums, *counts)
+    found = zip(names, totals[: len(names)], totals[len(names) :], strict=True)
+    return {name: total / count for name, total, count in found if count}
+
+
+def gathered(searches: Sequence[Solution], processes: Processes) -> Solution | None:
+    """Join the searches of all processes into that of one batch, without their values.
+
+    None where there is none; a process without any takes part all the same.
+    """
+    own = [search.to(torch.device("cpu")) for search in searches]
+    found = [search for each in processes.gathered(own) for search in each]
+    return joined(found) if found else None

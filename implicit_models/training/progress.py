@@ -1,0 +1,34 @@
+"""How far a training has come: what a checkpoint says besides its tensors."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training has come.
+
+    Attributes
+    ----------
+    step
+        Optimiser steps done, those that were left out included: the position in the schedule.
+    sequences
+        Sequences drawn so far, in all segments: the position in the data.
+    tokens, flops
+        Tokens that the entry has been trained on so far, in all segments, and the floating-point
+        operations that took; validation is not among them.
+    seconds
+        Wall time of this segment's loop so far, validation and checkpoints included.
+    skipped_steps
+        Steps of this segment that were left out, because something in them was not finite.
+    history
+        One row of metrics for each time something was logged in this segment.
+    """
+
+    step: int
+    sequences: int = 0
+    tokens: int = 0
+    flops: float = 0.0
+    seconds: float = 0.0
+    skipped_steps: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)

@@ -1,0 +1,208 @@
+"""One step of training: the gradients of a batch, added up over its parts, and the optimiser's."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from implicit_models.equilibrium.gradients import Phantom, Unrolled
+from implicit_models.equilibrium.phase import Phase
+from implicit_models.equilibrium.solution import Result, Solution
+from implicit_models.language_models.reading import read_labelled
+from implicit_models.training.definition import Training
+from implicit_models.training.distributed import Execution, Processes, accumulating
+from implicit_models.training.interruption import StopRequest
+from implicit_models.training.loading import Batch, Part
+from implicit_models.training.metrics import ACCURACIES, Mean, accuracies, averaged, gathered
+
+
+@dataclass(frozen=True)
+class PartOutcome:
+    """What a part of a batch, computed at once, leaves behind.
+
+    Attributes
+    ----------
+    loss, penalty
+        Its share of the global batch's.
+    right
+        Of the labelled tokens; empty where the step is not measured.
+    """
+
+    loss: Tensor
+    penalty: Tensor | None
+    search: Solution | None
+    right: Mapping[str, Mean]
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a step leaves behind.
+
+    Attributes
+    ----------
+    loss, search_evaluations
+        Of all processes: the mean over the global batch's labels, and the evaluations of tokens.
+    fault
+        Why the step was left out; None where it was not.
+    parts
+        Those of this process.
+    """
+
+    batch: Batch
+    loss: float
+    search_evaluations: float
+    penalty: float | None
+    gradient_norm: float
+    learning_rate: float
+    fault: str | None
+    is_asked_to_stop: bool
+    parts: Sequence[PartOutcome]
+    gradient_steps: int
+
+    def metrics(self, processes: Processes) -> dict[str, float]:
+        """Return the metrics of a step that was measured; every process calls this."""
+        metrics = {"loss": self.loss} if self.batch.num_labels else {}
+        metrics |= averaged(ACCURACIES, [part.right for part in self.parts], processes)
+        metrics |= {
+            "learning_rate": self.learning_rate,
+            "gradient_norm": self.gradient_norm,
+            "sequence_length": self.batch.length,
+            "batch_tokens": self.batch.num_tokens,
+        }
+        if self.penalty is not None:
+            metrics["jacobian_penalty"] = self.penalty
+        searches = _searches(self.parts)
+        if searches:
+            found = {"self_iterations": 0.0, "token_evaluations": 0.0}
+            search = gathered(searches, processes)
+            found |= search.metrics() if search is not None else {}
+            found["self_iterations"] += self.gradient_steps
+            found["token_evaluations"] += self.gradient_steps * self.batch.num_tokens
+            metrics |= found
+        return metrics
+
+
+def training_step(
+    training: Training,
+    step: int,
+    batch: Batch,
+    module: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    execution: Execution,
+    stop: StopRequest,
+    *,
+    measured: bool,
+) -> StepOutcome:
+    """Make one optimiser step, or leave it out where something in it is not finite.
+
+    Parameters
+    ----------
+    measured
+        Whether the metrics of the step will be asked for.
+    """
+    segment, optimisation, processes = training.segment, training.optimisation, execution.processes
+    learning_rate = segment.learning_rate_at(step, optimisation)
+    for group in optimiser.param_groups:
+        group["lr"] = learning_rate
+    _seed_dropout(processes.device, _seed_of(training.seed, step, processes.rank))
+    optimiser.zero_grad(set_to_none=True)
+    parts = []
+    for part in batch.parts:
+        phase = _checkpointed(segment.phase_at(step, training.seed, part.first), execution)
+        with accumulating(module, is_last=part.first == batch.parts[-1].first):
+            parts.append(_add_gradients(module, part, batch, phase, processes, measured))
+    norm = nn.utils.clip_grad_norm_(module.parameters(), optimisation.clip_norm)
+    norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+    penalties = [part.penalty for part in parts if part.penalty is not None]
+    searches = _searches(parts)
+    # Nothing that a process decides alone may decide what the others wait for.
+    loss, penalty, evaluations, diverged, asked = processes.total(
+        torch.stack([part.loss for part in parts]).sum(),
+        torch.stack(penalties).sum() if penalties else 0.0,
+        sum((search.token_evaluations.sum() for search in searches), 0),
+        sum(((search.result == Result.NON_FINITE).sum() for search in searches), 0),
+        float(stop.is_made),
+    )
+    fault = _fault(loss, norm.item(), diverged)
+    if fault is None:
+        optimiser.step()
+    gradient = segment.phase.gradient if segment.phase is not None else None
+    return StepOutcome(
+        batch=batch,
+        loss=loss,
+        search_evaluations=evaluations,
+        penalty=penalty if penalties else None,
+        gradient_norm=norm.item(),
+        learning_rate=learning_rate,
+        fault=fault,
+        is_asked_to_stop=asked > 0,
+        parts=parts,
+        gradient_steps=gradient.num_steps if gradient is not None else 0,
+    )
+
+
+def _add_gradients(
+    module: nn.Module,
+    part: Part,
+    batch: Batch,
+    phase: Phase | None,
+    processes: Processes,
+    measured: bool,
+) -> PartOutcome:
+    """Add the gradients of a part's share of the batch's loss to those of the parts before."""
+    part = part.to(processes.device)
+    # The mean over the labels of all processes; a batch without any has none to divide by.
+    output = read_labelled(module, part.inputs, part.labels, phase, max(batch.num_labels, 1))
+    loss, penalty = output.loss, None
+    if output.penalty is not None:
+        penalty = output.penalty * (len(part.inputs) / batch.num_sequences)
+        loss = loss + penalty
+    (loss * processes.size).backward()  # gradients are averaged over the processes
+    return PartOutcome(
+        loss=loss.detach(),
+        penalty=None if penalty is None else penalty.detach(),
+        search=None if output.search is None else output.search.without_value(),
+        right=accuracies(output.predictions(), part.labels) if measured else {},
+    )
+
+
+def _searches(parts: Sequence[PartOutcome]) -> list[Solution]:
+    return [part.search for part in parts if part.search is not None]
+
+
+def _fault(loss: float, norm: float, diverged: float) -> str | None:
+    if diverged:
+        return f"the search of {diverged:.0f} sequences or tokens became non-finite"
+    for name, value in (("loss", loss), ("gradient's norm", norm)):
+        if not math.isfinite(value):
+            return f"the {name} is {value}"
+    return None
+
+
+def _checkpointed(phase: Phase | None, execution: Execution) -> Phase | None:
+    if execution.checkpointing != "iterations" or phase is None:
+        return phase
+    if not isinstance(phase.gradient, Unrolled | Phantom):
+        return phase
+    gradient = dataclasses.replace(phase.gradient, checkpointing=True)
+    return dataclasses.replace(phase, gradient=gradient)
+
+
+def _seed_of(seed: int, step: int, rank: int) -> int:
+    return int(np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _seed_dropout(device: torch.device, seed: int) -> None:
+    """Seed what models with dropout draw from."""
+    # Not torch.manual_seed, which notes a call stack for every kind of device that is not in use: a
+    # millisecond, and memory that is never given back.
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed_all(seed)
+    elif device.type != "cpu":
+        torch.get_device_module(device).manual_seed(seed)
