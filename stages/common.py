@@ -62,8 +62,8 @@ def run_stage(main: FunctionType, *tables: str) -> None:
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     for package in ("implicit_models", "stages"):
         logging.getLogger(package).setLevel(logging.INFO)
-    stage = Path(main.__code__.co_filename).stem
-    parser = _Parser(prog=f"python -m stages.{stage}", description=main.__globals__["__doc__"])
+    module = main.__globals__["__spec__"].name
+    parser = _Parser(prog=f"python -m {module}", description=main.__globals__["__doc__"])
     if tables:
         _add_name(parser, tables)
     try:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from implicit_models.data.parameters import CorpusParameters
 from stages.common import TABLES, DataParameters, find_table, read_dataset, run_stage
-from stages.ended_trainings import discard_recorded
 from stages.evaluation_stage import check_test_splits, headline, read_part, score
+from stages.finished_checkpoints import discard_recorded
 from stages.tracked import numbers, open_run, track_data, track_score, write_results
 
 TESTED = (*TABLES, "benchmarks", "readings")

@@ -28,6 +28,7 @@ def open_run(
     *,
     entry: Mapping[str, Any] | None = None,
     resume_key: str | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> Tracker:
     """Open the tracker of a stage of an entry.
 
@@ -42,6 +43,8 @@ def open_run(
         The entry with its defaults filled in, where the stage reads all of it.
     resume_key
         As in `open_tracker`.
+    tags
+        Of the run, beside those that all have.
     """
     section = read_section(f"{table}.{name}", dict[str, Any])
     family = _family(section)
@@ -53,6 +56,7 @@ def open_run(
             "family": family,
             "kind": "implicit" if table in _IMPLICIT else "explicit",
             "seed_group": seed_group(table, name),
+            **(tags or {}),
         },
         experiment=f"{_PROJECT}/{family}",
         stage_parameters={key: section.model_dump() for key, section in parameters.items()},

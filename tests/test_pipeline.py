@@ -324,7 +324,7 @@ def forget(repository: Repository, stage: str) -> None:
     del lock["stages"][stage]
     path.write_text(yaml.safe_dump(lock, sort_keys=False))
     kind, _, entry = stage.partition("@")
-    command, output = f"stages.{kind}\n", f"results/runs/{entry}/{kind}.json"
+    command, output = f".{kind}\n", f"results/runs/{entry}/{kind}.json"
     found = [
         record.parent
         for record in (repository.path / ".dvc" / "cache" / "runs").glob("*/*/*")

@@ -18,6 +18,7 @@ import numpy as np
 import tokenizers
 from tqdm import tqdm
 
+from implicit_models.code_digest import code_digests
 from implicit_models.data.document_index import DOCUMENTS, NAMES
 from implicit_models.data.joining import JoinedSplit, join_split
 from implicit_models.data.local_source import open_local_source
@@ -44,7 +45,7 @@ from implicit_models.data.unit_writing import (
     is_finished,
     unit_folder,
 )
-from implicit_models.parameters import ParameterError, digest, source_digest
+from implicit_models.parameters import ParameterError, digest
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
@@ -155,7 +156,7 @@ def _identity(
         tokenizer.digest,
         tokenizers.__version__,
         unit_bytes,
-        source_digest([Path(__file__).parent]),
+        code_digests(Path(__file__).parent),
     )
 
 

@@ -3,7 +3,7 @@
 This package is the bottom of the library: it imports nothing else of ours and never torch.
 """
 
-from implicit_models.parameters.digests import digest, source_digest
+from implicit_models.parameters.digests import digest
 from implicit_models.parameters.errors import MissingKeyError, ParameterError
 from implicit_models.parameters.files import read_content, read_names, read_section
 from implicit_models.parameters.names import TABLES, check_names
@@ -21,5 +21,4 @@ __all__ = [
     "read_content",
     "read_names",
     "read_section",
-    "source_digest",
 ]

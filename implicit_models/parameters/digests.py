@@ -1,9 +1,8 @@
-"""Digests of parameters and of code, by which a change is noticed."""
+"""Digests of parameters, by which a change is noticed."""
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -17,16 +16,6 @@ def digest(*sections: Any) -> str:
     """
     text = json.dumps([_plain(section) for section in sections], sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def source_digest(packages: Iterable[Path]) -> str:
-    """Digest the sources of some packages, in Python and C, so that changed code is noticed."""
-    digest = hashlib.sha256()
-    for package in packages:
-        for file in sorted([*package.rglob("*.py"), *package.rglob("*.c")]):
-            digest.update(file.relative_to(package.parent).as_posix().encode())
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
 
 
 def _plain(value: Any) -> Any:

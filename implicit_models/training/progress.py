@@ -21,6 +21,8 @@ class Progress:
         Wall time of this segment's loop so far, validation and checkpoints included.
     skipped_steps
         Steps of this segment that were left out, because something in them was not finite.
+    changes
+        What was changed in the midst of the training, in words: other code, another batch.
     history
         One row of metrics for each time something was logged in this segment.
     """
@@ -31,4 +33,5 @@ class Progress:
     flops: float = 0.0
     seconds: float = 0.0
     skipped_steps: int = 0
+    changes: list[str] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)

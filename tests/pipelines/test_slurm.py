@@ -210,14 +210,17 @@ def test_what_a_training_of_several_nodes_is_started_with():
     }
 
 
-START = "from stages.launching import start_processes; start_processes('train_free', 'x')"
+START = """
+from stages.training.launching import start_processes
+start_processes('train_free', 'x')
+"""
 
 
 @pytest.mark.parametrize(
     ("launcher", "expected"),
     [
         ("echo 'two words'", f"two words {sys.executable} -m torch.distributed.run --nnodes=2 "
-        "-m stages.train_free x"),
+        "-m stages.training.train_free x"),
         ("no-such-launcher", "no-such-launcher is not on PATH; allowed is a command, such as"),
         ("'", "No closing quotation; allowed is a command"),
     ],
@@ -234,7 +237,7 @@ def test_a_launcher_is_put_in_front_of_torchrun(monkeypatch, launcher, expected)
 TWO = """
 import sys
 from pathlib import Path
-from stages.launching import start_processes
+from stages.training.launching import start_processes
 start_processes("two", "x")
 import torch
 import torch.distributed as dist
@@ -249,12 +252,14 @@ dist.destroy_process_group()
 
 @pytest.mark.slow
 def test_a_stage_on_two_nodes_meets_through_srun_and_torchrun(slurm, tmp_path):
-    stage = {"two": {"cmd": "python -m stages.two", "deps": ["stages"], "outs": ["total.txt"]}}
+    command = "python -m stages.training.two"
+    stage = {"two": {"cmd": command, "deps": ["stages"], "outs": ["total.txt"]}}
     files = {
         "dvc.yaml": json.dumps({"stages": stage}),
         "stages/__init__.py": "",
-        "stages/launching.py": (ROOT / "stages" / "launching.py").read_text(),
-        "stages/two.py": TWO,
+        "stages/training/launching.py": (ROOT / "stages/training/launching.py").read_text(),
+        "stages/training/__init__.py": "",
+        "stages/training/two.py": TWO,
     }
     clones = make_clones(tmp_path / "clones", files)
     runner(clones, nodes=2)(Stage("two"), print)

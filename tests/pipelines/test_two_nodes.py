@@ -103,7 +103,10 @@ class Cluster:
         for name, worker in self.workers.items():
             for process in psutil.Process(worker.pid).children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                    if f"stages.{stage}" in process.cmdline():
+                    if any(
+                        re.fullmatch(rf"stages\.(\w+\.)?{stage}", each)
+                        for each in process.cmdline()
+                    ):
                         return name
         raise AssertionError(f"no node runs {stage}")
 

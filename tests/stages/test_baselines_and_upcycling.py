@@ -21,8 +21,8 @@ from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.language_models.sources import SourceError
 from implicit_models.parameters import read_section
 from implicit_models.tracking.tracker import NullTracker
-from stages import train_baseline, train_bounded, train_free
 from stages.common import run_stage
+from stages.training import train_baseline, train_bounded, train_free
 
 ROOT = Path(__file__).parents[2]
 GPT2 = ROOT / "conf" / "models" / "gpt2_tiny"
@@ -69,7 +69,7 @@ WRONG_MODELS = [
 @pytest.fixture(autouse=True)
 def repository(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("stages.training_stage.open_run", lambda *_, **__: NullTracker())
+    monkeypatch.setattr("stages.training.segment.open_run", lambda *_, **__: NullTracker())
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def refuse(parameters, monkeypatch, capsys):
         OmegaConf.save(parameters, "params.yaml")
         monkeypatch.setattr(sys, "argv", [stage, name])
         with pytest.raises(SystemExit) as stop:
-            run_stage(importlib.import_module(f"stages.train_{stage}").main, "table")
+            run_stage(importlib.import_module(f"stages.training.train_{stage}").main, "table")
         assert stop.value.code == 2
         message = capsys.readouterr().err
         assert message.startswith("error: ")

@@ -18,12 +18,13 @@ from stages.common import run_stage
 
 ROOT = Path(__file__).parents[2]
 RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"
+BOUNDED, FREE, EXPLICIT = (f"training.train_{kind}" for kind in ("bounded", "free", "baseline"))
 EVALUATION, SWEEP = "evaluation.word_problem", "sweep.word_problem"
 TABLES = {
     "prepare": ["datasets", "corpora", "hub_corpora", "tasks", "hub_tasks"],
-    "train_bounded": ["runs"],
-    "train_free": ["runs"],
-    "train_baseline": ["baselines", "matched"],
+    BOUNDED: ["runs"],
+    FREE: ["runs"],
+    EXPLICIT: ["baselines", "matched"],
     "sweep_test_time_compute": ["runs"],
     "evaluate_benchmarks": ["runs", "upcycled", "baselines", "matched", "benchmarks", "readings"],
     "report": [],
@@ -35,55 +36,79 @@ WRONG_PARAMETERS = [
     ("prepare", "s3", "datasets.s3.group", "S99", ["datasets.s3.group", "S99"]),
     ("prepare", "s3", "datasets.s3.lenght", 3, ["datasets.s3.lenght = 3"]),
     ("prepare", "s3", "datasets.s3.train.num_sequences", 0, ["num_sequences = 0", "at least 1"]),
-    ("train_bounded", "s3_implicit", None, None, ["runs.s3_implicit ", f"runs.{RUN}"]),
-    ("train_bounded", RUN, f"runs.{RUN}.modle", {}, [f"runs.{RUN}.modle", f"runs.{RUN}.model"]),
-    ("train_bounded", RUN, f"runs.{RUN}.bounded", None, [f"runs.{RUN}.bounded is missing"]),
-    ("train_bounded", RUN, f"runs.{RUN}.seed", "one", [f"runs.{RUN}.seed = 'one'", "int"]),
+    (BOUNDED, "s3_implicit", None, None, ["runs.s3_implicit ", f"runs.{RUN}"]),
     (
-        "train_bounded",
+        BOUNDED,
+        RUN,
+        f"runs.{RUN}.modle",
+        {},
+        [f"runs.{RUN}.modle", f"runs.{RUN}.model"],
+    ),
+    (
+        BOUNDED,
+        RUN,
+        f"runs.{RUN}.bounded",
+        None,
+        [f"runs.{RUN}.bounded is missing"],
+    ),
+    (BOUNDED, RUN, f"runs.{RUN}.seed", "one", [f"runs.{RUN}.seed = 'one'", "int"]),
+    (
+        BOUNDED,
         RUN,
         f"runs.{RUN}.bounded.lengths.end",
         13,
         [f"runs.{RUN}.bounded.lengths.end = 13", "at most datasets.s3.train.length, 12"],
     ),
     (
-        "train_bounded",
+        BOUNDED,
         RUN,
         f"runs.{RUN}.dataset",
         "s5",
         [f"runs.{RUN}.dataset = 's5'", "the closest is s3"],
     ),
     (
-        "train_bounded",
+        BOUNDED,
         RUN,
         "monitoring.validation_sequences",
         1000,
         ["monitoring.validation_sequences = 1000", "at most", "256"],
     ),
-    ("train_free", RUN, f"runs.{RUN}.free.tolerance", 2, [f"runs.{RUN}.free.tolerance = 2"]),
-    ("train_free", RUN, f"runs.{RUN}.free.decay_steps", 121, ["decay_steps is 121", "120"]),
     (
-        "train_free",
+        FREE,
+        RUN,
+        f"runs.{RUN}.free.tolerance",
+        2,
+        [f"runs.{RUN}.free.tolerance = 2"],
+    ),
+    (
+        FREE,
+        RUN,
+        f"runs.{RUN}.free.decay_steps",
+        121,
+        ["decay_steps is 121", "120"],
+    ),
+    (
+        FREE,
         RUN,
         f"runs.{RUN}.model.implicit",
         False,
         [f"runs.{RUN}.model.implicit = False", "an entry of baselines"],
     ),
     (
-        "train_baseline",
+        EXPLICIT,
         "s3_mamba2_1_layer",
         "baselines.s3_mamba2_1_layer.model.implicit",
         True,
         ["baselines.s3_mamba2_1_layer.model.implicit = True", "an entry of runs"],
     ),
     (
-        "train_baseline",
+        EXPLICIT,
         BASELINE,
         f"baselines.{BASELINE}.training.lengths.end",
         99,
         [f"baselines.{BASELINE}.training.lengths.end = 99", "12"],
     ),
-    ("train_baseline", RUN, None, None, [f"{RUN} is no entry of baselines, matched"]),
+    (EXPLICIT, RUN, None, None, [f"{RUN} is no entry of baselines, matched"]),
     ("evaluate_benchmarks", "s3_lstn", None, None, ["s3_lstn", "closest is s3_lstm"]),
     (
         "evaluate_benchmarks",
@@ -183,8 +208,8 @@ def test_missing_argument(refuse, stage):
 @pytest.mark.parametrize(
     ("stage", "entry"),
     [
-        ("train_bounded", RUN),
-        ("train_baseline", BASELINE),
+        (BOUNDED, RUN),
+        (EXPLICIT, BASELINE),
         ("evaluate_benchmarks", BASELINE),
         ("sweep_test_time_compute", RUN),
     ],
@@ -196,7 +221,7 @@ def test_missing_data(refuse, stage, entry):
 def test_missing_models_and_results(refuse, quick_parameters):
     OmegaConf.save(quick_parameters, "params.yaml")
     write_splits(read_section("datasets.s3", DatasetParameters), Path("data/s3"))
-    assert f"models/{RUN}/bounded/training_state.safetensors" in refuse("train_free", RUN)
+    assert f"models/{RUN}/bounded/training_state.safetensors" in refuse(FREE, RUN)
     assert f"models/{RUN}/final" in refuse("evaluate_benchmarks", RUN)
     assert f"results/runs/{RUN}" in refuse("report")
 
@@ -208,13 +233,13 @@ def test_only_the_first_process_of_torchrun_prints_a_mistake(
     summary = tmp_path / "error.json"
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(summary))
     monkeypatch.setenv("RANK", "0")
-    message = refuse("train_bounded", RUN)
+    message = refuse(BOUNDED, RUN)
     assert "data/s3" in message and not summary.exists()
 
     monkeypatch.setenv("RANK", "1")
-    monkeypatch.setattr(sys, "argv", ["train_bounded", RUN])
+    monkeypatch.setattr(sys, "argv", [BOUNDED, RUN])
     with pytest.raises(SystemExit) as stop:
-        run_stage(importlib.import_module("stages.train_bounded").main, "runs")
+        run_stage(importlib.import_module("stages.training.train_bounded").main, "runs")
     assert (stop.value.code, capsys.readouterr().err) == (2, "")
     failure = ProcessFailure(local_rank=1, pid=1, exitcode=2, error_file=str(summary))
     assert failure.message == message.strip()
@@ -227,9 +252,9 @@ def test_diverging_training(refuse, quick_parameters, monkeypatch):
     def diverge(*_):
         raise FloatingPointError("the loss of step 3 (bounded) is nan")
 
-    monkeypatch.setattr("stages.training_stage.train", diverge)
-    monkeypatch.setattr("stages.training_stage.open_run", lambda *_, **__: NullTracker())
-    assert "the loss of step 3 (bounded) is nan" in refuse("train_bounded", RUN)
+    monkeypatch.setattr("stages.training.segment.train", diverge)
+    monkeypatch.setattr("stages.training.segment.open_run", lambda *_, **__: NullTracker())
+    assert "the loss of step 3 (bounded) is nan" in refuse(BOUNDED, RUN)
 
 
 def test_parameters_are_refused_before_torch_is_imported(tmp_path):

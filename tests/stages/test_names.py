@@ -31,9 +31,9 @@ OUTSIDE = "precious"  # a folder beside the repository
 STAGES = {
     "check_names": [],
     "prepare": ["datasets", "corpora", "hub_corpora", "tasks", "hub_tasks"],
-    "train_bounded": ["runs"],
-    "train_free": ["runs"],
-    "train_baseline": ["baselines", "matched"],
+    "training.train_bounded": ["runs"],
+    "training.train_free": ["runs"],
+    "training.train_baseline": ["baselines", "matched"],
     "sweep_test_time_compute": ["runs"],
     "evaluate_benchmarks": ["runs", "upcycled", "baselines", "matched", "benchmarks", "readings"],
     "report": [],

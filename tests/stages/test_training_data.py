@@ -11,9 +11,9 @@ from implicit_models.data.corpora import CorpusError
 from implicit_models.data.corpus_writing import write_corpus
 from implicit_models.data.parameters import CorpusParameters, HeldOutParameters
 from implicit_models.data.tokenisation import load_tokenizer
-from stages import checked_data
-from stages.checked_data import check_data
-from stages.training_data import TrainingData, open_training_data
+from stages.training import data_verification
+from stages.training.data import TrainingData, open_training_data
+from stages.training.data_verification import verify_data
 from stages.vocabulary import VocabularyError
 
 
@@ -64,29 +64,29 @@ def corrupt(split: str) -> Path:
     return shard
 
 
-@pytest.mark.parametrize("always", [checked_data.ALWAYS, 0], ids=["little", "much"])
+@pytest.mark.parametrize("always", [data_verification.ALWAYS, 0], ids=["little", "much"])
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_a_shard_that_changes_while_a_training_stands_still_is_named(
     opened, monkeypatch, split, always
 ):
-    monkeypatch.setattr(checked_data, "ALWAYS", always)
-    check_data(opened(), Path("checkpoints"))
+    monkeypatch.setattr(data_verification, "ALWAYS", always)
+    verify_data(opened(), Path("checkpoints"))
     shard = corrupt(split)
     for _ in range(2):  # what was found wrong is not taken for compared
         with pytest.raises(CorpusError, match=f"{shard}.*[0-9a-f]{{64}}"):
-            check_data(opened(), Path("checkpoints"))
+            verify_data(opened(), Path("checkpoints"))
 
 
 def test_much_data_that_lies_as_it_was_compared_is_not_read_again(opened, monkeypatch):
     reads = []
     data = dataclasses.replace(opened(), verify=lambda: reads.append(1))
-    check_data(data, Path("checkpoints"))
-    check_data(data, Path("checkpoints"))
+    verify_data(data, Path("checkpoints"))
+    verify_data(data, Path("checkpoints"))
     assert len(reads) == 2  # little
-    monkeypatch.setattr(checked_data, "ALWAYS", 0)
-    check_data(data, Path("checkpoints"))
+    monkeypatch.setattr(data_verification, "ALWAYS", 0)
+    verify_data(data, Path("checkpoints"))
     assert len(reads) == 2
-    check_data(data, Path("checkpoints", "of_another_training"))
+    verify_data(data, Path("checkpoints", "of_another_training"))
     assert len(reads) == 3
 
 

@@ -14,7 +14,7 @@ from implicit_models.data.parameters import DatasetParameters
 from implicit_models.data.word_problems import DataError, write_splits
 from implicit_models.parameters import ParameterError, read_section
 from implicit_models.tracking.tracker import NullTracker
-from stages import train_baseline, train_bounded, train_free
+from stages.training import train_baseline, train_bounded, train_free
 
 ROOT = Path(__file__).parents[2]
 RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"
@@ -62,7 +62,7 @@ def repository(tmp_path, monkeypatch, caplog):
 def run(monkeypatch):
     def run(module, name=RUN):
         recorder = Recorder()
-        monkeypatch.setattr("stages.training_stage.open_run", lambda *_, **__: recorder)
+        monkeypatch.setattr("stages.training.segment.open_run", lambda *_, **__: recorder)
         module.main(name)
         return recorder
 

@@ -18,7 +18,6 @@ from safetensors import SafetensorError
 from torch import nn
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 
-from implicit_models.parameters import source_digest
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.progress import Progress
 from implicit_models.training.state_file import load_state, save_state
@@ -408,14 +407,3 @@ def test_a_process_killed_while_it_writes(tmp_path: Path, caplog: pytest.LogCapt
     folder.save(*trained(4), Progress(4))
     folder.wait()
     assert names_in(folder) == ["step_000000002", "step_000000004"]
-
-
-def test_source_digest_notices_code_and_nothing_else(tmp_path: Path) -> None:
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / "code.py").write_text("x = 1\n")
-    before = source_digest([package])
-    (package / "notes.txt").write_text("hello")
-    assert source_digest([package]) == before
-    (package / "code.py").write_text("x = 2\n")
-    assert source_digest([package]) != before

@@ -64,7 +64,7 @@ def test_means_weigh_parts_by_their_labels() -> None:
 
 @pytest.mark.parametrize("phase", [None, free_phase(0.1, 5, 2, 0.8)])
 def test_validation_counts_labelled_tokens_alone(phase: Phase | None) -> None:
-    parameters = MODEL if phase else dataclasses.replace(MODEL, implicit=False)
+    parameters = MODEL if phase else MODEL.replace(implicit=False)
     model, data = build(parameters, 5, 0), sequences()
     labels = data.labels.astype(np.int8)
     labels[np.random.default_rng(1).random(labels.shape) < 0.5] = IGNORED

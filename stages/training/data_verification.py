@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 
 from stages.common import write_json
-from stages.training_data import TrainingData
+from stages.training.data import TrainingData
 
 ALWAYS = 8 * 2**30  # bytes
 
@@ -20,7 +20,7 @@ _FILE = "data.json"
 log = logging.getLogger(__name__)
 
 
-def check_data(data: TrainingData, folder: Path) -> None:
+def verify_data(data: TrainingData, folder: Path) -> None:
     """Compare the data with its checksums, and note in a folder of checkpoints that it was done.
 
     Raises

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from stages.common import run_stage, run_table
 from stages.entries import read_monitoring, read_run
-from stages.launching import start_processes
+from stages.training.launching import start_processes
 
 
 def main(name: str) -> None:
@@ -14,19 +14,21 @@ def main(name: str) -> None:
     start_processes("train_bounded", name)
 
     from implicit_models.training.curriculum import bounded_segment
-    from stages.training_stage import train_segment
+    from stages.training.segment import SegmentStage, train_segment
 
     output = Path("models", name, "bounded")
     train_segment(
-        stage="train_bounded",
-        table=table,
-        name=name,
-        entry=run,
-        sections={"bounded": run.bounded},
-        monitoring=monitoring,
-        segment=bounded_segment(run.bounded),
-        output=output,
-        state=output / "training_state.safetensors",
+        SegmentStage(
+            stage="train_bounded",
+            table=table,
+            name=name,
+            entry=run,
+            sections={"bounded": run.bounded},
+            monitoring=monitoring,
+            segment=bounded_segment(run.bounded),
+            output=output,
+            state=output / "training_state.safetensors",
+        )
     )
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from stages.common import find_table, run_stage
 from stages.entries import MatchedParameters, read_baseline, read_monitoring
-from stages.launching import start_processes
+from stages.training.launching import start_processes
 
 
 def main(name: str) -> None:
@@ -14,21 +14,23 @@ def main(name: str) -> None:
     start_processes("train_baseline", name)
 
     from implicit_models.training.curriculum import explicit_segment
-    from stages.training_stage import train_segment
+    from stages.training.segment import SegmentStage, train_segment
 
     if isinstance(baseline, MatchedParameters):
-        from stages.matched import like_its_run
+        from stages.training.matched import like_its_run
 
         baseline = like_its_run(name, baseline)
     train_segment(
-        stage="train_baseline",
-        table=table,
-        name=name,
-        entry=baseline,
-        sections={"training": baseline.training},
-        monitoring=monitoring,
-        segment=explicit_segment(baseline.training),
-        output=Path("models", name, "final"),
+        SegmentStage(
+            stage="train_baseline",
+            table=table,
+            name=name,
+            entry=baseline,
+            sections={"training": baseline.training},
+            monitoring=monitoring,
+            segment=explicit_segment(baseline.training),
+            output=Path("models", name, "final"),
+        )
     )
 
 

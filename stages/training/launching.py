@@ -27,7 +27,7 @@ class LaunchError(ValueError):
 
 
 def start_processes(stage: str, name: str) -> None:
-    """Become ``LAUNCHER torchrun OPTIONS -m stages.STAGE NAME`` where options are given.
+    """Become ``LAUNCHER torchrun OPTIONS -m stages.training.STAGE NAME`` where options are given.
 
     Returns where none are, or this is one of the processes that torchrun has started.
 
@@ -46,7 +46,7 @@ def start_processes(stage: str, name: str) -> None:
     if launcher and shutil.which(launcher[0]) is None:
         raise LaunchError(f"{LAUNCHER}: {launcher[0]} is not on PATH; {_ALLOWED_LAUNCHER}")
     torchrun = [sys.executable, "-m", "torch.distributed.run", *options]
-    command = [*launcher, *torchrun, "-m", f"stages.{stage}", name]
+    command = [*launcher, *torchrun, "-m", f"{__package__}.{stage}", name]
     sys.stdout.flush()
     os.execvp(command[0], command)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from stages.common import run_stage, run_table
 from stages.entries import read_monitoring, read_run
-from stages.launching import start_processes
+from stages.training.launching import start_processes
 
 
 def main(name: str) -> None:
@@ -14,19 +14,21 @@ def main(name: str) -> None:
     start_processes("train_free", name)
 
     from implicit_models.training.curriculum import free_segment
-    from stages.training_stage import train_segment
+    from stages.training.segment import SegmentStage, train_segment
 
     train_segment(
-        stage="train_free",
-        table=table,
-        name=name,
-        entry=run,
-        sections={"bounded": run.bounded, "free": run.free},
-        monitoring=monitoring,
-        segment=free_segment(run.free, run.bounded.steps, run.free_steps),
-        output=Path("models", name, "final"),
-        earlier="train_bounded",
-        start=Path("models", name, "bounded", "training_state.safetensors"),
+        SegmentStage(
+            stage="train_free",
+            table=table,
+            name=name,
+            entry=run,
+            sections={"bounded": run.bounded, "free": run.free},
+            monitoring=monitoring,
+            segment=free_segment(run.free, run.bounded.steps, run.free_steps),
+            output=Path("models", name, "final"),
+            earlier="train_bounded",
+            start=Path("models", name, "bounded", "training_state.safetensors"),
+        )
     )
 
 

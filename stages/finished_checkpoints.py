@@ -1,4 +1,4 @@
-"""What becomes of the checkpoints of a training that has ended.
+"""What becomes of the checkpoints of a training that has finished.
 
 They stay until DVC has recorded the stage: were they deleted with its last line, a power cut
 before that would lose the training, for DVC deletes the outputs of a stage that it did not record
@@ -15,19 +15,19 @@ from pathlib import Path
 
 CHECKPOINTS = Path("checkpoints")
 
-_MARK = "ended"
+_MARK = "finished"
 
 log = logging.getLogger(__name__)
 
 
-def mark_ended(folder: Path, metrics: Path) -> None:
-    """Note in a folder of checkpoints which metrics its training has ended in."""
+def mark_finished(folder: Path, metrics: Path) -> None:
+    """Note in a folder of checkpoints which metrics its training has finished with."""
     digest = hashlib.md5(metrics.read_bytes(), usedforsecurity=False)
     (folder / _MARK).write_text(digest.hexdigest())
 
 
-def is_ended(folder: Path) -> bool:
-    """Whether the training of a folder of checkpoints has ended."""
+def is_finished(folder: Path) -> bool:
+    """Return whether the training of a folder of checkpoints has finished."""
     return (folder / _MARK).exists()
 
 
@@ -44,7 +44,7 @@ def discard_recorded(name: str) -> None:
 
 
 def name_others(folder: Path) -> None:
-    """Say which checkpoints of other trainings lie beside a folder of checkpoints."""
+    """Log which checkpoints of other trainings lie beside a folder of checkpoints."""
     for other in sorted(folder.parent.glob("*/")):
         if other != folder:
             log.info(

@@ -11,8 +11,8 @@ from implicit_models.training.curriculum import explicit_segment
 from implicit_models.training.parameters import ExplicitParameters
 from stages.common import read_dataset
 from stages.entries import MatchedParameters
-from stages.training_data import open_training_data
-from stages.training_stage import COST
+from stages.training.data import open_training_data
+from stages.training.outputs import COST
 
 log = logging.getLogger(__name__)
 

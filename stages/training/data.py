@@ -45,12 +45,12 @@ class TrainingData:
     tokenizer: Path | None = None
 
     def files(self) -> list[Path]:
-        """Give the files that are trained on and validated with."""
+        """List the files that are trained on and validated with."""
         found = (self.folder / split for split in SPLITS)
         return sorted(path for each in found for path in each.rglob("*") if path.is_file())
 
     def check_model(self, folder: Path) -> None:
-        """See that a model which is trained on knows the corpus's tokenizer.
+        """Check that a model which is trained on knows the corpus's tokenizer.
 
         Raises
         ------

@@ -1,0 +1,1 @@
+"""The stages that train a model, and what they share."""

@@ -1,0 +1,171 @@
+"""What a training stage writes: the model with its card, what it cost, metrics and history."""
+
+import csv
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from implicit_models.cost.meter import Measurement
+from implicit_models.data.tokenisation import load_tokenizer
+from implicit_models.language_models.building import LanguageModel, num_parameters
+from implicit_models.language_models.serialisation import save_model
+from implicit_models.parameters import Parameters
+from implicit_models.tracking.tracker import Level, Tracker
+from implicit_models.training.progress import Progress
+from stages.common import RESULTS, write_json
+from stages.tracked import numbers, write_results
+
+COST = "training_cost.json"  # in a model's folder
+
+_SUMMARISED = ("loss", "accuracy", "self_iterations", "validation_loss", "validation_accuracy")
+_COSTS = ("num_training_steps", "num_tokens", "training_flops", "train_seconds")
+
+log = logging.getLogger(__name__)
+
+
+def write_model(
+    model: LanguageModel,
+    folder: Path,
+    *,
+    entry: str,
+    parameters: Mapping[str, Any],
+    progress: Progress,
+    digest: str | None,
+    tokenizer: Path | None,
+) -> None:
+    """Write a trained model, its card, its tokenizer, and what its training has cost.
+
+    No times: training again must leave the same bytes, or DVC would have all that follows done
+    again as well.
+
+    Parameters
+    ----------
+    entry
+        As ``"runs.a5_implicit_mamba2"``.
+    parameters
+        Those that the weights depend on.
+    digest
+        Of the whole entry, by which its tracked run is found; None for the model of an earlier
+        segment, or it would have the next one trained again for nothing.
+    """
+    _remember_phases(model, parameters)
+    save_model(model, folder, _provenance(entry, parameters, progress, digest))
+    if tokenizer is not None:
+        load_tokenizer(tokenizer).save(folder)
+    totals = {"tokens": progress.tokens, "flops": progress.flops}
+    write_json(folder / COST, {"num_parameters": num_parameters(model), **totals})
+
+
+def segment_metrics(
+    model: LanguageModel, begin: Progress, end: Progress, measured: Measurement
+) -> dict[str, Any]:
+    """Return what a segment has taken, and where it has arrived."""
+    num_tokens, last = end.tokens - begin.tokens, end.history[-1]
+    return {
+        "num_parameters": num_parameters(model),
+        "num_training_steps": end.step - begin.step,
+        "num_skipped_steps": end.skipped_steps,
+        "num_tokens": num_tokens,
+        "training_flops": end.flops - begin.flops,
+        "train_seconds": end.seconds,
+        "tokens_per_second": num_tokens / max(end.seconds, 1e-9),
+        "peak_memory_bytes": measured.peak_memory_bytes,
+        "energy_joules": measured.energy_joules,
+        **{key: last[key] for key in _SUMMARISED if key in last},
+    }
+
+
+def write_metrics(
+    name: str,
+    stage: str,
+    metrics: Mapping[str, Any],
+    history: list[dict[str, Any]],
+    earlier: "EarlierStage | None",
+    tracker: Tracker,
+) -> None:
+    """Write the metrics and the history of a segment, and track them."""
+    write_results(name, {f"{stage}.json": metrics, f"{stage}_history.csv": history}, tracker)
+    whole = metrics if earlier is None else earlier.added_to(metrics)
+    step = history[-1]["step"]
+    tracker.log_metrics(numbers(metrics, "training."), step, "stage")
+    tracker.log_metrics(numbers(whole, "training."), step, "entry")
+
+
+def track_history(
+    rows: Iterable[Mapping[str, Any]], tracker: Tracker, level: Level = "both"
+) -> None:
+    """Track what was logged before this process."""
+    for row in rows:
+        values = {key: row[key] for key in row if key not in ("step", "phase") and row[key] != ""}
+        found = {key: float(value) for key, value in values.items()}
+        tracker.log_metrics(found, int(row["step"]), level)
+
+
+@dataclass(frozen=True)
+class EarlierStage:
+    """What the stage before left in ``results/``, for the tracking alone.
+
+    It is no dependency in dvc.yaml: it holds wall times, so that training the phase before again,
+    to the same weights, would have this one trained again as well.
+    """
+
+    metrics: Mapping[str, float]
+    history: list[dict[str, str]]
+
+    @classmethod
+    def read(cls, name: str, stage: str) -> "EarlierStage":
+        """Read what a stage of an entry left; nothing, with a warning, where it is gone."""
+        folder = RESULTS / "runs" / name
+        try:
+            metrics = json.loads((folder / f"{stage}.json").read_text())
+            history = (folder / f"{stage}_history.csv").read_text().splitlines()
+        except FileNotFoundError as error:
+            log.warning("%s; the tracked run will lack the times of %s", error, stage)
+            return cls({}, [])
+        return cls(metrics, list(csv.DictReader(history)))
+
+    def added_to(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        """Add the costs of the phase before; leave them out where they are not known."""
+        whole = {key: metrics[key] for key in metrics if key not in (*_COSTS, "tokens_per_second")}
+        if all(key in self.metrics for key in _COSTS):
+            whole |= {key: self.metrics[key] + metrics[key] for key in _COSTS}
+            whole["tokens_per_second"] = whole["num_tokens"] / max(whole["train_seconds"], 1e-9)
+        return whole
+
+
+def _remember_phases(model: LanguageModel, parameters: Mapping[str, Any]) -> None:
+    """Note how it was trained for whoever searches with an implicit model, or trains it further."""
+    if bounded := parameters.get("bounded"):
+        model.config.training_phase = "bounded"
+        model.config.bounded_self_iterations = bounded.num_self_iterations
+        model.config.bounded_phantom_steps = bounded.phantom_steps
+        if bounded.damping is not None:
+            model.config.damping = bounded.damping
+    if free := parameters.get("free"):
+        model.config.training_phase = "free"
+        model.config.training_tolerance = free.tolerance
+        model.config.training_max_self_iterations = free.max_steps
+        model.config.phantom_steps = free.phantom_steps
+        model.config.damping = free.damping
+
+
+def _provenance(
+    entry: str, parameters: Mapping[str, Any], progress: Progress, digest: str | None
+) -> dict[str, dict[str, Any]]:
+    """Return, for the model's card, how it was trained and which tracked run tells more."""
+    source = parameters["model"].source
+    training = {"entry": entry} | ({"source": source} if source else {})
+    training |= {key: _plain(value) for key, value in parameters.items() if key != "model"}
+    if progress.changes:
+        training["changed under way"] = "; ".join(progress.changes)
+    tracking = {"MLflow run": entry.partition(".")[2]}
+    if digest is not None:
+        tracking["tag parameters.digest"] = digest
+    return {"training": training, "tracking": tracking}
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump() if isinstance(value, Parameters) else value
