@@ -1,7 +1,8 @@
 """Runs in MLflow: one for each entry of ``runs`` or ``baselines``, its stages as children.
 
 Metrics go to the stage's run and to the entry's, so that whole entries line up in a comparison,
-training curves included. Nothing here imports MLflow before it has to talk to it.
+training curves included. Nothing here imports MLflow before it has to talk to it, and nothing
+elsewhere imports it at all.
 """
 
 import contextlib
@@ -16,14 +17,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from implicit_models.tracking.delivery import Delivery, find_parent, reason
+from implicit_models.tracking.delivery import Delivery, find_entry, reason
 from implicit_models.tracking.spool import (
     FOLDER,
     Event,
     Progress,
     Spool,
-    all_spools,
     locked,
+    newest_first,
     open_spools,
 )
 from implicit_models.tracking.stores import (
@@ -47,20 +48,16 @@ _MAX_EXPERIMENTS = 1000
 
 
 def parent_run_id(entry: str, digest: str, root: Path = Path(".")) -> str | None:
-    """Look up the id of the newest MLflow run of an entry with a digest of parameters.
+    """Return the id of the newest MLflow run of an entry with a digest of parameters.
 
-    Returns None where it has not been sent yet, does not exist or cannot be reached. What was sent
-    from `root` is known without asking MLflow.
+    None where it has not been sent yet, does not exist or cannot be reached. What was sent from
+    `root` is known without asking MLflow.
     """
-    runs = [
-        (spool, start)
-        for spool in all_spools(root)
-        if (start := spool.start()) and (start["entry"], start["digest"]) == (entry, digest)
-    ]
+    runs = list(newest_first(root, entry=entry, digest=digest))
     if runs:
-        newest = runs[-1][1]["parent"]
-        ids = [spool.read_progress().parent_run_id for spool, s in runs if s["parent"] == newest]
-        return next((run_id for run_id in reversed(ids) if run_id), None)
+        newest = runs[0][1]["parent"]
+        ids = (spool.read_progress().parent_run_id for spool, s in runs if s["parent"] == newest)
+        return next(filter(None, ids), None)
     destination = destination_now(root)
     if destination is None and not default_database(root).exists():
         return None
@@ -68,7 +65,8 @@ def parent_run_id(entry: str, digest: str, root: Path = Path(".")) -> str | None
         with _environment():
             client = connect(address_of(destination, root))
             experiments = client.search_experiments(max_results=_MAX_EXPERIMENTS)
-            return find_parent(client, [each.experiment_id for each in experiments], entry, digest)
+            found = find_entry(client, [each.experiment_id for each in experiments], entry, digest)
+            return found and found.info.run_id
     except Exception as error:
         _logger.info("cannot look up the run of %s: %s", entry, reason(error))
         return None
@@ -112,9 +110,9 @@ def _entities() -> Any:
 class Sender:
     """Sends spools to MLflow.
 
-    Any number of senders may work on one repository: a spool and the creation of runs are locked.
-    An event is acknowledged after it was accepted. Whoever dies in between sends it again, with
-    its original time, and MLflow keeps one row for equal (run, name, time, step, value).
+    Any number of senders may work on one repository: they take turns, spool by spool. An event is
+    acknowledged after it was accepted. Whoever dies in between sends it again, with its original
+    time, and MLflow keeps one row for equal (run, name, time, step, value).
 
     Parameters
     ----------
@@ -136,9 +134,10 @@ class Sender:
         self._destination = destination
         self._connect = connect
         self._clients: dict[str, Any] = {}
+        self._unreachable: dict[str | None, str] = {}
 
     def send(self, spools: Sequence[Spool], live_seconds: float = math.inf) -> dict[Spool, str]:
-        """Send what is new in the spools, and say of each that could not be sent why.
+        """Send what is new in the spools; return of each that could not be sent why.
 
         Never raises because of a store. One that does not answer is asked once for all spools.
 
@@ -151,7 +150,7 @@ class Sender:
             the next time.
         """
         problems: dict[Spool, str] = {}
-        unreachable: dict[str | None, str] = {}
+        self._unreachable.clear()
         with _environment():
             for spool in spools:
                 start = spool.start()
@@ -160,59 +159,56 @@ class Sender:
                 destination = self._destination or start["destination"]
                 if not _has_news(spool, destination):
                     continue
-                try:
-                    if destination in unreachable:
-                        raise _UnreachableError(unreachable[destination])
-                    self._send(spool, start, destination, live_seconds)
-                except _UnreachableError as error:
-                    problems[spool] = unreachable[destination] = str(error)
-                except Exception as error:
-                    problems[spool] = reason(error)
+                with locked(self._root / FOLDER / "sending.lock"):
+                    if not spool.path.exists():  # sent by someone else while we waited
+                        continue
+                    problem = self._send(spool, start, destination, live_seconds)
+                    if problem is not None:
+                        problems[spool] = problem
+                        progress = dataclasses.replace(spool.read_progress(), problem=problem)
+                        with contextlib.suppress(OSError):
+                            spool.write_progress(progress)
         return problems
 
     def _send(
         self, spool: Spool, start: Event, destination: str | None, live_seconds: float
-    ) -> None:
-        with locked(spool.lock_path):
-            if not spool.path.exists():  # sent by someone else while we waited
-                spool.lock_path.unlink(missing_ok=True)
-                return
-            is_alive = spool.is_being_written()
+    ) -> str | None:
+        """Send one spool; return why that failed."""
+        if destination in self._unreachable:
+            return self._unreachable[destination]
+        try:
             client, experiment_id = self._experiment(start, destination)
-            progress = spool.read_progress()
-            if progress.destination != destination:
-                progress = Progress(destination=destination)
-            lock = self._root / FOLDER / "runs.lock"
-            progress = dataclasses.replace(progress, experiment_id=experiment_id)
-            delivery = Delivery(client, _entities(), spool, start, progress, lock)
-            with locked(lock):
-                delivery.ensure_runs()
-            try:
-                delivery.send_events(live_seconds if is_alive else math.inf)
-                if not is_alive:
-                    delivery.conclude()
-            except Exception as error:
-                if getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST":
-                    spool.write_progress(Progress())  # the run was deleted: begin anew next time
-                raise
+        except Exception as error:
+            self._unreachable[destination] = reason(error)
+            return reason(error)
+        is_alive = spool.is_being_written()
+        progress = spool.read_progress()
+        if progress.destination != destination:
+            progress = Progress(destination=destination)
+        progress = dataclasses.replace(progress, experiment_id=experiment_id, problem=None)
+        delivery = Delivery(client, _entities(), spool, start, progress)
+        try:
+            delivery.ensure_runs()
+            delivery.send_events(live_seconds if is_alive else math.inf)
+            if not is_alive:
+                delivery.conclude()
+        except Exception as error:
+            if getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST":
+                with contextlib.suppress(OSError):
+                    spool.write_progress(Progress())  # it was deleted: begin anew next time
+            return reason(error)
+        return None
 
     def _experiment(self, start: Event, destination: str | None) -> tuple[Any, str]:
         """Return the client and the experiment's id: the first exchange with the store."""
         address = address_of(destination, self._root)
-        try:
-            # The lock is for the creation of an SQLite file and of the experiment.
-            with locked(self._root / FOLDER / "runs.lock"):
-                client = self._clients.get(address) or self._connect(address)
-                experiment = client.get_experiment_by_name(start["experiment"])
-                if experiment is None:
-                    location = artifact_location(address, self._root)
-                    experiment_id = client.create_experiment(start["experiment"], location)
-                else:
-                    experiment_id = experiment.experiment_id
-        except Exception as error:
-            raise _UnreachableError(reason(error)) from error
+        client = self._clients.get(address) or self._connect(address)
+        experiment = client.get_experiment_by_name(start["experiment"])
         self._clients[address] = client
-        return client, experiment_id
+        if experiment is not None:
+            return client, experiment.experiment_id
+        location = artifact_location(address, self._root)
+        return client, client.create_experiment(start["experiment"], location)
 
 
 def _has_news(spool: Spool, destination: str | None) -> bool:
@@ -220,10 +216,6 @@ def _has_news(spool: Spool, destination: str | None) -> bool:
     is_new = not progress.run_id or progress.destination != destination
     is_due = progress.status in ("RUNNING", "FINISHED") and not spool.is_being_written()
     return is_new or is_due or spool.size() > progress.offset
-
-
-class _UnreachableError(Exception):
-    """The tracking store itself does not answer."""
 
 
 @contextlib.contextmanager

@@ -1,6 +1,8 @@
 """The opening of a stage's tracker: which run of which entry it records, and for which store."""
 
 import contextlib
+import functools
+import json
 import os
 import subprocess
 import uuid
@@ -9,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models import parameters as parameters_module
-from implicit_models.tracking.courier import Courier
-from implicit_models.tracking.recording import SpoolTracker, flatten
-from implicit_models.tracking.spool import Event, Spool, all_spools, open_spools
+from implicit_models.tracking.courier import ensure_courier
+from implicit_models.tracking.recording import SpoolTracker
+from implicit_models.tracking.spool import Spool, newest_first
 from implicit_models.tracking.stores import destination_now
 from implicit_models.tracking.system import SystemMonitor
 
@@ -48,8 +50,8 @@ def open_tracker(
     entry, stage
         Names, ``"a5_implicit_mamba2"`` and ``"train_free"``.
     parameters
-        Of the entry, logged to its run and to the stage's: nested mappings or dataclasses, which
-        get dotted names.
+        Of the entry, logged to its run and to the stage's: nested mappings, which get
+        dotted names.
     stage_parameters
         Of the stage alone, logged to its run. The entry's would show the first ones ever used,
         beside the newest metrics.
@@ -72,11 +74,12 @@ def open_tracker(
         next stage or for ``python -m implicit_models.tracking.sync``.
     """
     digest = digest or parameters_module.digest(parameters)
-    courier = Courier(root) if send else None
+    courier = functools.partial(ensure_courier, root) if send else None
+    monitor = SystemMonitor.from_environment(root)
     identity = {"entry": entry, "stage": stage, "digest": digest, "resume_key": resume_key}
     if resume_key is not None and (spool := _unfinished(root, identity)):
         with contextlib.suppress(BlockingIOError):
-            return SpoolTracker(spool, {}, courier, SystemMonitor.from_environment(root))
+            return SpoolTracker(spool, {}, courier, monitor)
     known = {
         "entry": entry,
         "dataset": dataset,
@@ -85,58 +88,66 @@ def open_tracker(
         "dvc.experiment": os.environ.get("DVC_EXP_NAME"),
     }
     tags = {name: value for name, value in known.items() if value is not None}
-    tags |= dict(labels or {}) | _git_tags(root)
+    if stage in STARTING_STAGES:
+        parent = uuid.uuid4().hex
+    else:  # MLflow may know one where nothing here does
+        newest = next(newest_first(root, entry=entry, digest=digest), None)
+        parent = newest[1]["parent"] if newest else None
     start = identity | {
-        "parent": uuid.uuid4().hex if stage in STARTING_STAGES else _parent_key(root, identity),
+        "dvc_stage": os.environ.get("DVC_STAGE", f"{stage}@{entry}"),
+        "parent": parent,
         "experiment": os.environ.get("MLFLOW_EXPERIMENT_NAME") or experiment,
         "destination": destination_now(root),
-        "tags": tags,
-        "stage_tags": {
-            "stage": stage,
-            "dvc.stage": os.environ.get("DVC_STAGE", f"{stage}@{entry}"),
-        },
+        "tags": tags | dict(labels or {}) | _git_tags(root),
         "parameters": flatten(parameters),
         "stage_parameters": flatten(stage_parameters or {}),
     }
-    spool = Spool.new(root, entry, stage)
-    return SpoolTracker(spool, start, courier, SystemMonitor.from_environment(root))
+    return SpoolTracker(Spool.new(root, entry, stage), start, courier, monitor)
 
 
-def _unfinished(root: Path, identity: Event) -> Spool | None:
-    """Find the newest spool of an identity, if nobody writes it and it was not finished."""
-    for spool in reversed(open_spools(root)):
-        start = spool.start()
-        if start and identity.items() <= start.items() and not spool.is_being_written():
+def _unfinished(root: Path, identity: Mapping[str, str | None]) -> Spool | None:
+    """Return the newest spool of an identity that nobody writes, unless its run has finished."""
+    for spool, _ in newest_first(root, **identity):
+        if not spool.is_being_written():
             *_, (last, _end) = spool.events()
             is_finished = last["event"] == "end" and last["status"] == "FINISHED"
             return None if is_finished else spool
     return None
 
 
-def _parent_key(root: Path, identity: Event) -> str | None:
-    """Return the key of the newest run of the same entry and digest; None leaves it to MLflow."""
-    for spool in reversed(all_spools(root)):
-        start = spool.start()
-        if start and all(start[name] == identity[name] for name in ("entry", "digest")):
-            return start["parent"]
-    return None
+def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Flatten nested mappings to dotted names with JSON text as values.
+
+    >>> flatten({"model": {"family": "mamba2", "lengths": (16, 32)}})
+    {'model.family': 'mamba2', 'model.lengths': '[16, 32]'}
+    """
+    flat: dict[str, str] = {}
+    for name, value in parameters.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            text = value if isinstance(value, str) else json.dumps(value, default=str)
+            flat[f"{prefix}{name}"] = text
+    return flat
 
 
 def _git_tags(root: Path) -> dict[str, str]:
     """Return the commit, and whether tracked files differ from it; nothing outside of git."""
-    answers = []
-    for command in (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no"]):
-        try:
-            answer = subprocess.run(
+    try:
+        commit, changes = (
+            subprocess.run(
                 ["git", *command],
                 cwd=root,
                 capture_output=True,
                 text=True,
                 check=True,
                 timeout=_GIT_SECONDS,
+            ).stdout.strip()
+            for command in (
+                ["rev-parse", "HEAD"],
+                ["status", "--porcelain", "--untracked-files=no"],
             )
-        except (OSError, subprocess.SubprocessError):
-            return {}
-        answers.append(answer.stdout.strip())
-    commit, changes = answers
+        )
+    except (OSError, subprocess.SubprocessError):
+        return {}
     return {"mlflow.source.git.commit": commit, "git.dirty": str(bool(changes)).lower()}

@@ -7,7 +7,6 @@ no buffer to lose; everything slow is done by whoever sends the spool.
 import contextlib
 import errno
 import fcntl
-import functools
 import json
 import logging
 import os
@@ -18,15 +17,13 @@ import threading
 import time
 import urllib.parse
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from implicit_models.tracking.courier import Courier
 from implicit_models.tracking.spool import Event, Spool
 from implicit_models.tracking.system import SystemMonitor
-from implicit_models.tracking.tracker import Level
+from implicit_models.tracking.tracker import Level, Tracker
 
 _logger = logging.getLogger(__name__)
 
@@ -38,9 +35,11 @@ _CONNECT_SECONDS = 1.0
 _LOCK_ATTEMPTS = 40
 _LOCK_ATTEMPT_SECONDS = 0.005
 
+_warned_of: set[tuple[Path, str]] = set()  # a process may track many runs in one folder
 
-class SpoolTracker:
-    """Records one run in a spool, and asks a courier to send it.
+
+class SpoolTracker(Tracker):
+    """Records one run in a spool, and starts the courier that sends it.
 
     A spool that exists is continued: values of a metric at steps that the spool already holds for
     it are left out, so that a stage which goes on from a checkpoint before its last record leaves
@@ -52,8 +51,8 @@ class SpoolTracker:
         Where to record.
     start
         The run's first event; ignored where the spool already has one.
-    courier
-        Who sends the spool while it is written; None leaves it for later.
+    ensure_courier
+        Starts the courier unless it runs; None leaves the spool to be sent later.
     monitor
         Who samples the machine's load until the tracker is closed; None for nobody.
 
@@ -67,34 +66,32 @@ class SpoolTracker:
         self,
         spool: Spool,
         start: Event,
-        courier: Courier | None = None,
+        ensure_courier: Callable[[], None] | None = None,
         monitor: SystemMonitor | None = None,
     ) -> None:
         self.spool = spool
-        self._courier = courier
+        self._ensure_courier = ensure_courier
         self._monitor = monitor
         self._guard = threading.Lock()
         self._descriptor: int | None = None
         self._size = 0
         self._unwritten: list[bytes] = []
         self._recorded: dict[tuple[Level, str], int] = {}
-        self._warned_of: set[str] = set()
-        self._opened = self._begun = time.time()
+        self._begun = time.time()
         self._asked = time.monotonic()
         self._closed = False
         with self._guarded(_KEPT_IN_MEMORY):
             self._open()
         if self._size:
-            self._append("resume", {})
+            self._record("resume", {})
         else:
-            self._append("start", start)
-        if courier is not None:
+            self._record("start", start)
+        if ensure_courier is not None:
             with self._guarded(_KEPT_ON_DISK):
-                courier.ensure()
+                ensure_courier()
             # The courier yields to training and may take long to find this out.
-            problem = _unreachable((self.spool.start() or start).get("destination"))
-            if problem is not None:
-                self._warn_of_unsent(problem)
+            destination = (self.spool.start() or start).get("destination")
+            self._warn_of_unsent(_unreachable(destination))
         if monitor is not None:
             monitor.start(self._log_sample)
 
@@ -109,9 +106,10 @@ class SpoolTracker:
             if step > self._recorded.get((level, name), -1)
         }
         if values:
-            self._append("metrics", {"step": step, "level": level, "values": values})
-        if time.monotonic() > self._asked + _ASK_SECONDS:
-            self._ask()
+            self._record("metrics", {"step": step, "level": level, "values": values})
+        if self._ensure_courier and time.monotonic() > self._asked + _ASK_SECONDS:
+            self._asked = time.monotonic()
+            self._warn_of_unsent(self.spool.read_progress().problem)
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
         """Record a file, or a folder with everything in it, as it is at this moment.
@@ -126,39 +124,11 @@ class SpoolTracker:
                 shutil.copytree(path, target)
             else:
                 shutil.copyfile(path, target)
-            self._append("artifact", {"copy": str(copy), "folder": folder})
-
-    def log_dataset(self, name: str, digest: str, source: str, context: str) -> None:
-        """Record that the run reads a data set; see `Tracker`."""
-        content = {"name": name, "digest": digest, "source": source, "context": context}
-        self._append("dataset", content)
-
-    def register_model(self, name: str, digest: str, folder: str) -> None:
-        """Have a logged model registered; see `Tracker`."""
-        self._append("model", {"name": name, "digest": digest, "folder": folder})
-
-    def score_model(
-        self,
-        name: str,
-        digest: str,
-        metric: str,
-        value: float,
-        *,
-        higher_is_better: bool,
-        dataset_digest: str | None = None,
-    ) -> None:
-        """Record what a registered model has reached; see `Tracker`."""
-        content = {"name": name, "digest": digest, "metric": metric, "value": float(value)}
-        content |= {"higher_is_better": higher_is_better, "dataset_digest": dataset_digest}
-        self._append("score", content)
+            self._record("artifact", {"copy": str(copy), "folder": folder})
 
     def close(self) -> None:
         """Declare the run finished; whatever is not sent yet, the courier sends afterwards."""
         self._close("FINISHED")
-
-    def __enter__(self) -> "SpoolTracker":
-        """Return the tracker."""
-        return self
 
     def __exit__(
         self,
@@ -178,28 +148,28 @@ class SpoolTracker:
         if self._monitor is not None:
             self._monitor.stop()
         self._closed = True
-        self._append("end", {"status": status})
+        self._record("end", {"status": status})
         if self._unwritten:
-            self._warn("loss", f"{len(self._unwritten)} events could not be written and are lost")
+            num_lost = len(self._unwritten)
+            _logger.warning("tracking: %d events could not be written and are lost", num_lost)
         if self._descriptor is None:
             return
         os.close(self._descriptor)
         self._descriptor = None
-        if self._courier is None:
-            return
-        with self._guarded(_KEPT_ON_DISK):
-            self._courier.ensure()
-            self._ask()
+        if self._ensure_courier is not None:
+            with self._guarded(_KEPT_ON_DISK):
+                self._ensure_courier()
+            self._warn_of_unsent(self.spool.read_progress().problem)
 
     def _log_sample(self, sample: Mapping[str, float]) -> None:
         """Record a sample at the seconds since the run began, which a resumed run goes on from."""
         if self._closed:  # one that the system took long over
             return
         step = max(0, int(time.time() - self._begun))
-        self._append("metrics", {"step": step, "level": "stage", "values": dict(sample)})
+        self._record("metrics", {"step": step, "level": "stage", "values": dict(sample)})
 
     def _open(self) -> int:
-        """Take the spool for writing; what a crash left half written at its end is cut off."""
+        """Open the spool for writing; what a crash left half written at its end is cut off."""
         self.spool.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
         descriptor = os.open(self.spool.path, flags, 0o644)
@@ -219,7 +189,7 @@ class SpoolTracker:
         self._descriptor = descriptor
         return descriptor
 
-    def _append(self, kind: str, content: Event) -> None:
+    def _record(self, kind: str, content: Event) -> None:
         event = {"event": kind, "time": int(time.time() * 1000)} | content
         with self._guard:
             self._unwritten.append(json.dumps(event, separators=(",", ":")).encode() + b"\n")
@@ -239,45 +209,33 @@ class SpoolTracker:
 
     @contextlib.contextmanager
     def _guarded(self, consequence: str) -> Iterator[None]:
-        """Turn what the disk or the system refuses into the tracker's one warning about it."""
+        """Turn what the disk or the system refuses into one warning."""
         try:
             yield
         except BlockingIOError:
             raise
         except (OSError, subprocess.SubprocessError) as error:
-            self._warn("disk", f"{error}; {consequence}")
+            self._warn_once("disk", f"tracking: {error}; {consequence}")
 
-    def _ask(self) -> None:
-        """Warn if the courier could not send this run since it was opened."""
-        self._asked = time.monotonic()
-        problem = self._courier.problem(self.spool, self._opened) if self._courier else None
+    def _warn_of_unsent(self, problem: str | None) -> None:
         if problem is not None:
-            self._warn_of_unsent(problem)
-
-    def _warn_of_unsent(self, problem: str) -> None:
-        """Warn of it once for all runs that this process tracks: a stage may have many."""
-        if "courier" not in self._warned_of:
-            self._warned_of.add("courier")
-            _warn_once(
+            self._warn_once(
+                "store",
                 f"tracking: not everything could be sent to MLflow yet: {problem}. Nothing is "
                 f"lost: it is kept in {self.spool.path.parent} and sent when the store can be "
                 "reached, by this or the next stage or by "
                 "`python -m implicit_models.tracking.sync`",
             )
 
-    def _warn(self, subject: str, message: str) -> None:
-        if subject not in self._warned_of:
-            self._warned_of.add(subject)
-            _logger.warning("tracking: %s", message)
-
-
-@functools.cache
-def _warn_once(message: str) -> None:
-    _logger.warning(message)
+    def _warn_once(self, subject: str, message: str) -> None:
+        key = self.spool.path.parent.absolute(), subject
+        if key not in _warned_of:
+            _warned_of.add(key)
+            _logger.warning(message)
 
 
 def _unreachable(destination: str | None) -> str | None:
-    """Say why nobody listens at a tracking server's address; None for every other store."""
+    """Return why nobody listens at a tracking server's address; None for every other store."""
     address = urllib.parse.urlsplit(destination or "")
     if address.scheme not in ("http", "https") or not address.hostname:
         return None
@@ -287,25 +245,6 @@ def _unreachable(destination: str | None) -> str | None:
     except OSError as error:
         return f"{destination}: {error}"
     return None
-
-
-def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Flatten nested mappings to dotted names with JSON text as values.
-
-    >>> flatten({"model": {"family": "mamba2", "lengths": (16, 32)}})
-    {'model.family': 'mamba2', 'model.lengths': '[16, 32]'}
-    """
-    flat: dict[str, str] = {}
-    for name, value in parameters.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value if isinstance(value, str) else _text(value)
-    return flat
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, default=str)
 
 
 def _lock(descriptor: int) -> None:

@@ -5,9 +5,10 @@ A spool is one file of JSON lines, appended to by the one stage that writes it:
     .tracking/
         20260131T120000.000000-a5_implicit_mamba2-train_free-1b2c3d4e.jsonl       events
         20260131T120000.000000-a5_implicit_mamba2-train_free-1b2c3d4e.sent.json   `Progress`
-        20260131T120000.000000-a5_implicit_mamba2-train_free-1b2c3d4e.lock        held while sending
         20260131T120000.000000-a5_implicit_mamba2-train_free-1b2c3d4e.artifacts/  copies of files
-        sent/     spools that are finished and sent completely
+        sent/         spools that are finished and sent completely
+        sending.lock  held by who sends
+        courier.lock  held by the courier for as long as it lives
 
 An event is ``{"event": KIND, "time": MILLISECONDS, ...}``; the first is of kind ``start``, those
 after it ``metrics``, ``artifact``, ``dataset``, ``model``, ``score``, ``resume`` and ``end``. Who
@@ -46,8 +47,12 @@ class Progress:
         Bytes of the spool whose events have been accepted.
     destination, experiment_id, run_id, parent_run_id
         Where they went: address of the tracking store, the stage's run and its parent there.
+    is_first_of_entry
+        Whether the parent was made for this stage, because there was none to join.
     status
         The status given to the run.
+    problem
+        Why the last attempt to send the spool failed; None where it did not.
     """
 
     offset: int = 0
@@ -55,7 +60,9 @@ class Progress:
     experiment_id: str | None = None
     run_id: str | None = None
     parent_run_id: str | None = None
+    is_first_of_entry: bool = False
     status: str | None = None
+    problem: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,11 +77,6 @@ class Spool:
         time = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
         label = re.sub(r"[^\w.-]", "_", f"{entry}-{stage}")
         return cls(root / FOLDER / f"{time}-{label}-{uuid.uuid4().hex[:8]}.jsonl")
-
-    @property
-    def lock_path(self) -> Path:
-        """File to be locked by who sends the spool."""
-        return self.path.with_suffix(".lock")
 
     @property
     def artifact_folder(self) -> Path:
@@ -112,7 +114,7 @@ class Spool:
                 yield event, offset
 
     def is_being_written(self) -> bool:
-        """Whether the process that writes the spool is alive."""
+        """Return whether the process that writes the spool is alive."""
         try:
             with self.path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -137,7 +139,7 @@ class Spool:
             return Progress()
 
     def write_progress(self, progress: Progress) -> None:
-        """Record atomically how far the spool was sent."""
+        """Write atomically how far the spool was sent."""
         partial = self._progress_path.with_suffix(".partial")
         partial.write_text(json.dumps(dataclasses.asdict(progress)))
         partial.replace(self._progress_path)
@@ -150,7 +152,6 @@ class Spool:
         Spool(folder / self.path.name).write_progress(self.read_progress())
         self.path.replace(folder / self.path.name)
         self._progress_path.unlink(missing_ok=True)
-        self.lock_path.unlink(missing_ok=True)
 
 
 def open_spools(root: Path) -> list[Spool]:
@@ -164,6 +165,14 @@ def all_spools(root: Path) -> list[Spool]:
     # Looked for second, so that a spool set aside in between is found once and where it now is.
     spools |= {path.name: Spool(path) for path in (root / FOLDER / "sent").glob("*.jsonl")}
     return [spools[name] for name in sorted(spools)]
+
+
+def newest_first(root: Path, **values: str | None) -> Iterator[tuple[Spool, Event]]:
+    """Yield the spools whose first event has these values, and that event."""
+    for spool in reversed(all_spools(root)):
+        start = spool.start()
+        if start and values.items() <= start.items():
+            yield spool, start
 
 
 @contextlib.contextmanager

@@ -4,11 +4,12 @@ MLflow's own monitor does the same, and imports MLflow, which costs a training s
 are MLflow's, so that its page of system metrics shows them.
 """
 
+import contextlib
 import importlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,15 @@ class SystemMonitor:
 
     @classmethod
     def from_environment(cls, folder: Path) -> "SystemMonitor | None":
-        """Make one as MLflow's own variables of the environment say; it is on by default."""
+        """Return one as MLflow's own variables of the environment say; it is on by default."""
         wanted = os.environ.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "true")
         if wanted.lower() in ("false", "0"):
             return None
-        seconds = os.environ.get("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "")
         try:
-            return cls(folder, max(float(seconds), 0.1))
-        except ValueError:
+            seconds = float(os.environ["MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL"])
+        except (KeyError, ValueError):
             return cls(folder)
+        return cls(folder, max(seconds, 0.1))
 
     def start(self, report: Report) -> None:
         """Begin to report samples."""
@@ -76,12 +77,12 @@ class SystemMonitor:
 
 
 def sampler(folder: Path) -> Callable[[], dict[str, float]]:
-    """Give what takes one sample; load and traffic are counted from here on."""
+    """Return what takes one sample; load and traffic are counted from here on."""
     import psutil
 
     psutil.cpu_percent()
     before = psutil.net_io_counters()
-    gpus = list(_gpus())
+    nvml, gpus = _gpus()
 
     def sample() -> dict[str, float]:
         memory, disk = psutil.virtual_memory(), psutil.disk_usage(str(folder))
@@ -98,44 +99,36 @@ def sampler(folder: Path) -> Callable[[], dict[str, float]]:
             received, sent = now.bytes_recv - before.bytes_recv, now.bytes_sent - before.bytes_sent
             found["network_receive_megabytes"] = received / _MEGABYTE
             found["network_transmit_megabytes"] = sent / _MEGABYTE
-        for number, read in enumerate(gpus):
-            found |= {f"gpu_{number}_{name}": value for name, value in read().items()}
+        for number, gpu in enumerate(gpus):
+            found |= {f"gpu_{number}_{name}": value for name, value in _load(nvml, gpu).items()}
         return {PREFIX + name: float(value) for name, value in found.items()}
 
     return sample
 
 
-def _gpus() -> Iterator[Callable[[], dict[str, float]]]:
-    """Yield a reader for each GPU that this process may use; none without NVIDIA's library."""
+def _gpus() -> tuple[Any, Sequence[Any]]:
+    """Return NVIDIA's library and the GPUs of ``CUDA_VISIBLE_DEVICES``, or all; none without it."""
     try:
         nvml: Any = importlib.import_module("pynvml")
         nvml.nvmlInit()
-        handles = _visible(nvml)
+        chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if chosen is None:
+            chosen = ",".join(map(str, range(nvml.nvmlDeviceGetCount())))
+        names = (name.strip() for name in chosen.split(",") if name.strip())
+        return nvml, [
+            nvml.nvmlDeviceGetHandleByIndex(int(name))
+            if name.isdigit()
+            else nvml.nvmlDeviceGetHandleByUUID(name)
+            for name in names
+        ]
     except Exception:  # not installed, no driver, or no such device
-        return
-    for handle in handles:
-        yield lambda handle=handle: _read(nvml, handle)
+        return None, []
 
 
-def _visible(nvml: Any) -> Sequence[Any]:
-    """Give the devices of ``CUDA_VISIBLE_DEVICES``, or all."""
-    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is None:
-        names = [str(index) for index in range(nvml.nvmlDeviceGetCount())]
-    else:
-        names = [name.strip() for name in chosen.split(",") if name.strip()]
-    return [
-        nvml.nvmlDeviceGetHandleByIndex(int(name))
-        if name.isdigit()
-        else nvml.nvmlDeviceGetHandleByUUID(name)
-        for name in names
-    ]
-
-
-def _read(nvml: Any, gpu: Any) -> dict[str, float]:
-    """Read a GPU; what a device cannot tell is left out."""
+def _load(nvml: Any, gpu: Any) -> dict[str, float]:
+    """Read a GPU's load; what a device cannot tell is left out."""
     found: dict[str, float] = {}
-    try:
+    with contextlib.suppress(nvml.NVMLError):
         memory = nvml.nvmlDeviceGetMemoryInfo(gpu)
         found["memory_usage_percentage"] = 100 * memory.used / memory.total
         found["memory_usage_megabytes"] = memory.used / _MEGABYTE
@@ -144,6 +137,4 @@ def _read(nvml: Any, gpu: Any) -> dict[str, float]:
         found["power_usage_watts"] = watts
         limit = nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1000
         found["power_usage_percentage"] = 100 * watts / limit
-    except nvml.NVMLError:
-        pass
     return found

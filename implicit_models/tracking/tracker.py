@@ -1,16 +1,15 @@
-"""What a stage may tell about its run, and the tracker that listens to nothing."""
+"""What a stage tells about its run."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Self
 
 Level = Literal["both", "stage", "entry", "new entry"]
 
 
-@runtime_checkable
-class Tracker(Protocol):
-    """Receives everything a stage reports about one run.
+class Tracker:
+    """Receives everything that a stage reports about one run; this one records nothing.
 
     No method raises because of what lies behind it: a missing server or a full disk is a warning.
     As a context manager it closes itself, and records whether the block failed.
@@ -40,6 +39,8 @@ class Tracker(Protocol):
         context
             What for: ``"training"``, ``"evaluation"``.
         """
+        content = {"name": name, "digest": digest, "source": source, "context": context}
+        self._record("dataset", content)
 
     def register_model(self, name: str, digest: str, folder: str) -> None:
         """Make a logged model a version of a registered one; equal weights are one version.
@@ -53,6 +54,7 @@ class Tracker(Protocol):
         folder
             Where they are among the run's artifacts.
         """
+        self._record("model", {"name": name, "digest": digest, "folder": folder})
 
     def score_model(
         self,
@@ -75,56 +77,14 @@ class Tracker(Protocol):
         dataset_digest
             Of the data. Versions compete by the same metric on the same data.
         """
+        content = {"name": name, "digest": digest, "metric": metric, "value": float(value)}
+        content |= {"higher_is_better": higher_is_better, "dataset_digest": dataset_digest}
+        self._record("score", content)
 
     def close(self) -> None:
         """Declare the run finished. A second call does nothing."""
 
-    def __enter__(self) -> "Tracker":
-        """Return the tracker."""
-        ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        """Close the run as finished, failed or killed, and let the error pass."""
-
-
-class NullTracker:
-    """A tracker that records nothing."""
-
-    def log_metrics(
-        self, metrics: Mapping[str, float | int], step: int | None = None, level: Level = "both"
-    ) -> None:
-        """Do nothing."""
-
-    def log_artifact(self, path: Path, folder: str | None = None) -> None:
-        """Do nothing."""
-
-    def log_dataset(self, name: str, digest: str, source: str, context: str) -> None:
-        """Do nothing."""
-
-    def register_model(self, name: str, digest: str, folder: str) -> None:
-        """Do nothing."""
-
-    def score_model(
-        self,
-        name: str,
-        digest: str,
-        metric: str,
-        value: float,
-        *,
-        higher_is_better: bool,
-        dataset_digest: str | None = None,
-    ) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-    def __enter__(self) -> "NullTracker":
+    def __enter__(self) -> Self:
         """Return the tracker."""
         return self
 
@@ -134,4 +94,11 @@ class NullTracker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Let an error pass."""
+        """Close the run as finished, failed or killed, and let the error pass."""
+
+    def _record(self, kind: str, content: dict[str, Any]) -> None:
+        """Record an event that consists of nothing but values."""
+
+
+class NullTracker(Tracker):
+    """A tracker that records nothing."""

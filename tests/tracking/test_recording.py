@@ -5,7 +5,8 @@ import socket
 import pytest
 
 from implicit_models.tracking import recording
-from implicit_models.tracking.recording import SpoolTracker, flatten
+from implicit_models.tracking.opening import flatten
+from implicit_models.tracking.recording import SpoolTracker
 from implicit_models.tracking.spool import Spool
 from implicit_models.tracking.tracker import NullTracker, Tracker
 
@@ -162,22 +163,12 @@ def test_the_null_tracker_takes_every_call(tmp_path):
         raise ValueError("passes")
 
 
-class SilentCourier:
-    """A courier that never gets to run."""
-
-    def ensure(self) -> None:
-        pass
-
-    def problem(self, spool, since) -> str | None:
-        return None
-
-
 def test_a_server_that_nobody_listens_at_is_named_at_once(tmp_path, caplog):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"
         spool = Spool.new(tmp_path, "entry", "stage")
-        with SpoolTracker(spool, {"destination": address}, SilentCourier()) as tracker:
+        with SpoolTracker(spool, {"destination": address}, lambda: None) as tracker:
             tracker.log_metrics({"loss": 1.0}, step=1)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1 and address in warnings[0] and "Nothing is lost" in warnings[0]

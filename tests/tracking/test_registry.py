@@ -200,6 +200,6 @@ def test_a_store_without_a_registry_takes_everything_else(root, store, caplog):
 
     train(root)
     assert Sender(root, connect=WithoutRegistry).send(open_spools(root)) == {}
-    assert f"MLflow rejected {MODEL} as a model: Refusal: there is no registry" in caplog.text
+    assert f"MLflow rejected the model {MODEL}: Refusal: there is no registry" in caplog.text
     assert {run.info.status for run in store.runs()} == {"FINISHED"}
     assert store.artifacts(store.stages()[0], "checkpoint") == ["checkpoint/final"]

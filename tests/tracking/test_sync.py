@@ -1,4 +1,5 @@
 import contextlib
+import functools
 import itertools
 import os
 import signal
@@ -11,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from implicit_models.tracking import recording, sync
-from implicit_models.tracking.courier import Courier
+from implicit_models.tracking.courier import Pace, is_running, lock_path, serve
 from implicit_models.tracking.links import tracked_run
 from implicit_models.tracking.mlflow import Sender, connect, deliver
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.recording import SpoolTracker
-from implicit_models.tracking.spool import Spool, open_spools
+from implicit_models.tracking.spool import Spool, locked, open_spools
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow's own
 
@@ -60,15 +61,22 @@ def start_sync(root):
     return subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.PIPE, text=True)
 
 
-class ThreadCourier(Courier):
-    """A courier whose process is a thread, with no pauses."""
+HURRIED = Pace(poll=0.001, first=0.0, interval=0.0, rest=0.0, retry=0.001, linger=0.2)
 
-    def ensure(self):
-        if not self.is_running():
-            options = {"poll": 0.001, "interval": 0.001, "linger": 0.2}
-            options |= {"live_after": sync.LiveAfter(0.0, 0.0)}
-            arguments = (self.root, Sender(self.root).send)
-            threading.Thread(target=sync.serve, args=arguments, kwargs=options).start()
+
+def ensure_thread(root):
+    """Start a courier whose process is a thread, with hardly a pause."""
+    if not is_running(root):
+        arguments = (root, Sender(root).send, HURRIED)
+        threading.Thread(target=serve, args=arguments).start()
+
+
+def start_event(destination):
+    return {
+        **{"entry": "implicit", "stage": "train_free", "digest": "d", "parent": "p"},
+        **{"dvc_stage": "train_free@implicit", "experiment": "implicit-models"},
+        **{"destination": destination, "tags": {}, "parameters": {}, "stage_parameters": {}},
+    }
 
 
 def until(condition):
@@ -106,18 +114,16 @@ def test_an_unreachable_server_warns_once_and_loses_nothing(
 ):
     with server() as port:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-        start = {"entry": "implicit", "stage": "train_free", "digest": "d", "parent": "p"}
-        start |= {"destination": f"http://127.0.0.1:{port}", "experiment": "implicit-models"}
-        start |= {"tags": {}, "stage_tags": {}, "parameters": {}, "stage_parameters": {}}
-        courier = ThreadCourier(root)
-        tracker = SpoolTracker(Spool.new(root, "implicit", "train_free"), start, courier)
+        start = start_event(f"http://127.0.0.1:{port}")
+        ensure = functools.partial(ensure_thread, root)
+        tracker = SpoolTracker(Spool.new(root, "implicit", "train_free"), start, ensure)
         for step in range(NUM_STEPS // 2):
             tracker.log_metrics({"loss": float(step)}, step)
-        until(lambda: courier.problem(tracker.spool, since=0.0))
+        until(lambda: tracker.spool.read_progress().problem)
         for step in range(NUM_STEPS // 2, NUM_STEPS):
             tracker.log_metrics({"loss": float(step)}, step)
         tracker.close()
-        until(lambda: not courier.is_running())
+        until(lambda: not is_running(root))
         (record,) = caplog.records
         assert "Nothing is lost" in record.message
         deliver(root, patience=0.0)
@@ -131,43 +137,63 @@ def test_an_unreachable_server_warns_once_and_loses_nothing(
 
 
 def test_events_go_out_while_the_stage_runs(root, store):
-    courier = ThreadCourier(root)
-    start = {"entry": "implicit", "stage": "train_free", "digest": "d", "parent": "p"}
-    start |= {"destination": None, "experiment": "implicit-models"}
-    start |= {"tags": {}, "stage_tags": {}, "parameters": {}, "stage_parameters": {}}
-    with SpoolTracker(Spool.new(root, "implicit", "train_free"), start, courier) as tracker:
+    spool = Spool.new(root, "implicit", "train_free")
+    ensure = functools.partial(ensure_thread, root)
+    with SpoolTracker(spool, start_event(None), ensure) as tracker:
         tracker.log_metrics({"loss": 1.0}, 0)
         until(lambda: tracker.spool.read_progress().offset == tracker.spool.size())
         assert len(store.runs()) == 2
     deliver(root)
     assert open_spools(root) == []
     assert {run.info.status for run in store.runs()} == {"FINISHED"}
-    until(lambda: not courier.is_running())
+    until(lambda: not is_running(root))
 
 
-def test_a_running_stage_waits_less_for_a_courier_that_has_sent_another(root):
+def open_stage(root, entry):
+    return open_tracker(
+        entry=entry, stage="train_bounded", parameters={}, dataset="a5", root=root, send=False
+    )
+
+
+def test_a_stage_that_has_ended_does_not_wait_for_its_turn(root):
     sent = []
-    options = {"poll": 0.001, "linger": 0.0, "live_after": sync.LiveAfter(cold=1e9, warm=0.01)}
 
     def send(spools, live_seconds):
-        sent.extend(spool.path for spool in spools)
+        sent.append([spool.path for spool in spools])
         return {}
 
-    def open_stage(entry):
-        return open_tracker(
-            entry=entry, stage="train_bounded", parameters={}, dataset="a5", root=root, send=False
-        )
-
-    courier = threading.Thread(target=sync.serve, args=(root, send), kwargs=options)
-    with open_stage("running") as running:
+    pace = HURRIED._replace(first=1e9, linger=0.0)
+    courier = threading.Thread(target=serve, args=(root, send, pace))
+    with open_stage(root, "running") as running:
         courier.start()
         courier.join(0.2)  # a hundred looks
         assert courier.is_alive() and not sent
-        with open_stage("other") as other:
+        with open_stage(root, "other") as other:
             pass
-        until(lambda: running.spool.path in sent)
-        assert sent[0] == other.spool.path
+        until(lambda: sent)
+        assert sent == [[other.spool.path]]
     courier.join()
+    assert sent[1:] == [[running.spool.path]]
+
+
+def test_what_cannot_be_sent_is_tried_again_while_a_stage_runs(root):
+    """What has ended is tried at once, then as often as the pace says, and once at the end."""
+    attempts = []
+
+    def send(spools, live_seconds):
+        attempts.append(len(spools))
+        return dict.fromkeys(spools, "connection refused")
+
+    pace = HURRIED._replace(first=1e9, linger=0.0)
+    open_stage(root, "ended").close()
+    serve(root, send, pace)
+    assert attempts == [1]
+    with open_stage(root, "running"):
+        courier = threading.Thread(target=serve, args=(root, send, pace._replace(first=0.0)))
+        courier.start()
+        until(lambda: len(attempts) > 10)
+    courier.join()
+    assert set(attempts[1:-1]) == {2}
 
 
 def test_a_running_stage_is_sent_a_little_at_a_time(root, store):
@@ -191,14 +217,12 @@ def test_a_running_stage_is_sent_a_little_at_a_time(root, store):
 
 def test_the_courier_goes_on_with_what_it_left_of_a_stage_that_is_silent(root):
     sender, sizes = Sender(root), []
-    options = {"poll": 0.001, "interval": 0.0, "linger": 0.0}
-    options["live_after"] = sync.LiveAfter(0.0, 0.0)
 
     def send(spools, live_seconds):
         sizes.append(spools[0].read_progress().offset)
         return sender.send(spools, live_seconds=0.0)
 
-    courier = threading.Thread(target=sync.serve, args=(root, send), kwargs=options)
+    courier = threading.Thread(target=serve, args=(root, send, HURRIED))
     with open_tracker(
         entry="implicit", stage="train_free", parameters={}, dataset="a5", root=root, send=False
     ) as tracker:
@@ -239,12 +263,11 @@ def test_nothing_to_send_is_no_failure(bare_root):
 
 
 def test_one_courier_serves_at_a_time(root):
-    courier = Courier(root)
-    courier.lock_path.parent.mkdir()
-    sender = Sender(root)
-    with sync.locked(courier.lock_path):
-        sync.serve(root, sender.send, linger=1e9)  # returns, since another one is serving
-    sync.serve(root, sender.send, poll=0.0, linger=0.0)  # returns, since nobody needs it
+    lock_path(root).parent.mkdir()
+    send = Sender(root).send
+    with locked(lock_path(root)):
+        serve(root, send, Pace(linger=1e9))  # returns, since another one is serving
+    serve(root, send, Pace(poll=0.0, linger=0.0))  # returns, since nobody needs it
 
 
 @pytest.mark.slow
@@ -279,7 +302,7 @@ def test_the_courier_sends_what_is_left_after_the_stages_and_leaves(root, store,
                 tracker.log_metrics({"loss": 1.0}, 0)
             passing.rmdir()
     until(lambda: not open_spools(root))
-    with sync.locked(Courier(root).lock_path):  # waits until the process has let go
+    with locked(lock_path(root)):  # waits until the process has let go
         assert (root / ".tracking" / "courier.log").read_text() == ""
     assert len(store.runs()) == 3
     assert {run.info.status for run in store.runs()} == {"FINISHED"}
