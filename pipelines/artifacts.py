@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.tracking.links import run_page, tracked_run
-from pipelines.account import Account, Entry
 from pipelines.dag import Stage
+from pipelines.outcomes import Outcome, Outcomes
 from pipelines.server.embedded import dashboards
 
 _MOST_METRICS = 60
 
 
-def stage_page(stage: Stage, entry: Entry, root: Path, commit: str) -> str:
+def stage_page(stage: Stage, outcome: Outcome, root: Path, commit: str) -> str:
     """Describe in Markdown what came of a stage.
 
     Parameters
@@ -26,10 +26,10 @@ def stage_page(stage: Stage, entry: Entry, root: Path, commit: str) -> str:
         What `git_commit` says.
     """
     facts = {
-        "outcome": outcome_text(entry),
-        "seconds": f"{entry.seconds:.1f}",
+        "outcome": outcome_text(outcome),
+        "seconds": f"{outcome.seconds:.1f}",
         "commit": commit,
-        "MLflow run": _tracked(root, stage, entry),
+        "MLflow run": _tracked(root, stage, outcome),
     }
     tables = [_table("stage", "", facts)]
     metrics = dict(_metrics(root, stage))
@@ -38,20 +38,20 @@ def stage_page(stage: Stage, entry: Entry, root: Path, commit: str) -> str:
     return f"# {stage.name}\n\n" + "\n\n".join(tables) + "\n"
 
 
-def flow_page(account: Account, commit: str) -> str:
+def flow_page(outcomes: Outcomes, commit: str) -> str:
     """Describe in Markdown what came of all stages."""
     rows = "\n".join(
-        "| " + " | ".join(_cell(value) for value in row.values()) + " |" for row in account.rows()
+        "| " + " | ".join(_cell(value) for value in row.values()) + " |" for row in outcomes.rows()
     )
     head = "| stage | outcome | seconds | where |\n|---|---|--:|---|"
-    return f"# Stages\n\n{account.summary()}, commit {commit}\n\n{head}\n{rows}\n"
+    return f"# Stages\n\n{outcomes.summary()}, commit {commit}\n\n{head}\n{rows}\n"
 
 
-def outcome_text(entry: Entry) -> str:
+def outcome_text(outcome: Outcome) -> str:
     """Say how a stage came to be up to date, and where."""
-    if entry.place in ("", "here"):
-        return f"{entry.how} {entry.place}".strip()
-    return f"{entry.how} on {entry.place}"
+    if outcome.place in ("", "here"):
+        return f"{outcome.how} {outcome.place}".strip()
+    return f"{outcome.how} on {outcome.place}"
 
 
 def artifact_key(name: str) -> str:
@@ -73,11 +73,11 @@ def _git(root: Path, *arguments: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def _tracked(root: Path, stage: Stage, entry: Entry) -> str:
+def _tracked(root: Path, stage: Stage, outcome: Outcome) -> str:
     """Link the stage's run: on the server that has it, or in the dashboards of this repository."""
-    if entry.tracked:
-        is_page = entry.tracked.startswith("http")
-        return f"[{entry.tracked}]({entry.tracked})" if is_page else entry.tracked
+    if outcome.tracked:
+        is_page = outcome.tracked.startswith("http")
+        return f"[{outcome.tracked}]({outcome.tracked})" if is_page else outcome.tracked
     run = tracked_run(root, stage.name)
     if run is None:
         return "none sent yet"

@@ -41,7 +41,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Look:
+class DagStatus:
     """What DVC says of the stages at one moment.
 
     Attributes
@@ -82,12 +82,12 @@ def read_dag(root: Path, targets: Sequence[str] = ()) -> dict[str, Stage]:
     return _look(root, targets, with_status=False).stages
 
 
-def look(root: Path, targets: Sequence[str] = ()) -> Look:
+def dag_status(root: Path, targets: Sequence[str] = ()) -> DagStatus:
     """Read the stages that targets need, and which of them are up to date, under DVC's lock."""
     return _look(root, targets, with_status=True)
 
 
-def _look(root: Path, targets: Sequence[str], with_status: bool) -> Look:
+def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
     # DVC takes half a second to import: whoever only needs a Stage does not wait for that.
     from dvc.repo import Repo, lock_repo
     from dvc.repo.reproduce import get_active_graph, plan_repro
@@ -113,7 +113,7 @@ def _look(root: Path, targets: Sequence[str], with_status: bool) -> Look:
             )
             if with_status and unchanged.issuperset(parents) and _is_unchanged(stage):
                 unchanged.add(name)
-    return Look(stages, frozenset(unchanged))
+    return DagStatus(stages, frozenset(unchanged))
 
 
 def _collect(repo: Any, root: Path, target: str) -> list[Any]:

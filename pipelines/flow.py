@@ -16,20 +16,21 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
-from pipelines.account import Account
 from pipelines.artifacts import flow_page, git_commit
-from pipelines.cluster.placement import HERE, read_placement, runner_for
-from pipelines.dag import Stage, look
+from pipelines.cluster.placement import HERE, read_placement
+from pipelines.cluster.runners import runner_for
+from pipelines.dag import Stage, dag_status
+from pipelines.outcomes import Outcomes
 from pipelines.presets import parameters_in_use, write_parameters
 from pipelines.publishing import publish
 from pipelines.running import allow_all, stopping
 from pipelines.schedule import walk
-from pipelines.stage_task import Work, stage_task
+from pipelines.stage_task import FlowContext, stage_task
 from pipelines.stopping import stopped_from_outside
 from pipelines.terminal import shared_cores
 
 #: Whoever calls the flow may look here at what came of the stages, even where Prefect is gone.
-ACCOUNT: contextvars.ContextVar[Account | None] = contextvars.ContextVar("account", default=None)
+OUTCOMES: contextvars.ContextVar[Outcomes | None] = contextvars.ContextVar("outcomes", default=None)
 
 _TRACKING_PATIENCE = 15.0  # seconds that the last stages' runs may take to be in MLflow
 
@@ -73,53 +74,53 @@ def reproduce(
     """
     root = Path.cwd()
     logger = get_run_logger()
-    given = ACCOUNT.get()
-    account = given or Account()
-    account.started = time.monotonic()
+    given = OUTCOMES.get()
+    outcomes = given or Outcomes()
+    outcomes.started = time.monotonic()
     placement = read_placement(root)
     if pool is not None:
         placement = placement.everything_in(pool)
-    # Who gives an account has written them, and keeps others from it.
+    # Who gives outcomes has written them, and keeps others from it.
     kept = write_parameters(root, preset, seeds or ()) if given is None else None
     if kept is not None:
         logger.warning("the params.yaml that was there is kept as %s", kept.relative_to(root))
     allow_all()
-    with parameters_in_use(root), shared_cores(jobs), stopped_from_outside(account):
-        seen = look(root, targets or ())
-        account.stages, account.has_looked = seen.stages, True
-        work = Work(
+    with parameters_in_use(root), shared_cores(jobs), stopped_from_outside(outcomes):
+        seen = dag_status(root, targets or ())
+        outcomes.stages, outcomes.are_stages_known = seen.stages, True
+        context = FlowContext(
             root,
             seen.unchanged,
             partial(runner_for, placement=placement, root=root),
-            account,
+            outcomes,
             git_commit(root),
         )
-        logger.info("%s, %d of them unchanged", account.num_stages(), len(seen.unchanged))
+        logger.info("%s, %d of them unchanged", outcomes.num_stages(), len(seen.unchanged))
         futures: dict[str, PrefectFuture[Any]] = {}
 
         def begin(stage: Stage, done: Callable[[], None]) -> None:
             # A cancelled parent would crash the task; that one's failed parent stands for it.
-            causes = {account.cause(name) for name in stage.parents}
+            causes = {outcomes.cause(name) for name in stage.parents}
             parents: Any = [allow_failure(futures[name]) for name in causes]
             named: Any = stage_task.with_options(name=stage.kind, task_run_name=stage.name)
             # Prefect would look for futures in what the other tasks write to meanwhile.
-            future = named.submit(stage, quote(work), wait_for=parents)
+            future = named.submit(stage, quote(context), wait_for=parents)
             futures[stage.name] = future
             future.add_done_callback(lambda _: done())
 
         def needs_slot(stage: Stage) -> bool:
-            is_work = stage.name not in seen.unchanged and account.blocking(stage) is None
+            is_work = stage.name not in seen.unchanged and outcomes.blocking(stage) is None
             return is_work and placement.place(stage.name).pool == HERE
 
         walk(seen.stages, jobs, begin, needs_slot=needs_slot, stopping=_told_once(logger.warning))
-        work.late_pages.close(_TRACKING_PATIENCE, stopping)
-        publish(flow_page(account, work.commit), "stages", "what came of the stages", account)
-    return _final_state(account)
+        context.late_pages.close(_TRACKING_PATIENCE, stopping)
+        publish(flow_page(outcomes, context.commit), "stages", "what came of the stages", outcomes)
+    return _final_state(outcomes)
 
 
-def _final_state(account: Account) -> State:
-    summary = account.summary()
-    failed = account.failed()
+def _final_state(outcomes: Outcomes) -> State:
+    summary = outcomes.summary()
+    failed = outcomes.failed()
     if stopping():
         return Cancelled(message=f"stopped: {summary}")
     if failed:

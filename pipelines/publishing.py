@@ -9,20 +9,20 @@ import httpx
 from prefect.artifacts import create_markdown_artifact
 from prefect.settings import PREFECT_API_URL
 
-from pipelines.account import Account
+from pipelines.outcomes import Outcomes
 
 _ANSWER_SECONDS = 5.0
 _LOOK_SECONDS = 0.3
 
 
-def publish(markdown: str, key: str, description: str, account: Account) -> None:
-    """Publish a page, or note in the account why the record of the flow lacks it."""
+def publish(markdown: str, key: str, description: str, outcomes: Outcomes) -> None:
+    """Publish a page, or note in the outcomes why the record of the flow lacks it."""
     try:
         # Prefect's own client tries for a minute and more, at every call.
         httpx.get(f"{PREFECT_API_URL.value()}/health", timeout=_ANSWER_SECONDS)
         create_markdown_artifact(markdown, key=key, description=description)
     except Exception as error:
-        account.note_unrecorded(error)
+        outcomes.note_unrecorded(error)
 
 
 class LatePages:

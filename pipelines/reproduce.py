@@ -13,9 +13,9 @@ from typing import Any
 
 from implicit_models.parameters import ParameterError
 from implicit_models.tracking.links import waits_to_be_sent
-from pipelines.account import Account
 from pipelines.cluster.placement import PlacementError, read_placement
-from pipelines.dag import UnknownTargetError, look
+from pipelines.dag import UnknownTargetError, dag_status
+from pipelines.outcomes import Outcomes
 from pipelines.presets import ParametersError, parameters_for
 from pipelines.seeds import SeedError, parse_seeds
 from pipelines.server.embedded import OwnApi, own_api
@@ -47,24 +47,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the flow in the repository that is the working directory; returns the exit status."""
     options = _options(arguments)
     root = Path.cwd()
-    account = Account()
+    outcomes = Outcomes()
     try:
-        with signals_interrupt(account):
-            _reproduce(root, options, account)
+        with signals_interrupt(outcomes):
+            _reproduce(root, options, outcomes)
     except MISTAKES as error:
         return mistake(error)
     except OSError as error:
         return without_room(error)
     except KeyboardInterrupt:
-        pass  # which signal it was is in the account
+        pass  # which signal it was is in the outcomes
     except Exception as error:
         if not type(error).__module__.startswith(("dvc.", "hydra.", "omegaconf.")):
             raise
         return mistake(error)
-    return _tell(root, account)
+    return _tell(root, outcomes)
 
 
-def _reproduce(root: Path, options: argparse.Namespace, account: Account) -> None:
+def _reproduce(root: Path, options: argparse.Namespace, outcomes: Outcomes) -> None:
     if not (root / "dvc.yaml").exists():
         raise UnknownTargetError("there is no dvc.yaml here; go to the repository's folder")
     seeds = parse_seeds(options.seeds) if options.seeds else ()
@@ -72,7 +72,7 @@ def _reproduce(root: Path, options: argparse.Namespace, account: Account) -> Non
     if options.pool:
         placement.everything_in(options.pool)
     # All that can be a mistake is looked at while Prefect's server starts, for seconds.
-    check = partial(look, root, options.targets)
+    check = partial(dag_status, root, options.targets)
     with own_api(root) as own, parameters_for(root, options.preset, seeds, check) as kept:
         if kept is not None:
             print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
@@ -83,31 +83,31 @@ def _reproduce(root: Path, options: argparse.Namespace, account: Account) -> Non
             "jobs": options.jobs,
             "pool": options.pool,
         }
-        _run(root, parameters, account, own)
+        _run(root, parameters, outcomes, own)
 
 
-def _run(root: Path, parameters: dict[str, Any], account: Account, own: OwnApi | None) -> None:
-    """Run the flow; nothing is given back, as the account has it all."""
+def _run(root: Path, parameters: dict[str, Any], outcomes: Outcomes, own: OwnApi | None) -> None:
+    """Run the flow; nothing is given back, as the outcomes have it all."""
     state: Any = None
-    with recorded(root, account, own):
+    with recorded(root, outcomes, own):
         from prefect.flow_engine import run_flow
 
-        from pipelines.flow import ACCOUNT, reproduce
+        from pipelines.flow import OUTCOMES, reproduce
 
-        ACCOUNT.set(account)
+        OUTCOMES.set(outcomes)
         flow: Any = reproduce
         state = run_flow(flow, parameters=parameters, return_type="state")
-    if state is not None and state.is_failed() and not account.has_looked:
+    if state is not None and state.is_failed() and not outcomes.are_stages_known:
         error = state.result(raise_on_failure=False)
         if isinstance(error, Exception):
             raise error
 
 
-def _tell(root: Path, account: Account) -> int:
+def _tell(root: Path, outcomes: Outcomes) -> int:
     """Say how it ended and what to do now; returns the exit status."""
-    if account.stages:
-        print(account.summary(), file=sys.stderr)
-    ran = [name for name, entry in account.entries.items() if entry.how == "ran"]
+    if outcomes.stages:
+        print(outcomes.summary(), file=sys.stderr)
+    ran = [name for name, outcome in outcomes.by_stage.items() if outcome.how == "ran"]
     waiting = [name for name in ran if waits_to_be_sent(root, name)]
     if waiting:
         print(
@@ -116,19 +116,19 @@ def _tell(root: Path, account: Account) -> int:
             file=sys.stderr,
         )
     done = "DVC has them, and the same command shows every stage as cached"
-    tell_unrecorded(account, done if account.is_complete else None)
-    status = tell_stopped(account)
+    tell_unrecorded(outcomes, done if outcomes.is_complete else None)
+    status = tell_stopped(outcomes)
     if status is not None:
         return status
-    failed = account.failed()
+    failed = outcomes.failed()
     for name in failed:
-        print(f"error: {account.entries[name].message}", file=sys.stderr)
+        print(f"error: {outcomes.by_stage[name].message}", file=sys.stderr)
     if failed:
         return FAILED
-    if not account.is_complete:
+    if not outcomes.is_complete:
         print(f"error: not every stage was reached; {AGAIN}", file=sys.stderr)
         return FAILED
-    return UNRECORDED if account.unrecorded else 0
+    return UNRECORDED if outcomes.unrecorded else 0
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -15,11 +15,12 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 from urllib.parse import quote
 
 from pipelines import disk
 from pipelines.dag import Stage
+from pipelines.outcomes import How, Outcome
 from pipelines.processes import Log, StoppedError, allow_all, pause, run_process, stop_all, stopping
 
 __all__ = [
@@ -38,8 +39,6 @@ __all__ = [
     "stopping",
 ]
 
-Change = Literal["cached", "restored", "ran"]
-
 _TAIL_LINES = 15
 _BUSY_SECONDS = 5.0
 _KILLED = {-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM}
@@ -53,29 +52,6 @@ _HINTS = (  # that DVC gives after every stage
     "Use `dvc push` to send",
     "Data and pipelines are up to date",
 )
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a stage that is now up to date.
-
-    Attributes
-    ----------
-    how
-        ``cached``: nothing had changed; ``restored``: DVC had its outputs from an earlier run;
-        ``ran``: its command ran.
-    seconds
-        From the call to the end, waiting included.
-    place
-        Where, for people.
-    tracked
-        Its run in MLflow, where another machine has sent that: the address of the page, or the id.
-    """
-
-    how: Change
-    seconds: float
-    place: str = "here"
-    tracked: str | None = None
 
 
 class StageFailedError(Exception):
@@ -136,7 +112,7 @@ class LocalRunner:
                     keep_open=(lock, *self.keep_open),
                 )
                 if code == 0:
-                    return Outcome(record.how, time.monotonic() - start)
+                    return Outcome(record.how, time.monotonic() - start, "here")
                 if not record.is_busy:
                     raise record.error(code)
                 if not told:
@@ -182,7 +158,7 @@ class _Record:
         self._name = name
         self._log = log
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self.how: Change = "cached"
+        self.how: How = "cached"
         self.is_busy = False
 
     def __call__(self, line: str) -> None:

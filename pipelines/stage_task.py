@@ -14,9 +14,9 @@ from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Completed
 
 from implicit_models.tracking.links import waits_to_be_sent
-from pipelines.account import Account, Entry
 from pipelines.artifacts import artifact_key, outcome_text, stage_page
 from pipelines.dag import Stage
+from pipelines.outcomes import Outcome, Outcomes
 from pipelines.publishing import LatePages, publish
 from pipelines.running import (
     InfrastructureError,
@@ -33,7 +33,7 @@ DELAY_FACTOR = 4.0
 
 
 @dataclass(frozen=True)
-class Work:
+class FlowContext:
     """What the tasks of a flow share.
 
     Attributes
@@ -44,7 +44,7 @@ class Work:
         Names of the stages that DVC has found up to date.
     runner_for
         Chooses where a stage is run.
-    account
+    outcomes
         Where it is written down what came of it.
     commit
         The repository's commit.
@@ -57,7 +57,7 @@ class Work:
     root: Path
     unchanged: frozenset[str]
     runner_for: Callable[[Stage], Runner]
-    account: Account
+    outcomes: Outcomes
     commit: str
     first_delay: float = FIRST_DELAY
     late_pages: LatePages = field(default_factory=LatePages)
@@ -76,20 +76,20 @@ def is_infrastructure_fault(task: Any, run: TaskRun, state: State) -> bool:
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-def stage_task(stage: Stage, work: Work) -> State:
+def stage_task(stage: Stage, context: FlowContext) -> State:
     """Bring a stage up to date, and tell Prefect what came of it."""
     logger = get_run_logger()
     start = time.monotonic()
-    cause = work.account.blocking(stage)
+    cause = context.outcomes.blocking(stage)
     if cause is not None:
         message = f"not run, because {cause} failed"
-        work.account.entries[stage.name] = Entry("not run", message=message, cause=cause)
+        context.outcomes.by_stage[stage.name] = Outcome("not run", message=message, cause=cause)
         logger.warning(message)
         return Cancelled(name="NotRun", message=message)
     try:
-        entry = _entry(stage, work, logger.info)
+        outcome = _bring_up_to_date(stage, context, logger.info)
     except StoppedError as error:
-        work.account.entries[stage.name] = Entry(
+        context.outcomes.by_stage[stage.name] = Outcome(
             "stopped", time.monotonic() - start, message=str(error)
         )
         logger.warning("%s", error)
@@ -99,48 +99,47 @@ def stage_task(stage: Stage, work: Work) -> State:
             logger.exception("a fault of the flow itself")
         elif isinstance(error, StageFailedError) or _attempt() > RETRIES:
             logger.error("%s", error)
-        work.account.entries[stage.name] = Entry(
+        context.outcomes.by_stage[stage.name] = Outcome(
             "failed", time.monotonic() - start, message=str(error)
         )
         raise
-    work.account.entries[stage.name] = entry
-    _publish_page(stage, entry, work)
-    message = f"{outcome_text(entry)}, {entry.seconds:.1f} s"
-    if entry.how == "cached":
+    context.outcomes.by_stage[stage.name] = outcome
+    _publish_page(stage, outcome, context)
+    message = f"{outcome_text(outcome)}, {outcome.seconds:.1f} s"
+    if outcome.how == "cached":
         logger.info("cached")
         return Completed(name="Cached", message="DVC found it unchanged")
     logger.info(message)
-    return Completed(name="Restored" if entry.how == "restored" else None, message=message)
+    return Completed(name="Restored" if outcome.how == "restored" else None, message=message)
 
 
-def _publish_page(stage: Stage, entry: Entry, work: Work) -> None:
+def _publish_page(stage: Stage, outcome: Outcome, context: FlowContext) -> None:
     """Publish a stage's page, once its run is in MLflow: that takes some seconds from its end."""
 
     def is_sent() -> bool:
-        ran_here = entry.how == "ran" and entry.tracked is None
-        return not (ran_here and waits_to_be_sent(work.root, stage.name))
+        ran_here = outcome.how == "ran" and outcome.tracked is None
+        return not (ran_here and waits_to_be_sent(context.root, stage.name))
 
     def publish_page() -> None:
-        page = stage_page(stage, entry, work.root, work.commit)
-        publish(page, artifact_key(stage.name), f"{stage.name}: {entry.how}", work.account)
+        page = stage_page(stage, outcome, context.root, context.commit)
+        publish(page, artifact_key(stage.name), f"{stage.name}: {outcome.how}", context.outcomes)
 
-    work.late_pages.add(is_sent, publish_page)
+    context.late_pages.add(is_sent, publish_page)
 
 
-def _entry(stage: Stage, work: Work, log: Log) -> Entry:
-    if stage.name in work.unchanged:
-        return Entry("cached")
+def _bring_up_to_date(stage: Stage, context: FlowContext, log: Log) -> Outcome:
+    if stage.name in context.unchanged:
+        return Outcome("cached")
     attempt = _attempt()
     if attempt > 1:
-        delay = work.first_delay * DELAY_FACTOR ** (attempt - 2)
-        last = work.account.entries[stage.name].message.splitlines()
+        delay = context.first_delay * DELAY_FACTOR ** (attempt - 2)
+        last = context.outcomes.by_stage[stage.name].message.splitlines()
         log(f"{last[0] if last else 'failed'}; attempt {attempt} of {RETRIES + 1} in {delay:.0f} s")
         # Not Prefect's own delay: that cannot be interrupted, and a stopped flow has to end.
         pause(delay)
     else:
         log("begins")
-    outcome = work.runner_for(stage)(stage, log)
-    return Entry(outcome.how, outcome.seconds, outcome.place, tracked=outcome.tracked)
+    return context.runner_for(stage)(stage, log)
 
 
 def _attempt() -> int:

@@ -10,14 +10,14 @@ from types import FrameType
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 
-from pipelines.account import Account
+from pipelines.outcomes import Outcomes
 from pipelines.processes import in_background, stop_all
 
 _WATCH_SECONDS = 3.0
 
 
 @contextlib.contextmanager
-def stopped_from_outside(account: Account) -> Iterator[None]:
+def stopped_from_outside(outcomes: Outcomes) -> Iterator[None]:
     """Stop what a flow runs when somebody wants that; for a block within the flow.
 
     The first signal stops, the second kills. Within the flow, for Prefect listens to SIGTERM as
@@ -25,19 +25,19 @@ def stopped_from_outside(account: Account) -> Iterator[None]:
 
     Parameters
     ----------
-    account
+    outcomes
         Gets the number of the first signal.
     """
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if account.stopped_by is None:
-            account.stopped_by = number
+        if outcomes.stopped_by is None:
+            outcomes.stopped_by = number
             stop_all()
         else:
             stop_all(patience=0)
 
     with handled_signals(stop), _cancelled_elsewhere():
-        if account.stopped_by is not None:  # before this, and a library lost it
+        if outcomes.stopped_by is not None:  # before this, and a library lost it
             stop_all()
         yield
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.account import Account
+from pipelines.outcomes import Outcomes
 from pipelines.server.embedded import OwnApi, own_api
 from pipelines.server.local_server import ServerError
 from pipelines.sweeps.comparison import FOLDER, Row
@@ -36,21 +36,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a sweep in the repository that is the working directory; returns the exit status."""
     options = _options(arguments)
     root = Path.cwd()
-    account = Account()
+    outcomes = Outcomes()
     rows: list[Row] = []
     try:
-        with signals_interrupt(account), own_api(root) as own:
+        with signals_interrupt(outcomes), own_api(root) as own:
             # All that can be a mistake is looked at while Prefect's server starts, for seconds.
             origin = read_origin(root)
             points = plan(root, origin, options.name, options.override, options.preset)
             print(f"{len(points)} points, {min(options.jobs, len(points))} at once", flush=True)
-            _run(root, options, origin, points, rows, account, own)
+            _run(root, options, origin, points, rows, outcomes, own)
     except (SweepError, ServerError) as error:
         return mistake(error)
     except OSError as error:
         return without_room(error)
-    except KeyboardInterrupt:  # which signal it was is in the account
-        return tell_stopped(account) or FAILED
+    except KeyboardInterrupt:  # which signal it was is in the outcomes
+        return tell_stopped(outcomes) or FAILED
     page = root / FOLDER / f"{options.name}.md"
     if rows and page.exists():
         print(page.read_text())
@@ -59,8 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f'the filter tags."dvc.experiment" LIKE "{options.name}-%"',
             flush=True,
         )
-    tell_unrecorded(account, "DVC has the experiments")
-    status = tell_stopped(account)
+    tell_unrecorded(outcomes, "DVC has the experiments")
+    status = tell_stopped(outcomes)
     if status is not None:
         return status
     for row in rows:
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not all(is_done(root, origin, point) for point in points):
         print(f"error: not every point is there; {AGAIN}", file=sys.stderr)
         return FAILED
-    return UNRECORDED if account.unrecorded else 0
+    return UNRECORDED if outcomes.unrecorded else 0
 
 
 def _run(
@@ -78,17 +78,17 @@ def _run(
     origin: Origin,
     points: Sequence[Point],
     rows: list[Row],
-    account: Account,
+    outcomes: Outcomes,
     own: OwnApi | None,
 ) -> None:
-    """Run the flow; nothing is given back, as the rows and the account have it all."""
-    with recorded(root, account, own):
+    """Run the flow; nothing is given back, as the rows and the outcomes have it all."""
+    with recorded(root, outcomes, own):
         from pipelines.sweeps.flow import Sweep, run_sweep
         from pipelines.sweeps.slots import check_limit
 
         if options.limit is not None:
             check_limit(options.limit)
-        sweep = Sweep(root, options.name, origin, points, options.limit, rows, account)
+        sweep = Sweep(root, options.name, origin, points, options.limit, rows, outcomes)
         with shared_cores(options.jobs):
             run_sweep(sweep, options.override, options.preset, options.jobs)
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 from pipelines import disk
-from pipelines.account import Account
+from pipelines.outcomes import Outcomes
 from pipelines.processes import stopping
 from pipelines.server.embedded import OwnApi, prefect_api
 from pipelines.server.local_server import ServerError
@@ -56,18 +56,18 @@ def without_room(error: OSError) -> int:
 
 
 @contextlib.contextmanager
-def signals_interrupt(account: Account) -> Iterator[None]:
+def signals_interrupt(outcomes: Outcomes) -> Iterator[None]:
     """Have SIGTERM end a block as Ctrl-C does, where the flow in it does not handle it itself.
 
-    Libraries turn the interrupt into errors of their own, or lose it in a finaliser: the account
-    knows of the signal whatever they do.
+    Libraries turn the interrupt into errors of their own, or lose it in a finaliser: the outcomes
+    know of the signal whatever they do.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        account.stopped_by = number
+        outcomes.stopped_by = number
         raise KeyboardInterrupt
 
     before = {
@@ -76,7 +76,7 @@ def signals_interrupt(account: Account) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if account.stopped_by is None:
+        if outcomes.stopped_by is None:
             raise
         raise KeyboardInterrupt from error
     finally:
@@ -85,8 +85,8 @@ def signals_interrupt(account: Account) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def recorded(root: Path, account: Account, own: OwnApi | None) -> Iterator[None]:
-    """Give a block an API of Prefect; what Prefect itself suffers is noted in the account.
+def recorded(root: Path, outcomes: Outcomes, own: OwnApi | None) -> Iterator[None]:
+    """Give a block an API of Prefect; what Prefect itself suffers is noted in the outcomes.
 
     Parameters
     ----------
@@ -111,26 +111,26 @@ def recorded(root: Path, account: Account, own: OwnApi | None) -> Iterator[None]
     except Exception as error:
         if not began:
             raise
-        account.note_unrecorded(error)
+        outcomes.note_unrecorded(error)
 
 
-def tell_unrecorded(account: Account, kept: str | None) -> None:
+def tell_unrecorded(outcomes: Outcomes, kept: str | None) -> None:
     """Say why Prefect's record lacks something, if it does, and who has the results, if any."""
-    if account.unrecorded:
+    if outcomes.unrecorded:
         results = f". The results do not depend on it: {kept}" if kept else ""
         room = f"; {disk.MAKE_ROOM}" if disk.is_full(Path.cwd()) else ""
         print(
-            f"Prefect's record of this flow is not complete ({account.unrecorded}{room}){results}",
+            f"Prefect's record of this flow is not complete ({outcomes.unrecorded}{room}){results}",
             file=sys.stderr,
         )
 
 
-def tell_stopped(account: Account) -> int | None:
+def tell_stopped(outcomes: Outcomes) -> int | None:
     """Say that the flow was stopped, if it was; returns the exit status then."""
-    if not (stopping() or account.stopped_by is not None):
+    if not (stopping() or outcomes.stopped_by is not None):
         return None
     print(f"stopped; {AGAIN}", file=sys.stderr)
-    return 128 + (account.stopped_by or signal.SIGTERM)
+    return 128 + (outcomes.stopped_by or signal.SIGTERM)
 
 
 @contextlib.contextmanager

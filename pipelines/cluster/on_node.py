@@ -26,8 +26,8 @@ from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
+from pipelines.cluster.assignment import Assignment, do_assignment
 from pipelines.cluster.gpus import POD, node_name, offered_gpus
-from pipelines.cluster.node_work import Assignment, do_assignment
 from pipelines.processes import in_background
 from pipelines.running import (
     InfrastructureError,
@@ -65,7 +65,7 @@ def run_stage(
     """
     logger = get_run_logger()
     run_id = UUID(str(flow_run.id))
-    work = Assignment.from_dict(assignment)
+    given = Assignment.from_dict(assignment)
     clone = Path(os.environ.get(CLONE, "."))
     allow_all()
     with get_client(sync_client=True) as client:
@@ -78,8 +78,8 @@ def run_stage(
                 handled_signals(lambda number, frame: stop_all()),
                 _heartbeat(run_id, heartbeat_seconds, logger.warning),
             ):
-                slots = _gpu_slots(client, work.place.gpus, logger.info)
-                result = do_assignment(clone, work, logger.info, slots=slots)
+                slots = _gpu_slots(client, given.place.gpus, logger.info)
+                result = do_assignment(clone, given, logger.info, slots=slots)
         except (StageFailedError, InfrastructureError) as error:
             # By the state alone whoever waits could not tell whether to try again.
             is_own = isinstance(error, StageFailedError)

@@ -22,9 +22,6 @@ from typing import Any, Literal, TypeVar
 
 import yaml
 
-from pipelines.dag import Stage
-from pipelines.running import Runner
-
 FILE = "placement.yaml"
 HERE = "here"
 NAMES = "check_names"  # the stage that all others wait for
@@ -209,23 +206,6 @@ def read_placement(root: Path) -> Placement:
     except PlacementError as error:
         raise PlacementError(f"{FILE}: {error}") from None
     return Placement(pools, places)
-
-
-def runner_for(stage: Stage, placement: Placement, root: Path) -> Runner:
-    """Give what brings a stage up to date where it belongs."""
-    place = placement.place(stage.name)
-    if place.pool == HERE:
-        from pipelines.cluster.local_gpus import LocalGpuRunner
-
-        return LocalGpuRunner(root, place)
-    pool = placement.pools[place.pool]
-    if pool.kind == "slurm":
-        from pipelines.cluster.slurm import SlurmRunner
-
-        return SlurmRunner(root, place.pool, pool, place)
-    from pipelines.cluster.pools import PoolRunner
-
-    return PoolRunner(root, place.pool, pool, place)
 
 
 def _check_place(place: Place, pools: Mapping[str, Pool], key: str) -> None:

@@ -16,7 +16,7 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from prefect.states import Cancelled, Cancelling, Crashed
 
-from pipelines.cluster.node_work import Assignment, Dispatcher, Result
+from pipelines.cluster.assignment import Assignment, Dispatcher, Result
 from pipelines.cluster.on_node import ANSWER, HEARTBEAT, read_artifact
 from pipelines.cluster.placement import Pool
 from pipelines.dag import Stage

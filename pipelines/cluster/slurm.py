@@ -1,6 +1,6 @@
 """Stages as jobs of Slurm, through submitit.
 
-The job does what a worker of Prefect does on a node (`node_work`), in a clone on a disk that this
+The job does what a worker of Prefect does on a node (`assignment`), in a clone on a disk that this
 machine and the nodes share. Slurm gives it nodes and GPUs, and a signal some time before it takes
 them away; the training then keeps a checkpoint, and the stage is submitted again.
 """
@@ -22,8 +22,8 @@ from typing import Any
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
+from pipelines.cluster.assignment import Assignment, Dispatcher, Result, do_assignment
 from pipelines.cluster.local_gpus import TORCHRUN
-from pipelines.cluster.node_work import Assignment, Dispatcher, Result, do_assignment
 from pipelines.cluster.placement import Place
 from pipelines.dag import Stage
 from pipelines.processes import PATIENCE

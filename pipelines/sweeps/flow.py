@@ -16,7 +16,7 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
-from pipelines.account import Account
+from pipelines.outcomes import Outcomes
 from pipelines.publishing import publish
 from pipelines.running import StageFailedError, StoppedError, allow_all, stopping
 from pipelines.stopping import stopped_from_outside
@@ -48,7 +48,7 @@ class Sweep:
     points: Sequence[Point]
     limit: str | None = None
     rows: list[Row] = field(default_factory=list)
-    account: Account = field(default_factory=Account)
+    outcomes: Outcomes = field(default_factory=Outcomes)
 
 
 #: The points are no parameters of the flow: Prefect would store params.yaml once for each.
@@ -109,7 +109,7 @@ def sweep(overrides: list[str], preset: str | None, jobs: int) -> State:
     logger = get_run_logger()
     root, points = running.root, running.points
     allow_all()
-    with stopped_from_outside(running.account):
+    with stopped_from_outside(running.outcomes):
         cache = cache_folder(root)
         missing = [point for point in points if not is_done(root, running.origin, point)]
         if jobs > 1 and len(missing) > 1:
@@ -121,7 +121,7 @@ def sweep(overrides: list[str], preset: str | None, jobs: int) -> State:
         running.rows[:] = _in_order(running)
         page = write(root, running.name, running.rows)
         logger.info("the comparison is in %s", page.relative_to(root))
-    publish(page.read_text(), f"sweep-{_key(running.name)}", "the points", running.account)
+    publish(page.read_text(), f"sweep-{_key(running.name)}", "the points", running.outcomes)
     states = [row.state for row in running.rows]
     message = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
     if stopping():

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.dag import Stage, UnknownTargetError, look, read_dag
+from pipelines.dag import Stage, UnknownTargetError, dag_status, read_dag
 from tests.pipelines.tiny import project, stage
 from tests.repositories import clone
 
@@ -106,26 +106,26 @@ def test_no_such_file(diamond, target):
 
 
 def test_unchanged_is_what_dvc_status_leaves_out(diamond):
-    assert look(diamond.path).unchanged == set()
+    assert dag_status(diamond.path).unchanged == set()
     diamond.run("-m", "dvc", "repro", "--quiet")
-    assert look(diamond.path).unchanged == set(PARENTS)
+    assert dag_status(diamond.path).unchanged == set(PARENTS)
 
     (diamond.path / "left.txt").unlink()
     # `end` may not count as unchanged, although it does once DVC has restored what it reads.
-    assert look(diamond.path).unchanged == {"source", "side@right", "alone"}
+    assert dag_status(diamond.path).unchanged == {"source", "side@right", "alone"}
     diamond.run("-m", "dvc", "repro", "--quiet")
 
     (diamond.path / "given.txt").write_text("second")
     changed = set(json.loads(diamond.status()))
     assert changed == {"source"}
-    assert look(diamond.path).unchanged == {"alone"}  # the others wait for what `source` gives
+    assert dag_status(diamond.path).unchanged == {"alone"}  # others wait for `source`
 
 
 def test_a_stage_that_somebody_works_on_is_not_unchanged(diamond):
     diamond.run("-m", "dvc", "repro", "--quiet")
     busy = {"write": {str(diamond.path / "right.txt"): {"pid": 1, "cmd": "other"}}, "read": {}}
     (diamond.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(busy))
-    assert look(diamond.path).unchanged == {"source", "side@left", "alone"}
+    assert dag_status(diamond.path).unchanged == {"source", "side@left", "alone"}
 
 
 def test_the_projects_own_pipeline(quick):

@@ -8,9 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipelines.cluster.carrying import Carrier
+from pipelines.cluster.assignment import Assignment, Result, do_assignment
+from pipelines.cluster.checkpoint_sync import CheckpointSync
 from pipelines.cluster.exchange import Request, make_request, receive, take_inputs
-from pipelines.cluster.node_work import Assignment, Result, do_assignment
 from pipelines.cluster.placement import Place
 from pipelines.running import InfrastructureError, StageFailedError
 from tests.pipelines.clones import NAMES, Clones, commit, make_clones, run, stale
@@ -155,7 +155,7 @@ def test_a_stage_that_fails_leaves_no_workspace(clones):
 
 NODE = """
 import json, pathlib, signal, sys
-from pipelines.cluster.node_work import Assignment, do_assignment
+from pipelines.cluster.assignment import Assignment, do_assignment
 from pipelines.running import stop_all
 signal.signal(signal.SIGTERM, lambda number, frame: stop_all())
 content = json.loads(pathlib.Path(sys.argv[2]).read_text())
@@ -213,15 +213,15 @@ def checkpoint(root: Path, training: str, step: int) -> Path:
 
 
 @pytest.fixture
-def carriers(clones):
-    made = [Carrier(clones.clone(name), "x") for name in ("one", "two")]
+def syncs(clones):
+    made = [CheckpointSync(clones.clone(name), "x") for name in ("one", "two")]
     yield made
     for each in made:
         each.close()
 
 
-def test_a_checkpoint_is_fetched_whole_or_not_at_all(clones, carriers):
-    first, second = carriers
+def test_a_checkpoint_is_fetched_whole_or_not_at_all(clones, syncs):
+    first, second = syncs
     checkpoint(clones.root / "one", "train/a", 1)
     assert first.copy() == ["checkpoints/x/train/a/step_1"]
     assert first.copy() == []
@@ -232,8 +232,8 @@ def test_a_checkpoint_is_fetched_whole_or_not_at_all(clones, carriers):
     assert not list((clones.root / "two/checkpoints").rglob("weights"))
 
 
-def test_trainings_of_others_are_left_alone(clones, carriers):
-    first, second = carriers
+def test_trainings_of_others_are_left_alone(clones, syncs):
+    first, second = syncs
     checkpoint(clones.root / "one", "train/a", 1)
     first.copy()
     assert second.fetch() == ["checkpoints/x/train/a/step_1"]
@@ -246,8 +246,8 @@ def test_trainings_of_others_are_left_alone(clones, carriers):
     assert (clones.root / "one/checkpoints/x/train/a/step_1").exists()
 
 
-def test_small_files_of_a_training_travel_along(clones, carriers):
-    first, second = carriers
+def test_small_files_of_a_training_travel_along(clones, syncs):
+    first, second = syncs
     step = checkpoint(clones.root / "one", "train/a", 1)
     (step.parent / "training.json").write_text("{}")
     first.copy()

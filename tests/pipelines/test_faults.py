@@ -109,7 +109,7 @@ def test_a_signal_that_python_loses_stops_the_flow_all_the_same(served):
     """Its interrupt comes in a finaliser, as in the midst of an import, and is only printed."""
     finaliser = """
 from pipelines import reproduce
-look = reproduce.look
+status = reproduce.dag_status
 class Lost:
     def __del__(self):
         send()
@@ -118,8 +118,8 @@ class Lost:
 def look_again(*arguments):
     lost = Lost()
     del lost
-    return look(*arguments)
-reproduce.look = look_again
+    return status(*arguments)
+reproduce.dag_status = look_again
 """
     output = served.run("-c", SIGNAL + finaliser + RUN, status=143)
     assert "Exception ignored" in output

@@ -14,9 +14,9 @@ from pipelines.cluster.placement import (
     PlacementError,
     Pool,
     read_placement,
-    runner_for,
 )
 from pipelines.cluster.pools import PoolRunner
+from pipelines.cluster.runners import runner_for
 from pipelines.cluster.slurm import SlurmRunner
 from pipelines.dag import Stage
 from pipelines.processes import StoppedError, allow_all, stop_all

@@ -14,10 +14,10 @@ import yaml
 
 from implicit_models.tracking.opening import open_tracker
 from pipelines import disk, presets, reproduce
-from pipelines.account import Account, Entry
 from pipelines.artifacts import artifact_key, flow_page, stage_page
 from pipelines.composition import compose
 from pipelines.dag import Stage, UnknownTargetError
+from pipelines.outcomes import Outcome, Outcomes
 from pipelines.presets import (
     ParametersError,
     parameters_for,
@@ -99,8 +99,8 @@ class Growing(dict):
         if sys._getframe(1).f_globals["__name__"].startswith("prefect."):
             raise RuntimeError("dictionary changed size during iteration")
         return super().items()
-Account = reproduce.Account
-reproduce.Account = lambda: Account(entries=Growing())
+Outcomes = reproduce.Outcomes
+reproduce.Outcomes = lambda: Outcomes(by_stage=Growing())
 sys.exit(reproduce.main([]))
 """
     assert re.search("1 stages?: 1 ran", made.run("-c", code))
@@ -398,13 +398,13 @@ def test_seeds_are_read():
 def test_pages(tmp_path):
     (tmp_path / "m.json").write_text('{"a": {"b": 0.12345678}, "c": true, "d|e": "x", "f": null}')
     found = Stage("train@X_1", metrics=("m.json", "not_there.json"))
-    page = stage_page(found, Entry("ran", 1.26, "here"), tmp_path, "abc")
+    page = stage_page(found, Outcome("ran", 1.26, "here"), tmp_path, "abc")
     for row in ("a.b | 0.123457", "c | True", "d\\|e | x", "seconds | 1.3", "commit | abc"):
         assert f"| {row} |" in page
     assert artifact_key("train@X_1") == "train-x-1"
-    account = Account({"train@X_1": found, "b": Stage("b")}, {"train@X_1": Entry("ran", 1.26)})
-    assert "| train@X_1 | ran | 1.3 |  |\n| b | not begun |  |  |" in flow_page(account, "abc")
-    assert not account.is_complete
+    outcomes = Outcomes({"train@X_1": found, "b": Stage("b")}, {"train@X_1": Outcome("ran", 1.26)})
+    assert "| train@X_1 | ran | 1.3 |  |\n| b | not begun |  |  |" in flow_page(outcomes, "abc")
+    assert not outcomes.is_complete
 
 
 @pytest.fixture
@@ -420,10 +420,10 @@ def test_runs_that_are_not_in_mlflow_yet_are_told_at_the_end(at_home, monkeypatc
     with open_tracker(stage="train_free", **run) as tracker:
         tracker.log_metrics({"loss": 1.0}, 0)
 
-    def run_stages(root, parameters, account, own):
-        account.stages = {name: Stage(name) for name in ("train_free@x", "report")}
-        account.has_looked = True
-        account.entries = {name: Entry("ran") for name in account.stages}
+    def run_stages(root, parameters, outcomes, own):
+        outcomes.stages = {name: Stage(name) for name in ("train_free@x", "report")}
+        outcomes.are_stages_known = True
+        outcomes.by_stage = {name: Outcome("ran") for name in outcomes.stages}
 
     monkeypatch.setattr(reproduce, "_run", run_stages)
     assert reproduce.main([]) == 0
@@ -432,8 +432,8 @@ def test_runs_that_are_not_in_mlflow_yet_are_told_at_the_end(at_home, monkeypatc
 
 
 def test_a_flow_that_does_not_come_to_its_stages_has_failed(at_home, monkeypatch, capsys):
-    def lose_the_server(root, parameters, account, own):
-        account.note_unrecorded(ConnectionError("gone"))
+    def lose_the_server(root, parameters, outcomes, own):
+        outcomes.note_unrecorded(ConnectionError("gone"))
 
     monkeypatch.setattr(reproduce, "_run", lose_the_server)
     assert reproduce.main([]) == 1
@@ -444,7 +444,7 @@ def test_a_flow_that_does_not_come_to_its_stages_has_failed(at_home, monkeypatch
 
 def test_sigterm_before_the_flow_is_told(at_home, monkeypatch, capsys):
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(reproduce, "look", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    monkeypatch.setattr(reproduce, "dag_status", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     assert reproduce.main([]) == 143
     assert capsys.readouterr().err == "stopped; the same command goes on from there\n"
     assert signal.getsignal(signal.SIGTERM) is before
@@ -469,7 +469,7 @@ def test_a_disk_that_is_full_before_the_first_stage_is_one_line(at_home, monkeyp
     def lock(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(reproduce, "look", lock)
+    monkeypatch.setattr(reproduce, "dag_status", lock)
     assert reproduce.main([]) == 1
     said = capsys.readouterr().err
     assert said.startswith("error: [Errno 28] No space left on device; the disk is full: make room")
@@ -481,7 +481,7 @@ def test_a_disk_that_is_full_before_the_first_stage_is_one_line(at_home, monkeyp
 @pytest.mark.parametrize(("free", "says_so"), [(1 << 20, True), (1 << 30, False)])
 def test_what_a_full_disk_may_have_caused_says_so(monkeypatch, capsys, free, says_so):
     monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
-    tell_unrecorded(Account(unrecorded="500 Internal Server Error"), None)
+    tell_unrecorded(Outcomes(unrecorded="500 Internal Server Error"), None)
     assert ("the disk is full: make room" in capsys.readouterr().err) == says_so
 
 
@@ -497,7 +497,7 @@ def test_nobody_writes_other_parameters_once_a_flow_has_looked(configured, monke
             write_parameters(root, "laptop")
         refused.append(error)
 
-    monkeypatch.setattr(reproduce, "look", look_while_another_writes)
+    monkeypatch.setattr(reproduce, "dag_status", look_while_another_writes)
     monkeypatch.setattr(reproduce, "_run", lambda *_: None)
     assert reproduce.main(["--preset", "quick"]) == 1  # for this one does nothing
     assert refused

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.tracking.links import tracked_run
-from pipelines.cluster.carrying import Carrier
+from pipelines.cluster.checkpoint_sync import CheckpointSync
 from pipelines.cluster.exchange import Request, make_request, publish, receive, take_inputs
 from pipelines.cluster.gpus import held_gpus, node_name
 from pipelines.cluster.local_gpus import stage_environment
@@ -135,25 +135,25 @@ def do_assignment(
         take_inputs(root, request)
         log(f"{node_name()} has the inputs of {request.stage} at commit {request.commit[:10]}")
         with (
-            contextlib.closing(Carrier(root, stage.entry, request.remote)) as carrier,
+            contextlib.closing(CheckpointSync(root, stage.entry, request.remote)) as checkpoints,
             held_gpus(assignment.place.gpus, log) as gpus,
             slots or contextlib.nullcontext(),
         ):
-            for name in carrier.fetch():
+            for name in checkpoints.fetch():
                 log(f"{name} was fetched from the remote")
             if gpus.names:
                 log(f"{request.stage} has the GPUs {', '.join(gpus.names)} of {node_name()}")
             variables = {**_tracking(clone), **stage_environment(assignment.place, gpus.names)}
             variables |= dict(environment or {})
-            with carrier.carrying(assignment.checkpoint_seconds, log):
+            with checkpoints.copying(assignment.checkpoint_seconds, log):
                 outcome = LocalRunner(root, variables, gpus.locks)(stage, log)
             entry = publish(root, request)
-            carrier.discard()
+            checkpoints.discard()
     _send_tracked(clone, variables, log)
     tracked = tracked_run(clone, request.stage)
     seconds = time.monotonic() - start
     page = (tracked.address or tracked.run_id) if tracked else None
-    return Result(entry, Outcome(outcome.how, seconds, node_name(), page))
+    return Result(entry, Outcome(outcome.how, seconds, node_name(), tracked=page))
 
 
 def _send_tracked(clone: Path, variables: Mapping[str, str], log: Log) -> None:

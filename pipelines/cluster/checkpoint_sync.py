@@ -27,7 +27,7 @@ _STEPS = "step_*[0-9]"
 _FETCHING = ".fetching"
 
 
-class Carrier:
+class CheckpointSync:
     """Copies the checkpoints of an entry's trainings to the remote and back.
 
     Parameters
@@ -78,18 +78,18 @@ class Carrier:
         return taken
 
     @contextlib.contextmanager
-    def carrying(self, seconds: float, say: Log) -> Iterator[None]:
+    def copying(self, seconds: float, log: Log) -> Iterator[None]:
         """Copy what is new to the remote, every so many seconds and when the stage has failed."""
 
         def work(ended: threading.Event) -> None:
             while not ended.wait(seconds):
-                self._try_to_copy(say)
+                self._try_to_copy(log)
 
         try:
             with in_background(work):
                 yield
         except BaseException:
-            self._try_to_copy(say)  # a training that is asked to stop has just written one
+            self._try_to_copy(log)  # a training that is asked to stop has just written one
             raise
 
     def discard(self) -> None:
@@ -108,11 +108,11 @@ class Carrier:
                 self._remote.fs.rm(self._path(training), recursive=True)
 
     def close(self) -> None:
-        """Let go of DVC's files."""
+        """Close DVC's files."""
         self._repo.close()
 
     def copy(self) -> list[str]:
-        """Copy what is new; gives the names of the checkpoints that are now in the remote."""
+        """Copy what is new; return the names of the checkpoints that are now in the remote."""
         copied = []
         for training in sorted(self._changed()):
             folder = self._local / training
@@ -131,12 +131,12 @@ class Carrier:
                     self._leave_only(training, step.name)
         return copied
 
-    def _try_to_copy(self, say: Log) -> None:
+    def _try_to_copy(self, log: Log) -> None:
         try:
             for name in self.copy():
-                say(f"{name} is in the remote")
+                log(f"{name} is in the remote")
         except (OSError, DvcException) as error:
-            say(f"warning: checkpoints could not be copied to the remote ({error}); trying again")
+            log(f"warning: checkpoints could not be copied to the remote ({error}); trying again")
 
     def _leave_only(self, training: PurePosixPath, step: str) -> None:
         """Delete what came before one in the remote; first what says that it is whole."""
@@ -146,7 +146,7 @@ class Carrier:
                 self._remote.fs.rm_file(self._path(file))
 
     def _state(self) -> dict[PurePosixPath, frozenset[tuple[str, int]]]:
-        """Say which trainings have which files here, to see which of them goes on."""
+        """Return the files of each training here, to see which of them goes on."""
         return {
             PurePosixPath(*folder.relative_to(self._local).parts): frozenset(
                 (each.name, each.stat().st_mtime_ns) for each in folder.iterdir()
@@ -163,7 +163,7 @@ class Carrier:
         return {training for training in now if now[training] != self._before.get(training)}
 
     def _in_remote(self) -> dict[PurePosixPath, set[PurePosixPath]]:
-        """List files by training; paths are STAGE/IDENTITY/... ."""
+        """Return the files there by training; paths are STAGE/IDENTITY/... ."""
         root = self._path(PurePosixPath())
         found: dict[PurePosixPath, set[PurePosixPath]] = {}
         self._remote.fs.fs.invalidate_cache()

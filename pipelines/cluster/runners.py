@@ -1,0 +1,24 @@
+"""The runner of a stage: what brings it up to date where placement.yaml says that it runs."""
+
+from pathlib import Path
+
+from pipelines.cluster.placement import HERE, Placement
+from pipelines.dag import Stage
+from pipelines.running import Runner
+
+
+def runner_for(stage: Stage, placement: Placement, root: Path) -> Runner:
+    """Return what brings a stage up to date where it belongs."""
+    place = placement.place(stage.name)
+    if place.pool == HERE:
+        from pipelines.cluster.local_gpus import LocalGpuRunner
+
+        return LocalGpuRunner(root, place)
+    pool = placement.pools[place.pool]
+    if pool.kind == "slurm":
+        from pipelines.cluster.slurm import SlurmRunner
+
+        return SlurmRunner(root, place.pool, pool, place)
+    from pipelines.cluster.pools import PoolRunner
+
+    return PoolRunner(root, place.pool, pool, place)
