@@ -91,12 +91,12 @@ def read_entries(table: str) -> dict[str, dict[str, Any]]:
 
 
 def run_table(name: str) -> str:
-    """Say in which table an implicit model is, or should be: ``runs`` or ``upcycled``."""
+    """Return in which table an implicit model is, or should be: ``runs`` or ``upcycled``."""
     return "upcycled" if name in read_entries("upcycled") else "runs"
 
 
 def find_table(name: str, tables: Sequence[str]) -> str:
-    """Say in which table an entry is.
+    """Return in which table an entry is.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def find_table(name: str, tables: Sequence[str]) -> str:
 
 
 def owner(model: str) -> tuple[str, str] | None:
-    """Give table and name of the entry whose final model a folder is; None for others."""
+    """Return table and name of the entry whose final model a folder is; None for others."""
     parts = Path(model).parts
     if len(parts) == 3 and (parts[0], parts[2]) == ("models", "final"):
         for table in TABLES:

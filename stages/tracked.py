@@ -130,7 +130,7 @@ def write_results(name: str, files: Mapping[str, Any], tracker: Tracker) -> None
 
 
 def numbers(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:
-    """Give the numbers of nested metrics under dotted names, as the tracking takes them."""
+    """Return the numbers of nested metrics under dotted names, as the tracking takes them."""
     found: dict[str, float] = {}
     for name, value in metrics.items():
         if isinstance(value, Mapping):
@@ -189,5 +189,5 @@ def _registered_model(table: str, name: str) -> str:
 
 
 def _repository() -> Path:
-    """Give the repository that keeps the tracking; DVC runs queued experiments in a copy of it."""
+    """Return the repository with the tracking; DVC runs queued experiments in a copy of it."""
     return Path(os.environ.get("DVC_ROOT", "."))

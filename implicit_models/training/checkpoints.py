@@ -177,7 +177,7 @@ class CheckpointFolder:
     def _publish(
         self, partial: Path, folder: Path, progress: Progress, digests: dict[str, str]
     ) -> None:
-        """Give a checkpoint that has been written its name, and let go of older ones."""
+        """Rename a checkpoint that has been written to its name, and remove older ones."""
         files = {
             file.name: {"bytes": file.stat().st_size, "sha256": digests[file.name]}
             for file in sorted(partial.iterdir())

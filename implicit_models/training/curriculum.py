@@ -38,7 +38,7 @@ class Segment:
         return self.first_step + self.num_steps
 
     def phase_at(self, step: int, seed: int, first: int = 0) -> Phase | None:
-        """Give a step's phase: the segment's, with the random signs of its penalty drawn anew.
+        """Return a step's phase: the segment's, with the random signs of its penalty drawn anew.
 
         Parameters
         ----------
@@ -52,7 +52,7 @@ class Segment:
         return replace(self.phase, penalty=replace(self.phase.penalty, seed=drawn))
 
     def length_at(self, step: int, seed: int) -> int:
-        """Give the length that a step's sequences are cut to."""
+        """Return the length that a step's sequences are cut to."""
         lengths = self.lengths
         done = 1.0
         if lengths.growth_steps:
@@ -64,7 +64,7 @@ class Segment:
         return int(drawn)
 
     def learning_rate_at(self, step: int, optimisation: OptimisationParameters) -> float:
-        """Give a step's learning rate: linear warm-up, constant, square-root decay."""
+        """Return a step's learning rate: linear warm-up, constant, square-root decay."""
         peak, final = optimisation.learning_rate, optimisation.final_learning_rate
         if step < optimisation.warmup_steps:
             return peak * (step + 1) / optimisation.warmup_steps
@@ -75,7 +75,7 @@ class Segment:
 
 
 def bounded_segment(parameters: BoundedParameters) -> Segment:
-    """Give the bounded phase of an implicit model's training."""
+    """Return the bounded phase of an implicit model's training."""
     phase = bounded_phase(
         parameters.num_self_iterations,
         parameters.phantom_steps,
@@ -87,7 +87,7 @@ def bounded_segment(parameters: BoundedParameters) -> Segment:
 def free_segment(
     parameters: FreeParameters, first_step: int, num_steps: int | None = None
 ) -> Segment:
-    """Give the free phase, which goes on after ``first_step`` bounded steps.
+    """Return the free phase, which goes on after ``first_step`` bounded steps.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def _window(parameters: FreeParameters) -> Window | None:
 
 
 def explicit_segment(parameters: ExplicitParameters) -> Segment:
-    """Give the training of an explicit model, which has no phase."""
+    """Return the training of an explicit model, which has no phase."""
     return Segment(
         "explicit",
         0,

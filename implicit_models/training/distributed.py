@@ -182,7 +182,7 @@ def accumulating(module: nn.Module, *, is_last: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole_weights(module: nn.Module) -> Iterator[None]:
-    """Let every process hold all weights, so that each may call the model as often as it likes."""
+    """Gather all weights on every process, so that each may call the model as often as it likes."""
     if not isinstance(module, FSDPModule):
         yield
         return

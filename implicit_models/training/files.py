@@ -14,7 +14,7 @@ def checksum(path: Path) -> str:
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, outlast a loss of power."""
+    """Flush a file, or the names in a folder, to the disk, so that it outlasts a loss of power."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

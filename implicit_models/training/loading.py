@@ -89,9 +89,8 @@ def read_batch(
     parts = []
     for first in own[:: at_once or max(share, 1)]:
         chosen = rows[first : min(first + (at_once or share), own.stop)]
-        inputs, labels = (
-            as_tensor(kind[chosen, :length]) for kind in (sequences.inputs, sequences.labels)
-        )
+        inputs = as_tensor(sequences.inputs[chosen, :length])
+        labels = as_tensor(sequences.labels[chosen, :length])
         if pinned:
             inputs, labels = inputs.pin_memory(), labels.pin_memory()
         parts.append(Part(inputs, labels, first))

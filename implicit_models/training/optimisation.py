@@ -7,7 +7,7 @@ from implicit_models.training.parameters import OptimisationParameters
 
 
 def build_optimiser(model: LanguageModel, parameters: OptimisationParameters) -> torch.optim.AdamW:
-    """Give AdamW over a model; only the matrices of its cell decay.
+    """Return AdamW over a model; only the matrices of its cell decay.
 
     Embeddings, the head, biases, norms, scales and Mamba2's per-head parameters never decay.
     Under weight normalisation a matrix is a direction: decay leaves its function as it is and

@@ -83,7 +83,7 @@ class Record:
         return metrics
 
     def log(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Put a row of metrics into the history, and return it.
+        """Add a row of metrics to the history, and return it.
 
         What is no number is left out: neither JSON nor the tracking can hold it.
         """

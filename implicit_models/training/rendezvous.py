@@ -17,7 +17,7 @@ _SECONDS_BETWEEN_LOOKS = 0.02
 
 
 def open_store(rank: int, size: int) -> Store | None:
-    """Give a store that only the processes of this start use.
+    """Return a store that only the processes of this start use.
 
     None where torchrun has made one for this start alone.
 
@@ -34,7 +34,7 @@ def open_store(rank: int, size: int) -> Store | None:
 
 
 def agree(store: Store, rank: int, size: int) -> str:
-    """Give the name of this start: the first process makes it up, the others ask for it.
+    """Return the name of this start: the first process makes it up, the others ask for it.
 
     Each asks with a name of its own, so that no answer to an earlier start is taken for its own.
     """

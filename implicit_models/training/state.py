@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 def named_state(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Give all that training changes, each tensor once: the very tensors, not copies.
+    """Return all that training changes, each tensor once: the very tensors, not copies.
 
     Under FSDP2 they are DTensors, of which a process holds a part, but for buffers and the
     optimiser's numbers of steps.
@@ -32,7 +32,7 @@ def named_state(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str,
 
 
 def layout(model: nn.Module, names: Iterable[str]) -> dict[str, Tensor]:
-    """Give, for each name in a written state, a tensor of the shape and spread that it has here.
+    """Return, for each name in a written state, a tensor of the shape and spread that it has here.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def layout(model: nn.Module, names: Iterable[str]) -> dict[str, Tensor]:
 
 
 def spread(name: str, whole: Tensor, like: Tensor) -> Tensor:
-    """Give what a process holds of a tensor that it has read as a whole.
+    """Return what a process holds of a tensor that it has read as a whole.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def spread(name: str, whole: Tensor, like: Tensor) -> Tensor:
 def put_state(
     model: nn.Module, optimiser: torch.optim.Optimizer, state: Mapping[str, Tensor]
 ) -> None:
-    """Put a state of this `layout` into a model and its optimiser, in place of theirs."""
+    """Load a state of this `layout` into a model and its optimiser, in place of theirs."""
     module = _inner(model)
     weights = _under("model.", state)
     tied = _tied_names(module)
@@ -98,7 +98,7 @@ def _inner(model: nn.Module) -> nn.Module:
 
 
 def _tied_names(module: nn.Module) -> dict[str, str]:
-    """Give the names of weights that are another's once more, such as a tied head's."""
+    """Return the names of weights that are another's once more, such as a tied head's."""
     names: dict[Tensor, list[str]] = {}
     for name, parameter in module.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)

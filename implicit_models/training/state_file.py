@@ -49,7 +49,7 @@ def load_state(
     optimiser: torch.optim.Optimizer,
     processes: Processes = ALONE,
 ) -> Progress:
-    """Put a written state into a model and its optimiser; where it fails they are as before.
+    """Load a written state into a model and its optimiser; where it fails they are as before.
 
     Every process calls this. Where one of them cannot load the file, all raise.
 

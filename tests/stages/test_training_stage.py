@@ -3,59 +3,30 @@
 import hashlib
 import json
 import logging
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from implicit_models.data.parameters import DatasetParameters
-from implicit_models.data.word_problems import DataError, write_splits
-from implicit_models.parameters import ParameterError, read_section
-from implicit_models.tracking.tracker import NullTracker
+from implicit_models.data.word_problems import DataError
+from implicit_models.parameters import ParameterError
 from stages.training import train_baseline, train_bounded, train_free
+from tests.stages.small_training import (
+    BASELINE,
+    RUN,
+    Recorder,
+    cut_short,
+    lengthen_baseline,
+    write_project,
+)
 
-ROOT = Path(__file__).parents[2]
-RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"
-SMALL = {
-    "datasets.s3.train.num_sequences": 256,
-    f"runs.{RUN}.bounded.num_training_steps": 3,
-    f"runs.{RUN}.bounded.lengths.growth_steps": 3,
-    f"runs.{RUN}.free.num_training_steps": 2,
-    f"runs.{RUN}.free.decay_steps": 1,
-    f"runs.{RUN}.free.lengths.growth_steps": 2,
-    f"baselines.{BASELINE}.training.num_training_steps": 2,
-    f"baselines.{BASELINE}.training.decay_steps": 1,
-    f"baselines.{BASELINE}.training.lengths.growth_steps": 2,
-    "monitoring.log_every": 1,
-    "monitoring.validate_every": 1,
-}
 RESULTS = Path("results", "runs", RUN)
-
-
-class Recorder(NullTracker):
-    """Keeps the metrics, as (level, step, metrics)."""
-
-    def __init__(self):
-        self.calls = []
-
-    def log_metrics(self, metrics, step=None, level="both"):
-        self.calls.append((level, step, metrics))
-
-    def totals(self, level):
-        """Return the metrics of the training as a whole."""
-        return next(m for each, _, m in self.calls if each == level and "training.loss" in m)
 
 
 @pytest.fixture(autouse=True)
 def repository(tmp_path, monkeypatch, caplog):
     monkeypatch.chdir(tmp_path)
     caplog.set_level(logging.INFO)
-    settings = [f"{name}={value}" for name, value in SMALL.items()]
-    command = [sys.executable, "scripts/compose.py", "quick", *settings]
-    subprocess.run([*command, "--output", tmp_path / "params.yaml"], cwd=ROOT, check=True)
-    write_splits(read_section("datasets.s3", DatasetParameters), Path("data/s3"))
+    write_project(tmp_path)
 
 
 @pytest.fixture
@@ -150,84 +121,15 @@ def test_checkpoints_of_another_training_stay_and_are_named(run, caplog):
     assert f"rm -r {left}" in caplog.text
 
 
-def cut_short(monkeypatch, run):
-    """Train the baseline until it is asked to stop, after its first step."""
-    plain = Recorder.log_metrics
-
-    def ask(self, metrics, step=None, level="both"):
-        plain(self, metrics, step, level)
-        if step == 1:
-            signal.raise_signal(signal.SIGTERM)
-
-    monkeypatch.setattr(Recorder, "log_metrics", ask)
-    with pytest.raises(SystemExit) as stopped:
-        run(train_baseline, BASELINE)
-    assert stopped.value.code == 143
-    monkeypatch.setattr(Recorder, "log_metrics", plain)
-
-
-def change_batch():
-    text = Path("params.yaml").read_text()
-    assert "batch_size: 64" in text
-    Path("params.yaml").write_text(text.replace("batch_size: 64", "batch_size: 32"))
-
-
-@pytest.fixture
-def long_baseline():
-    path = Path("params.yaml")
-    before, _, after = path.read_text().partition(f"  {BASELINE}:")
-    longer = after.replace("num_training_steps: 2", "num_training_steps: 4", 1)
-    path.write_text(f"{before}  {BASELINE}:{longer}")
-
-
-@pytest.mark.usefixtures("long_baseline")
-def test_another_global_batch_is_refused_until_it_is_asked_for(run, monkeypatch, caplog):
-    cut_short(monkeypatch, run)
-    change_batch()
-    folder = Path("checkpoints", BASELINE, "train_baseline")
-    (begun,) = folder.iterdir()
-    match = "is this training with a global batch of 64 sequences, and now it has 32.*=continue"
-    with pytest.raises(ParameterError, match=match):
-        run(train_baseline, BASELINE)
-    assert list(begun.glob("step_*"))  # nothing is lost
-
-    monkeypatch.setenv("IMPLICIT_MODELS_CHANGED_BATCH", "continue")
-    history = run(train_baseline, BASELINE).calls
-    assert f"continuing from {begun}" in caplog.text
-    rows = {step: metrics for level, step, metrics in history if level == "both"}
-    assert list(rows) == [3, 4]
-    assert [rows[step]["sequences"] for step in rows] == [2 * 64 + 32, 2 * 64 + 2 * 32]
-
-
-def test_another_global_batch_in_the_free_phase_is_refused_until_it_is_asked_for(run, monkeypatch):
-    run(train_bounded)
-    change_batch()
-    match = "train.*a global batch of 64 sequences, and now it has 32.*=continue goes on"
-    with pytest.raises(ParameterError, match=match):
-        run(train_free)
-    monkeypatch.setenv("IMPLICIT_MODELS_CHANGED_BATCH", "continue")
-    rows = [metrics for level, _, metrics in run(train_free).calls if level == "both"]
-    assert [row["sequences"] for row in rows] == [3 * 64 + 32, 3 * 64 + 2 * 32]
-
-
-@pytest.mark.usefixtures("long_baseline")
 def test_data_that_changed_since_a_training_stopped_is_named(run, monkeypatch):
-    cut_short(monkeypatch, run)
+    lengthen_baseline()
+    cut_short(monkeypatch, train_baseline)
     inputs = Path("data", "s3", "train", "inputs.npy")
     content = bytearray(inputs.read_bytes())
     content[-7] ^= 1
     inputs.write_bytes(content)
     with pytest.raises(DataError, match=f"{inputs}: the content has changed"):
         run(train_baseline, BASELINE)
-
-
-@pytest.mark.usefixtures("long_baseline")
-def test_another_global_batch_may_begin_anew(run, monkeypatch):
-    cut_short(monkeypatch, run)
-    change_batch()
-    monkeypatch.setenv("IMPLICIT_MODELS_CHANGED_BATCH", "restart")
-    history = run(train_baseline, BASELINE).calls
-    assert [step for level, step, _ in history if level == "both"] == [1, 2, 3, 4]
 
 
 def test_too_little_data_for_one_batch(run):
