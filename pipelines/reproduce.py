@@ -13,7 +13,7 @@ from typing import Any
 
 from implicit_models.parameters import ParameterError
 from implicit_models.tracking.links import waits_to_be_sent
-from pipelines.cluster.placement import PlacementError, read_placement
+from pipelines.cluster.placement import read_placement
 from pipelines.dag import UnknownTargetError, dag_status
 from pipelines.outcomes import Outcomes
 from pipelines.presets import ParametersError, parameters_for
@@ -38,7 +38,6 @@ MISTAKES = (
     ParameterError,
     ParametersError,
     SeedError,
-    PlacementError,
     ServerError,
 )
 

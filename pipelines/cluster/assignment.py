@@ -44,7 +44,7 @@ class Assignment:
 
     def to_dict(self) -> dict[str, Any]:
         """Give it as what JSON can hold."""
-        return asdict(self)
+        return {**vars(self), "request": self.request.to_dict(), "place": dict(self.place)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Assignment":

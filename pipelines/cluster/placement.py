@@ -10,17 +10,15 @@
 A stage that no pattern fits runs here, and so do all where there is no such file.
 """
 
-import dataclasses
-import difflib
 import fnmatch
-import types
-import typing
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-import yaml
+from pydantic import Field
+
+from implicit_models.parameters import ParameterError, Parameters, read_content
+from implicit_models.parameters.errors import closest_name
 
 FILE = "placement.yaml"
 HERE = "here"
@@ -28,15 +26,8 @@ NAMES = "check_names"  # the stage that all others wait for
 
 _LEAST_MINUTES = 5
 
-T = TypeVar("T")
 
-
-class PlacementError(ValueError):
-    """placement.yaml says something that cannot be; the message names file and key."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pool:
+class Pool(Parameters):
     """Machines that take stages.
 
     Attributes
@@ -68,38 +59,33 @@ class Pool:
     kind: Literal["prefect", "slurm"]
     deployment: str | None = None
     remote: str | None = None
-    heartbeat_seconds: float = 10.0
-    lost_after_seconds: float = 120.0
-    start_within_seconds: float = 900.0
-    checkpoint_seconds: float = 30.0
+    heartbeat_seconds: float = Field(default=10.0, gt=0)
+    lost_after_seconds: float = Field(default=120.0, gt=0)
+    start_within_seconds: float = Field(default=900.0, gt=0)
+    checkpoint_seconds: float = Field(default=30.0, gt=0)
     clone: str | None = None
-    max_requeues: int = 10
-    slurm: Mapping[str, Any] = field(default_factory=dict)
+    max_requeues: int = Field(default=10, ge=0)
+    slurm: Annotated[dict[str, Any], "of names, each to a value"] = {}
 
-    def __post_init__(self) -> None:
-        names = ("heartbeat_seconds", "lost_after_seconds", "start_within_seconds")
-        for name in (*names, "checkpoint_seconds"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} = {getattr(self, name)}; allowed is above 0")
-        if self.lost_after_seconds < 3 * self.heartbeat_seconds:
-            raise ValueError(
-                f"lost_after_seconds = {self.lost_after_seconds}; allowed is at least three times "
-                f"heartbeat_seconds, {3 * self.heartbeat_seconds}"
+    def check(self) -> None:
+        """Check the keys against each other."""
+        least = 3 * self.heartbeat_seconds
+        if self.lost_after_seconds < least:
+            raise ParameterError(
+                f"lost_after_seconds = {self.lost_after_seconds} is not allowed; allowed is at "
+                f"least three times heartbeat_seconds, {least}"
             )
         if self.kind == "slurm" and "time" not in self.slurm:
-            raise ValueError("slurm.time is missing; allowed is a number of minutes")
+            raise ParameterError("slurm.time is missing; allowed is a number of minutes")
         minutes = self.slurm.get("time")
         if isinstance(minutes, int) and minutes < _LEAST_MINUTES:
-            raise ValueError(
-                f"slurm.time = {minutes}; allowed is at least {_LEAST_MINUTES} (minutes): a job is "
-                "warned two to four before its end"
+            raise ParameterError(
+                f"slurm.time = {minutes} is not allowed; allowed is at least {_LEAST_MINUTES} "
+                "(minutes): a job is warned two to four before its end"
             )
-        if self.max_requeues < 0:
-            raise ValueError(f"max_requeues = {self.max_requeues}; allowed is at least 0")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
+class Place(Parameters):
     """Where stages of a pattern run, and what they get there.
 
     Attributes
@@ -117,58 +103,72 @@ class Place:
     """
 
     pool: str = HERE
-    gpus: int = 0
-    nodes: int = 1
+    gpus: int = Field(default=0, ge=0)
+    nodes: int = Field(default=1, ge=1)
     torchrun: str | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.gpus < 0:
-            raise ValueError(f"gpus = {self.gpus}; allowed is at least 0")
-        if self.nodes < 1:
-            raise ValueError(f"nodes = {self.nodes}; allowed is at least 1")
+    environment: Annotated[dict[str, str], "of names, each to a text in quotes"] = {}
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(Parameters):
     """What placement.yaml says.
 
     Attributes
     ----------
     pools
         By name.
-    places
-        By pattern of the names of stages, in the file's order.
+    stages
+        Places by pattern of the names of stages, in the file's order.
     """
 
-    pools: Mapping[str, Pool] = field(default_factory=dict)
-    places: Mapping[str, Place] = field(default_factory=dict)
+    pools: dict[str, Pool] = {}
+    stages: dict[str, Place] = {}
+
+    def check(self) -> None:
+        """Check that every place has a pool that can give what it asks for."""
+        if HERE in self.pools:
+            raise ParameterError(f"pools.{HERE}: this name means this machine; choose another")
+        for pattern, place in self.stages.items():
+            self._check_pool(place.pool, f"stages.{pattern}.pool")
+            pool = self.pools.get(place.pool)
+            if place.nodes > 1 and (pool is None or pool.kind != "slurm"):
+                raise ParameterError(
+                    f"stages.{pattern}.nodes = {place.nodes} is allowed in a pool of the kind "
+                    f"slurm alone, which gives a stage several nodes at once; {place.pool} is none"
+                )
 
     def place(self, name: str) -> Place:
-        """Look up where a stage runs: by the first pattern that its name fits.
+        """Return where a stage runs: by the first pattern that its name fits.
 
         What only looks at params.yaml waits in no queue.
         """
         if name == NAMES:
             return Place()
-        for pattern, place in self.places.items():
+        for pattern, place in self.stages.items():
             if fnmatch.fnmatchcase(name, pattern):
                 return place
         return Place()
 
     def everything_in(self, pool: str) -> "Placement":
-        """Have all stages run in one pool, with the GPUs and the environment that they have.
+        """Return the placement of all stages in one pool, with their GPUs and environment.
 
         Raises
         ------
-        PlacementError
+        ParameterError
             Where there is no such pool.
         """
-        _check_pool(pool, self.pools, "--pool")
-        moved = {
-            pattern: dataclasses.replace(place, pool=pool) for pattern, place in self.places.items()
-        }
-        return dataclasses.replace(self, places={**moved, "*": moved.get("*", Place(pool=pool))})
+        self._check_pool(pool, "--pool")
+        moved = {pattern: place.replace(pool=pool) for pattern, place in self.stages.items()}
+        everything = {**moved, "*": moved.get("*", Place(pool=pool))}
+        # Not checked anew: what a pool cannot give, such as several nodes, a stage goes without.
+        return self.model_copy(update={"stages": everything})
+
+    def _check_pool(self, name: str, key: str) -> None:
+        known = [HERE, *self.pools]
+        if name not in known:
+            raise ParameterError(
+                f"{key} = {name!r} is not known; the closest is {closest_name(name, known)} "
+                f"(allowed: {', '.join(known)})"
+            )
 
 
 def read_placement(root: Path) -> Placement:
@@ -176,115 +176,16 @@ def read_placement(root: Path) -> Placement:
 
     Raises
     ------
-    PlacementError
+    ParameterError
         Naming the key, what was found and what is allowed.
     """
     path = root / FILE
     if not path.exists():
         return Placement()
+    tables = read_content(path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PlacementError(f"{FILE}: cannot be read as YAML: {error}") from None
-    except OSError as error:
-        raise PlacementError(f"{FILE}: cannot be read: {error.strerror}") from None
-    try:
-        tables = _mapping(content or {}, "the file")
-        _check_keys(tables, ("pools", "stages"), "")
-        pools = {
-            str(name): _build(Pool, section, f"pools.{name}")
-            for name, section in _mapping(tables.get("pools") or {}, "pools").items()
-        }
-        places = {
-            str(pattern): _build(Place, section, f"stages.{pattern}")
-            for pattern, section in _mapping(tables.get("stages") or {}, "stages").items()
-        }
-        if HERE in pools:
-            raise PlacementError(f"pools.{HERE}: this name means this machine; choose another")
-        for pattern, place in places.items():
-            _check_place(place, pools, f"stages.{pattern}")
-    except PlacementError as error:
-        raise PlacementError(f"{FILE}: {error}") from None
-    return Placement(pools, places)
-
-
-def _check_place(place: Place, pools: Mapping[str, Pool], key: str) -> None:
-    _check_pool(place.pool, pools, f"{key}.pool")
-    pool = pools.get(place.pool)
-    if place.nodes > 1 and (pool is None or pool.kind != "slurm"):
-        raise PlacementError(
-            f"{key}.nodes = {place.nodes} is allowed in a pool of the kind slurm alone, which "
-            f"gives a stage several nodes at once; {place.pool} is none"
-        )
-
-
-def _check_pool(name: str, pools: Iterable[str], key: str) -> None:
-    known = [HERE, *pools]
-    if name not in known:
-        raise PlacementError(f"{key} = {name!r} is not known; {_closest(name, known)}")
-
-
-def _mapping(value: Any, key: str) -> Mapping[Any, Any]:
-    if not isinstance(value, Mapping):
-        raise PlacementError(f"{key} = {value!r} is not a section; allowed is a mapping")
-    return value
-
-
-def _check_keys(section: Mapping[Any, Any], allowed: Iterable[str], prefix: str) -> None:
-    allowed = list(allowed)
-    for name in section:
-        if name not in allowed:
-            closest = _closest(str(name), allowed)
-            raise PlacementError(f"{prefix}{name} is not a known setting; {closest}")
-
-
-def _closest(name: str, allowed: list[str]) -> str:
-    closest = difflib.get_close_matches(name, allowed, n=1, cutoff=0.0)[0]
-    return f"the closest is {closest} (allowed: {', '.join(allowed)})"
-
-
-def _build(schema: type[T], section: Any, key: str) -> T:
-    section = _mapping(section, key)
-    hints = typing.get_type_hints(schema)
-    _check_keys(section, hints, f"{key}.")
-    for required in dataclasses.fields(schema):  # type: ignore[arg-type]
-        has_none = required.default is required.default_factory is dataclasses.MISSING
-        if has_none and required.name not in section:
-            allowed = _words(hints[required.name])
-            raise PlacementError(f"{key}.{required.name} is missing; allowed is {allowed}")
-    values = {name: _typed(hints[name], value, f"{key}.{name}") for name, value in section.items()}
-    try:
-        return schema(**values)
-    except ValueError as error:
-        raise PlacementError(f"{key}.{error}") from None
-
-
-def _typed(hint: Any, value: Any, key: str) -> Any:
-    """Check a value against its type; a whole number may stand for a float, nothing else."""
-    if typing.get_origin(hint) is types.UnionType:
-        if value is None:
-            return None
-        hint = next(each for each in typing.get_args(hint) if each is not types.NoneType)
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        fits = value in arguments
-    elif origin is not None:
-        fits = isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
-        fits = fits and (arguments[1] is Any or all(isinstance(v, str) for v in value.values()))
-    elif hint is float:
-        fits = isinstance(value, int | float) and not isinstance(value, bool)
-    else:
-        fits = type(value) is hint
-    if not fits:
-        raise PlacementError(f"{key} = {value!r} is not allowed; allowed is {_words(hint)}")
-    return value
-
-
-def _words(hint: Any) -> str:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        return "one of " + ", ".join(map(repr, arguments))
-    if origin is not None:
-        inner = "a value" if arguments[1] is Any else "a text in quotes"
-        return f"a mapping of names, each to {inner}"
-    return {str: "a text", int: "a whole number", float: "a number"}[hint]
+        if not isinstance(tables, Mapping):
+            raise ParameterError(f"the file = {tables!r} is not a section; allowed is a mapping")
+        return Placement(**{name: table for name, table in tables.items() if table is not None})
+    except ParameterError as error:
+        raise ParameterError(f"{path}: {error}") from None

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from implicit_models.parameters import ParameterError
 from pipelines.cluster.gpus import held_gpus, offered_gpus
 from pipelines.cluster.local_gpus import LocalGpuRunner, stage_environment
 from pipelines.cluster.placement import (
     NAMES,
     Place,
     Placement,
-    PlacementError,
     Pool,
     read_placement,
 )
@@ -82,7 +82,7 @@ def test_everything_in_one_pool_keeps_gpus(tmp_path):
 
 def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
     with pytest.raises(
-        PlacementError, match="--pool = 'gpu' is not known; the closest is gpu-nodes"
+        ParameterError, match="--pool = 'gpu' is not known; the closest is gpu-nodes"
     ):
         read(tmp_path, EXAMPLE).everything_in("gpu")
 
@@ -91,23 +91,32 @@ def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
     ("text", "message"),
     [
         ("- a", "the file = \\['a'\\] is not a section"),
-        ("pool: {}", "pool is not a known setting; the closest is pools \\(allowed: pools, stages"),
+        (
+            "pool: {}",
+            "pool = {} is not a known setting; the closest valid key is pools "
+            "\\(valid: pools, stages",
+        ),
         ("pools: {a: {kind: dask}}", "pools.a.kind = 'dask' is not allowed; .* 'prefect', 'slurm'"),
-        ("pools: {a: {}}", "pools.a.kind is missing; allowed is one of 'prefect', 'slurm'"),
+        ("pools: {a: {}}", "pools.a.kind is missing; allowed is str, one of 'prefect', 'slurm'"),
         ("pools: {here: {kind: prefect}}", "pools.here: this name means this machine"),
         ("pools: {a: {kind: slurm}}", "pools.a.slurm.time is missing; .* minutes"),
         (
             "pools: {a: {kind: slurm, slurm: {time: 1}}}",
-            "pools.a.slurm.time = 1; allowed is at least 5 .minutes.: a job is warned",
+            "pools.a.slurm.time = 1 is not allowed; allowed is at least 5 .minutes.: "
+            "a job is warned",
         ),
         (
             "pools: {a: {kind: prefect, heartbeat_seconds: 9, lost_after_seconds: 9}}",
-            "pools.a.lost_after_seconds = 9; allowed is at least three times heartbeat_seconds, 27",
+            "pools.a.lost_after_seconds = 9.0 is not allowed; allowed is at least three times "
+            "heartbeat_seconds, 27",
         ),
         ("stages: {x: {pool: gpu}}", "stages.x.pool = 'gpu' is not known; the closest is here"),
-        ("stages: {x: {gpu: 1}}", "stages.x.gpu is not a known setting; the closest is gpus"),
-        ("stages: {x: {gpus: true}}", "stages.x.gpus = True is not allowed; allowed is a whole"),
-        ("stages: {x: {gpus: -1}}", "stages.x.gpus = -1; allowed is at least 0"),
+        (
+            "stages: {x: {gpu: 1}}",
+            "stages.x.gpu = 1 is not a known setting; the closest .* is stages.x.gpus",
+        ),
+        ("stages: {x: {gpus: true}}", "stages.x.gpus = True is not allowed; allowed is int"),
+        ("stages: {x: {gpus: -1}}", "stages.x.gpus = -1 is not allowed; .* at least 0"),
         ("stages: {x: {nodes: 2}}", "stages.x.nodes = 2 is allowed in a pool of the kind slurm"),
         (
             "stages: {x: {environment: {A: 1}}}",
@@ -117,7 +126,7 @@ def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
     ],
 )
 def test_mistakes_are_named(tmp_path, text, message):
-    with pytest.raises(PlacementError, match=f"^placement.yaml: .*{message}"):
+    with pytest.raises(ParameterError, match=f"^{tmp_path}/placement.yaml: .*{message}"):
         read(tmp_path, text)
 
 
