@@ -1,5 +1,6 @@
 """The entries of the tables ``runs``, ``upcycled`` and ``baselines`` of params.yaml."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from implicit_models.language_models.parameters import (
 from implicit_models.parameters import (
     ParameterError,
     Parameters,
+    digest,
     read_content,
     read_section,
 )
@@ -28,13 +30,28 @@ from implicit_models.training.parameters import (
 from stages.common import DATA, DataParameters, find_table, read_dataset, read_entries
 
 
-class RunParameters(Parameters):
-    """An implicit model, trained in the bounded and then in the free phase."""
+class _ModelEntry(Parameters):
+    """What entries of all tables of models have."""
 
     dataset: str
     seed: int = Field(ge=0)
     model: ModelParameters
     optimisation: OptimisationParameters
+
+    def seed_group(self, models: "Mapping[str, _ModelEntry]") -> str:
+        """Return a digest that entries have alike which differ by their seed alone.
+
+        Parameters
+        ----------
+        models
+            The entries that this one may be matched to, by their names.
+        """
+        return digest(self.replace(seed=0))
+
+
+class RunParameters(_ModelEntry):
+    """An implicit model, trained in the bounded and then in the free phase."""
+
     bounded: BoundedParameters
     free: FreeParameters
 
@@ -78,13 +95,9 @@ class RunParameters(Parameters):
         return self.bounded.total_training_steps - self.bounded.steps
 
 
-class BaselineParameters(Parameters):
+class BaselineParameters(_ModelEntry):
     """An explicit model, trained in one go."""
 
-    dataset: str
-    seed: int = Field(ge=0)
-    model: ModelParameters
-    optimisation: OptimisationParameters
     training: ExplicitParameters
 
     def check(self) -> None:
@@ -138,6 +151,13 @@ class MatchedParameters(BaselineParameters):
 
     match: MatchParameters
 
+    def seed_group(self, models: Mapping[str, _ModelEntry]) -> str:
+        """Return the same for baselines matched to runs that differ by their seed alone."""
+        if self.match.run not in models:
+            return super().seed_group(models)
+        match = self.match.replace(run=models[self.match.run].seed_group(models))
+        return digest(self.replace(seed=0, match=match))
+
 
 _SCHEMAS: dict[str, type[RunParameters | BaselineParameters]] = {
     "runs": RunParameters,
@@ -153,11 +173,24 @@ def read_models(
     """Read all entries of the tables of models; a table that is not there is empty."""
     content = read_content(path)
     return {
-        table: {
-            name: read_section(f"{table}.{name}", schema, path) for name in content.get(table) or ()
-        }
-        for table, schema in _SCHEMAS.items()
+        table: {name: read_model(table, name, path) for name in content.get(table) or ()}
+        for table in _SCHEMAS
     }
+
+
+def read_model(
+    table: str, name: str, path: Path = Path("params.yaml")
+) -> RunParameters | BaselineParameters:
+    """Read an entry of a table of models, without a look at its data set."""
+    return read_section(f"{table}.{name}", _SCHEMAS[table], path)
+
+
+def seed_group(table: str, name: str) -> str:
+    """Return a digest that entries have alike which differ by their seed alone."""
+    entry = read_model(table, name)
+    if not isinstance(entry, MatchedParameters):
+        return entry.seed_group({})
+    return entry.seed_group({entry.match.run: read_model("runs", entry.match.run)})
 
 
 def read_run(table: str, name: str) -> RunParameters:
@@ -183,7 +216,7 @@ def read_run(table: str, name: str) -> RunParameters:
 
 def read_baseline(table: str, name: str) -> BaselineParameters:
     """Read an entry of ``baselines`` or ``matched`` and check it against its data set."""
-    baseline = read_section(f"{table}.{name}", _SCHEMAS[table])
+    baseline = read_model(table, name)
     assert isinstance(baseline, BaselineParameters)
     if isinstance(baseline, MatchedParameters):
         _check_match(f"matched.{name}.match.run", baseline)

@@ -27,6 +27,7 @@ def open_run(
     parameters: Mapping[str, Parameters],
     *,
     entry: Mapping[str, Any] | None = None,
+    group: str | None = None,
     resume_key: str | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> Tracker:
@@ -41,6 +42,9 @@ def open_run(
         The sections that are the stage's own.
     entry
         The entry with its defaults filled in, where the stage reads all of it.
+    group
+        What the entry has in common with those that differ from it by their seed alone
+        (`stages.entries.seed_group`); the stage that begins the entry's run says it.
     resume_key
         As in `open_tracker`.
     tags
@@ -48,16 +52,14 @@ def open_run(
     """
     section = read_section(f"{table}.{name}", dict[str, Any])
     family = _family(section)
+    labels = {"family": family, "kind": "implicit" if table in _IMPLICIT else "explicit"}
+    if group is not None:
+        labels["seed_group"] = f"{_data(section)} {family} {group[:8]}"
     return open_tracker(
         entry=name,
         stage=stage,
         parameters=_aligned(entry or section),
-        labels={
-            "family": family,
-            "kind": "implicit" if table in _IMPLICIT else "explicit",
-            "seed_group": seed_group(table, name),
-            **(tags or {}),
-        },
+        labels=labels | dict(tags or {}),
         experiment=f"{_PROJECT}/{family}",
         stage_parameters={key: section.model_dump() for key, section in parameters.items()},
         dataset=_data(section),
@@ -104,15 +106,6 @@ def track_score(
         higher_is_better=higher_is_better,
         dataset_digest=data_digest(Path("data", _dataset(table, name))),
     )
-
-
-def seed_group(table: str, name: str) -> str:
-    """Name what an entry has in common with those that differ from it by their seed alone."""
-    section = read_section(f"{table}.{name}", dict[str, Any])
-    rest = {key: value for key, value in section.items() if key != "seed"}
-    if match := rest.get("match"):  # a run of another seed is matched by a baseline of that seed
-        rest["match"] = {**match, "run": seed_group("runs", match["run"])}
-    return f"{_data(section)} {_family(section)} {digest(table, rest)[:8]}"
 
 
 def tracked_run_id(table: str, name: str) -> str | None:

@@ -1,7 +1,8 @@
 """What the report asks of the entries of params.yaml, whose classes it does not know."""
 
 import re
-from typing import Any, Protocol, Self
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 
 class TrainedModel(Protocol):
@@ -36,8 +37,8 @@ class TrainedEntry(Protocol):
         """Training steps before the free phase; None for an explicit model."""
         ...
 
-    def replace(self, **changes: Any) -> Self:
-        """Return a copy with other values for some keys."""
+    def seed_group(self, models: Mapping[str, Any]) -> str:
+        """Return what is the same for entries that differ by their seed alone."""
         ...
 
 
@@ -48,11 +49,6 @@ class EvaluatedEntry(Protocol):
     def model(self) -> str:
         """The model's folder or hub id."""
         ...
-
-
-def without_seed(entry: TrainedEntry) -> Any:
-    """Return what an entry has in common with those that differ from it by their seed alone."""
-    return entry.replace(seed=0)
 
 
 def trained_entry(folder: str) -> str | None:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from implicit_models.reporting.benchmark_results import BenchmarkResults
-from implicit_models.reporting.entries import without_seed
 from implicit_models.reporting.paper import perplexity_column
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.reading_results import ReadingResults
@@ -56,9 +55,11 @@ def summarise(
 
 def group_by_seed(runs: Iterable[RunResults]) -> dict[str, list[RunResults]]:
     """Group the runs whose parameters differ in nothing but the seed, by their first run's name."""
-    groups: dict[Any, list[RunResults]] = {}
+    runs = list(runs)
+    models = {run.name: run.entry for run in runs}
+    groups: dict[str, list[RunResults]] = {}
     for run in runs:
-        groups.setdefault(without_seed(run.entry), []).append(run)
+        groups.setdefault(run.entry.seed_group(models), []).append(run)
     return {group[0].name: group for group in groups.values()}
 
 

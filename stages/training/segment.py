@@ -37,7 +37,7 @@ from implicit_models.training.state_file import save_state
 from implicit_models.training.trainer import train
 from implicit_models.training.validation import validator
 from stages.common import RESULTS, read_dataset
-from stages.entries import BaselineParameters, RunParameters
+from stages.entries import BaselineParameters, RunParameters, seed_group
 from stages.finished_checkpoints import (
     CHECKPOINTS,
     discard_recorded,
@@ -261,6 +261,7 @@ def _open_tracker(
         this.stage,
         {"monitoring": this.monitoring},
         entry=this.entry.model_dump(),
+        group=seed_group(this.table, this.name),
         resume_key=identity.digest,
         tags={"training.changes": "; ".join(start.changes)} if start.changes else {},
     )

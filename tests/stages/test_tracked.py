@@ -11,8 +11,9 @@ import yaml
 from implicit_models.tracking.digests import content_digest
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.recording import SpoolTracker
+from stages.entries import read_models, seed_group
 from stages.evaluation_stage import score
-from stages.tracked import open_run, seed_group, track_data, track_model, track_score
+from stages.tracked import open_run, track_data, track_model, track_score
 
 ROOT = Path(__file__).parents[2]
 RUN, BASELINE = "s3_implicit_mamba2", "s3_mamba2_1_layer"
@@ -117,11 +118,37 @@ def test_entries_that_differ_by_their_seed_are_one_group(parameters):
     parameters(add)
     runs = [seed_group("runs", name) for name in (RUN, "seed_1", "wider")]
     assert runs[0] == runs[1] != runs[2]
-    assert runs[0].startswith("s3 mamba2 ")
     matched = [seed_group("matched", f"matched_{name}") for name in (RUN, "seed_1", "wider")]
     assert matched[0] == matched[1] != matched[2]
     assert seed_group("baselines", BASELINE) not in (*runs, *matched)
-    assert opened("runs", "seed_1")["tags"]["seed_group"] == runs[0]
+    with open_run("runs", "seed_1", "train_bounded", {}, group=runs[0]) as tracker:
+        assert isinstance(tracker, SpoolTracker)
+    (start,) = events(tracker, "start")
+    assert start["tags"]["seed_group"] == f"s3 mamba2 {runs[0][:8]}"
+
+
+def test_a_group_is_of_what_entries_mean_as_in_the_report(parameters):
+    """A default that is spelt out, and a number that is written otherwise, change no group."""
+
+    def add(content):
+        runs, baselines = content["runs"], content["baselines"]
+        runs["seed_1"] = runs[RUN] | {"seed": 1, "model": runs[RUN]["model"] | {"source": None}}
+        match = {"vary": "steps"}
+        spelt_out = match | {"quantity": "training_flops"}
+        content["matched"] = {
+            "matched_0": baselines[BASELINE] | {"match": match | {"run": RUN}},
+            "matched_1": baselines[BASELINE] | {"seed": 1, "match": spelt_out | {"run": "seed_1"}},
+        }
+
+    parameters(add)
+    assert seed_group("runs", RUN) == seed_group("runs", "seed_1")
+    assert seed_group("matched", "matched_0") == seed_group("matched", "matched_1")
+    tables = read_models()
+    models = {name: entry for table in tables.values() for name, entry in table.items()}
+    report = {name: entry.seed_group(models) for name, entry in models.items()}
+    for table, entries in tables.items():
+        for name in entries:
+            assert seed_group(table, name) == report[name]
 
 
 def test_a_model_and_its_score_are_tracked_under_one_digest():
