@@ -2,6 +2,7 @@ import contextlib
 import functools
 import itertools
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -196,7 +197,8 @@ def test_what_cannot_be_sent_is_tried_again_while_a_stage_runs(root):
     assert set(attempts[1:-1]) == {2}
 
 
-def test_a_running_stage_is_sent_a_little_at_a_time(root, store):
+def test_a_running_stage_is_sent_a_little_at_a_time(root, store, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "false")
     sender, offsets = Sender(root), [0]
     with open_tracker(
         entry="implicit", stage="train_free", parameters={}, dataset="a5", root=root, send=False
@@ -215,7 +217,8 @@ def test_a_running_stage_is_sent_a_little_at_a_time(root, store):
     assert open_spools(root) == []
 
 
-def test_the_courier_goes_on_with_what_it_left_of_a_stage_that_is_silent(root):
+def test_the_courier_goes_on_with_what_it_left_of_a_stage_that_is_silent(root, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "false")
     sender, sizes = Sender(root), []
 
     def send(spools, live_seconds):
@@ -310,7 +313,7 @@ def test_the_courier_sends_what_is_left_after_the_stages_and_leaves(root, store,
 
 @pytest.mark.slow
 def test_a_server_down_at_start_in_the_middle_and_at_the_end_gets_everything(
-    bare_root, monkeypatch
+    bare_root, empty_database, monkeypatch
 ):
     """It comes late, is killed in the middle of receiving, and is back when the stage has ended."""
     with refusing() as port:
@@ -318,6 +321,8 @@ def test_a_server_down_at_start_in_the_middle_and_at_the_end_gets_everything(
     address = f"http://127.0.0.1:{port}"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "120")
+    (bare_root / "server").mkdir()
+    shutil.copy(empty_database, bare_root / "server" / "mlflow.db")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     tracker = open_tracker(
         entry="implicit",
@@ -380,7 +385,6 @@ def test_a_server_down_at_start_in_the_middle_and_at_the_end_gets_everything(
 @contextlib.contextmanager
 def running_server(root, port):
     folder = root / "server"
-    folder.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
     command += ["--artifacts-destination", str(folder / "artifacts")]
