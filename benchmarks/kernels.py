@@ -27,8 +27,8 @@ from implicit_models.kernels.dispatch import (
     reference_kernels,
     using,
 )
+from implicit_models.kernels.linear import linear
 from implicit_models.kernels.mixer import MixerSettings, MixerWeights
-from implicit_models.kernels.products import linear
 from implicit_models.language_models.configuration import ImplicitMamba2Config
 from implicit_models.language_models.conversion import to_transformers
 from implicit_models.language_models.modelling import ImplicitMamba2ForCausalLM

@@ -12,7 +12,7 @@ from implicit_models.backbones.key_value import KeyValueCarry, KeyValueTrail
 from implicit_models.backbones.linear import NormalisedWeight
 from implicit_models.backbones.rotary import Rotary
 from implicit_models.kernels.dispatch import kernels_for
-from implicit_models.kernels.products import linear
+from implicit_models.kernels.linear import linear
 from implicit_models.kernels.reference import rotate
 
 

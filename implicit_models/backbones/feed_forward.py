@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from implicit_models.backbones.linear import NormalisedWeight
 from implicit_models.kernels.dispatch import kernels_for
-from implicit_models.kernels.products import linear
+from implicit_models.kernels.linear import linear
 
 
 class FeedForwardWeights(NamedTuple):

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from implicit_models.backbones.linear import NormalisedWeight, set_initial
 from implicit_models.kernels.dispatch import kernels_for
+from implicit_models.kernels.linear import linear
 from implicit_models.kernels.mixer import MixerSettings, MixerWeights
-from implicit_models.kernels.products import linear
 from implicit_models.kernels.reference import accumulation_dtype
 
 

@@ -32,7 +32,7 @@ class AndersonState:
     num_seen: int = field(default=0)
 
     def select(self, rows: Int[Tensor, " R"]) -> "AndersonState":
-        """Give the state of some of the batch's sequences."""
+        """Return the state of some of the batch's sequences."""
         return AndersonState(
             self.steps[rows], self.residuals[rows], self.products[rows], self.num_seen
         )
@@ -60,7 +60,7 @@ class Anderson(Solver):
         check_positive("regularisation", self.regularisation)
 
     def begin(self, start: Tensor) -> AndersonState:
-        """Give an empty history."""
+        """Return an empty history."""
         batch, size = start.shape[0], start[:1].numel()
         exact = torch.promote_types(start.dtype, torch.float32)
         return AndersonState(
@@ -72,7 +72,7 @@ class Anderson(Solver):
     def step(
         self, state: AndersonState, value: Tensor, evaluated: Tensor, residual: Tensor
     ) -> tuple[Tensor, AndersonState]:
-        """Give the next iterate."""
+        """Return the next iterate."""
         slot = state.num_seen % self.history
         count = min(state.num_seen + 1, self.history)
         newest, plain = state.residuals[:, slot], state.steps[:, slot]

@@ -30,7 +30,7 @@ class BroydenState:
     num_updates: int = field(default=-1)
 
     def select(self, rows: Int[Tensor, " R"]) -> "BroydenState":
-        """Give the state of some of the batch's sequences."""
+        """Return the state of some of the batch's sequences."""
         return BroydenState(self.left[rows], self.right[rows], self.step[rows], self.num_updates)
 
 
@@ -54,7 +54,7 @@ class Broyden(Solver):
         check_damping(self.damping)
 
     def begin(self, start: Tensor) -> BroydenState:
-        """Give the estimate before the first step."""
+        """Return the estimate before the first step."""
         batch, size = start.shape[0], start[:1].numel()
         return BroydenState(
             start.new_empty(batch, self.history, size),
@@ -65,7 +65,7 @@ class Broyden(Solver):
     def step(
         self, state: BroydenState, value: Tensor, evaluated: Tensor, residual: Tensor
     ) -> tuple[Tensor, BroydenState]:
-        """Give the next iterate."""
+        """Return the next iterate."""
         residuals = (evaluated - value).flatten(1)
         count = state.num_updates
         if count in (-1, self.history):
@@ -88,7 +88,7 @@ class Broyden(Solver):
         return value + step.view_as(value), state
 
     def _apply(self, inner: Tensor, outer: Tensor, count: int, vector: Tensor) -> Tensor:
-        """Give ``damping * vector + outer^T (inner vector)``."""
+        """Return ``damping * vector + outer^T (inner vector)``."""
         if not count:
             return self.damping * vector
         scores = vector[:, None] @ inner[:, :count].mT

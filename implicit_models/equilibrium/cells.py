@@ -16,7 +16,7 @@ class Cell(Protocol):
         ...
 
     def select(self, rows: Int[Tensor, " R"]) -> "Cell":
-        """Give the cell of some of the batch's sequences."""
+        """Return the cell of some of the batch's sequences."""
         ...
 
 
@@ -25,7 +25,7 @@ class Carry(Protocol):
     """All that later tokens need of those before them. Its content is the cell's own affair."""
 
     def select(self, rows: Int[Tensor, " R"]) -> "Carry":
-        """Give the carry of some of the sequences."""
+        """Return the carry of some of the sequences."""
         ...
 
 
@@ -34,7 +34,7 @@ class Trail(Protocol):
     """What an evaluation leaves behind, from which the carry after any of its tokens follows."""
 
     def carry(self, counts: Int[Tensor, " B"] | None = None) -> Carry:
-        """Give the carry after each sequence's first ``counts`` tokens; None means all."""
+        """Return the carry after each sequence's first ``counts`` tokens; None means all."""
         ...
 
 
@@ -52,7 +52,7 @@ class CausalCell(Cell, Protocol):
     """A cell in which no token reads a later one, so that a window can slide over it."""
 
     def window(self, rows: Int[Tensor, " R"], tokens: Int[Tensor, "R W"], carry: Any) -> Piece:
-        """Give some sequences' tokens: a row of consecutive positions for each.
+        """Return some sequences' tokens: a row of consecutive positions for each.
 
         ``carry`` is one of this cell's trails', of what lies before them; None where they are
         the cell's first.
@@ -67,7 +67,7 @@ class SteppingCell(Protocol):
     def iterate(
         self, value: Float[Tensor, "B L D"], damping: float, leaves_trail: bool
     ) -> tuple[Float[Tensor, "B L D"], Float[Tensor, "B L"], Trail | None]:
-        """Give ``z + damping * (f(z) - z)``, each token's `relative_residual`, and a trail.
+        """Return ``z + damping * (f(z) - z)``, each token's `relative_residual`, and a trail.
 
         The trail is None unless it is asked for.
         """

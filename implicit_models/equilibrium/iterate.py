@@ -111,7 +111,7 @@ def find_fixed_point(
 
 
 def _damping_of_a_plain_step(cell: Cell, solver: Solver, stopping: Stopping) -> float | None:
-    """Give the damping, where the cell can take the whole step by itself."""
+    """Return the damping, where the cell can take the whole step by itself."""
     if not isinstance(cell, SteppingCell) or not isinstance(solver, Picard):
         return None
     return solver.damping if stopping.measure is relative_residual else None

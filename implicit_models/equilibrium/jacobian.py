@@ -36,7 +36,7 @@ class JacobianPenalty:
         value: Float[Tensor, "B L D"],
         lengths: Int[Tensor, " B"] | None = None,
     ) -> Float[Tensor, ""]:
-        """Give the weighted penalty at ``value``, with the gradient of the cell's parameters.
+        """Return the weighted penalty at ``value``, with the gradient of the cell's parameters.
 
         What lies behind a sequence's ``lengths`` first tokens is padding and does not count; the
         cell must be causal then.

@@ -35,7 +35,7 @@ class Phase:
 def bounded_phase(
     num_self_iterations: int, phantom_steps: int | None = None, damping: float = 1.0
 ) -> Phase:
-    """Give the bounded phase: always as many iterations from zero.
+    """Return the bounded phase: always as many iterations from zero.
 
     Without ``phantom_steps`` the gradient goes through all of them. With some it goes through these
     alone, which follow the others, damped alike: (4+1) in the paper is four and one.
@@ -54,7 +54,7 @@ def free_phase(
     window: Window | None = None,
     penalty: JacobianPenalty | None = None,
 ) -> Phase:
-    """Give the free phase: search to the tolerance, then phantom steps, damped alike."""
+    """Return the free phase: search to the tolerance, then phantom steps, damped alike."""
     stopping = ResidualBelow(tolerance, max_steps)
     return Phase(Picard(damping), stopping, Phantom(phantom_steps, damping), window, penalty)
 
@@ -62,7 +62,7 @@ def free_phase(
 def search_phase(
     tolerance: float, max_steps: int, damping: float, window: Window | None = None
 ) -> Phase:
-    """Give the phase of evaluation: search to the tolerance, no gradient.
+    """Return the phase of evaluation: search to the tolerance, no gradient.
 
     ``damping`` is best the one the model was trained with: undamped, the search of a trained
     model can end in a cycle.

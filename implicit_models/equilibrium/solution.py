@@ -83,11 +83,11 @@ class Solution:
         return metrics
 
     def without_value(self) -> "Solution":
-        """Give how it went, for no more memory than that takes; the value has no width."""
+        """Return how it went, for no more memory than that takes; the value has no width."""
         return dataclasses.replace(self, value=self.value.new_empty(*self.value.shape[:-1], 0))
 
     def to(self, device: torch.device) -> "Solution":
-        """Give it on a device."""
+        """Return it on a device."""
         return _over_fields(lambda name: getattr(self, name).to(device))
 
 

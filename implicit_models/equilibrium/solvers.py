@@ -20,7 +20,7 @@ class SolverState(Protocol):
     """What a solver remembers of a search."""
 
     def select(self, rows: Int[Tensor, " R"]) -> "SolverState":
-        """Give what it remembers of some of the batch's sequences."""
+        """Return what it remembers of some of the batch's sequences."""
         ...
 
 
@@ -38,7 +38,7 @@ class Solver(ABC):
 
     @abstractmethod
     def begin(self, start: Float[Tensor, "B L D"]) -> SolverState:
-        """Give the state before the first step."""
+        """Return the state before the first step."""
 
     @abstractmethod
     def step(
@@ -48,12 +48,12 @@ class Solver(ABC):
         evaluated: Float[Tensor, "B L D"],
         residual: Float[Tensor, "B L"],
     ) -> tuple[Float[Tensor, "B L D"], SolverState]:
-        """Give the next iterate from the present one, the cell's value there, and its residual."""
+        """Return the next iterate, from the present one, the cell's value there and its residual."""
 
     def answer(
         self, state: Any, following: Float[Tensor, "B L D"], worst: Float[Tensor, " B"]
     ) -> tuple[Float[Tensor, "B L D"], Float[Tensor, " B"]]:
-        """Give what a search that ends now returns, and the residual that led to it.
+        """Return what a search that ends now returns, and the residual that led to it.
 
         By default the iterate that would have been evaluated next.
         """
@@ -64,7 +64,7 @@ class Nothing(NamedTuple):
     """The state of a solver that remembers nothing."""
 
     def select(self, rows: Int[Tensor, " R"]) -> "Nothing":
-        """Give nothing."""
+        """Return nothing."""
         return self
 
 
@@ -85,7 +85,7 @@ class Picard(Solver):
     def step(
         self, state: Nothing, value: Tensor, evaluated: Tensor, residual: Tensor
     ) -> tuple[Tensor, Nothing]:
-        """Give the next iterate."""
+        """Return the next iterate."""
         if self.damping == 1.0:
             return evaluated, state
         return value.lerp(evaluated, self.damping), state
@@ -99,7 +99,7 @@ class Best(NamedTuple):
     residual: Float[Tensor, " B"]
 
     def select(self, rows: Int[Tensor, " R"]) -> "Best":
-        """Give the state of some of the batch's sequences."""
+        """Return the state of some of the batch's sequences."""
         return Best(self.inner.select(rows), self.value[rows], self.residual[rows])
 
 
@@ -114,14 +114,14 @@ class BestSoFar(Solver):
     solver: Solver
 
     def begin(self, start: Tensor) -> Best:
-        """Give the state before the first step: the start, infinitely bad."""
+        """Return the state before the first step: the start, infinitely bad."""
         residual = torch.full(start.shape[:1], torch.inf, dtype=start.dtype, device=start.device)
         return Best(self.solver.begin(start), start, residual)
 
     def step(
         self, state: Best, value: Tensor, evaluated: Tensor, residual: Tensor
     ) -> tuple[Tensor, Best]:
-        """Give the solver's next iterate."""
+        """Return the solver's next iterate."""
         following, inner = self.solver.step(state.inner, value, evaluated, residual)
         worst = worst_token(residual)
         better = worst < state.residual
@@ -134,5 +134,5 @@ class BestSoFar(Solver):
 
 
 def worst_token(residual: Float[Tensor, "B L"]) -> Float[Tensor, " B"]:
-    """Give each sequence's largest residual; 0 where it has no token."""
+    """Return each sequence's largest residual; 0 where it has no token."""
     return residual.amax(1) if residual.shape[1] else residual.new_zeros(residual.shape[0])

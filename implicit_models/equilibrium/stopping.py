@@ -13,7 +13,7 @@ from implicit_models.equilibrium.checks import check_count, check_positive
 def relative_residual(
     value: Float[Tensor, "B L D"], evaluated: Float[Tensor, "B L D"]
 ) -> Float[Tensor, "B L"]:
-    """Give ``|f(z) - z| / |f(z)|`` for each token.
+    """Return ``|f(z) - z| / |f(z)|`` for each token.
 
     Where f(z) vanishes it is a large finite number, where f(z) overflows it is infinite.
     """
@@ -27,7 +27,7 @@ def relative_residual(
 def absolute_residual(
     value: Float[Tensor, "B L D"], evaluated: Float[Tensor, "B L D"]
 ) -> Float[Tensor, "B L"]:
-    """Give ``|f(z) - z|`` for each token."""
+    """Return ``|f(z) - z|`` for each token."""
     return torch.linalg.vector_norm(evaluated - value, dim=-1)
 
 
@@ -50,7 +50,7 @@ class FixedSteps:
         return self.num_steps
 
     def converged(self, residual: Tensor) -> Tensor:
-        """Tell for each sequence whether it may leave: never before the last step."""
+        """Return for each sequence whether it may leave: never before the last step."""
         return torch.zeros_like(residual, dtype=torch.bool)
 
 
@@ -71,7 +71,7 @@ class ResidualBelow:
         check_count("max_steps", self.max_steps)
 
     def converged(self, residual: Tensor) -> Tensor:
-        """Tell where the residual is below the tolerance."""
+        """Return where the residual is below the tolerance."""
         return residual < self.tolerance
 
 

@@ -44,7 +44,7 @@ class WholeSequences:
         self._resting: Tensor | None = None
 
     def has_ended(self, step: int) -> bool:
-        """Tell whether no sequence is left after so many steps."""
+        """Return whether no sequence is left after so many steps."""
         return not len(self._rows) or step == self._stopping.max_steps
 
     def evaluate(self) -> Float[Tensor, "R L D"]:
@@ -116,6 +116,6 @@ class WholeSequences:
         return left
 
     def solution(self) -> Solution:
-        """Give the outcome."""
+        """Return the outcome."""
         work = self._steps * self._final.shape[1]
         return Solution(self._final, self._steps, self._residual, self._result, self._steps, work)

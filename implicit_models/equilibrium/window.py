@@ -104,7 +104,7 @@ class SlidingWindow:
             self._look(None)
 
     def has_ended(self, step: int) -> bool:
-        """Tell whether no sequence is left."""
+        """Return whether no sequence is left."""
         return not len(self._rows)
 
     def evaluate(self) -> Float[Tensor, "R W D"]:
@@ -191,7 +191,7 @@ class SlidingWindow:
         return left
 
     def solution(self) -> Solution:
-        """Give the outcome, token by token."""
+        """Return the outcome, token by token."""
         batch, stride = len(self._lengths), self._stride
         committed_at = self._committed_at.view(batch, stride)[:, : self._length]
         result = self._result.view(batch, stride)[:, : self._length].clone()
@@ -213,7 +213,7 @@ class SlidingWindow:
         return evaluated
 
     def _unless_exploded(self, following: Tensor) -> Tensor:
-        """Give the next iterate, or the last finite one of a sequence that has exploded."""
+        """Return the next iterate, or the last finite one of a sequence that has exploded."""
         return torch.where(self._exploded[:, None, None], self.value, following)
 
     def _positions(self) -> Int[Tensor, "R W"]:

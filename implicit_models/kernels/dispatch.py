@@ -50,7 +50,7 @@ class Kernels:
 
 
 def kernels_for(device: torch.device) -> Kernels:
-    """Give the kernels that run on a device.
+    """Return the kernels that run on a device.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def using(kernels: Kernels) -> Iterator[None]:
 
 @functools.cache
 def reference_kernels() -> Kernels:
-    """Give the kernels in plain PyTorch."""
+    """Return the kernels in plain PyTorch."""
     mixer = REFERENCE_MIXER
     return Kernels(
         "reference", mixer.mix, mixer.advance, reference.rms_norm, reference.normed_update
@@ -85,7 +85,7 @@ def reference_kernels() -> Kernels:
 
 @functools.cache
 def native_kernels() -> Kernels:
-    """Give the kernels in C, for CPUs; an OSError where they cannot be compiled."""
+    """Return the kernels in C, for CPUs; an OSError where they cannot be compiled."""
     library()
     return Kernels(
         "native",
@@ -101,13 +101,13 @@ def native_kernels() -> Kernels:
 
 @functools.cache
 def fused_kernels() -> Kernels:
-    """Give the kernels in Triton; an ImportError where it is not installed."""
+    """Return the kernels in Triton; an ImportError where it is not installed."""
     return _in_triton("fused", None)
 
 
 @functools.cache
 def mamba_ssm_kernels() -> Kernels:
-    """Give the kernels in Triton with mamba-ssm's scan; an ImportError where either is missing."""
+    """Return Triton's kernels with mamba-ssm's scan; an ImportError where either is missing."""
     mamba_ssm.load()
     return _in_triton("mamba_ssm", mamba_ssm.state_space_scan)
 
@@ -140,7 +140,7 @@ def _on_its_device(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def compiled_kernels() -> Kernels:
-    """Give those in PyTorch, compiled by torch.compile where it fuses them well."""
+    """Return those in PyTorch, compiled by torch.compile where it fuses them well."""
     mixer = ComposedMixer(
         torch.compile(reference.causal_convolution, dynamic=True),
         reference.state_space_scan,

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.kernels import reference
-from implicit_models.kernels.twin import backward_needs_twin, transformed, twin_gradients
+from implicit_models.kernels.double_backward import backward_needs_twin, transformed, twin_gradients
 
 CHUNK_LENGTH = 256  # mamba-ssm's own choice
 
@@ -53,7 +53,7 @@ def state_space_scan(
 
 
 def load() -> Any:
-    """Give the module of mamba-ssm's scan; an ImportError where it cannot be imported."""
+    """Return the module of mamba-ssm's scan; an ImportError where it cannot be imported."""
     name = "mamba_ssm.ops.triton.ssd_combined"
     if name in sys.modules:
         return sys.modules[name]
@@ -124,7 +124,7 @@ def _scan(
 
 @contextmanager
 def _without_initialisation(package: str) -> Iterator[None]:
-    """Let submodules be imported without running the package's own ``__init__``.
+    """Allow submodules to be imported without running the package's own ``__init__``.
 
     mamba-ssm's fails without its CUDA extension, which its Triton kernels do not need.
     """

@@ -119,7 +119,7 @@ class ComposedMixer:
         state: Float[Tensor, "B H P N"],
         counts: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B tail C"], Float[Tensor, "B H P N"]]:
-        """Give the carry after each sequence's first ``counts`` tokens; None means all."""
+        """Return the carry after each sequence's first ``counts`` tokens; None means all."""
         _, channels, time_step = parts_of(projected, weights)
         activated = self.convolution(channels, weights.convolution, weights.convolution_bias, tail)
         inputs, input_map, _ = maps_of(activated, weights, settings.num_groups)

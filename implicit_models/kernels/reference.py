@@ -165,7 +165,7 @@ def advance_convolution(
     carry: Float[Tensor, "B tail C"],
     counts: Int[Tensor, " B"] | None = None,
 ) -> Float[Tensor, "B tail C"]:
-    """Give the carry of `causal_convolution` after each sequence's first ``counts`` tokens.
+    """Return the carry of `causal_convolution` after each sequence's first ``counts`` tokens.
 
     All of them where ``counts`` is None.
     """
@@ -188,7 +188,7 @@ def advance_state(
     state: Float[Tensor, "B H P N"],
     counts: Int[Tensor, " B"] | None = None,
 ) -> Float[Tensor, "B H P N"]:
-    """Give the state of `state_space_scan` after each sequence's first ``counts`` tokens.
+    """Return the state of `state_space_scan` after each sequence's first ``counts`` tokens.
 
     All of them where ``counts`` is None. After none of them it is ``state``, to the bit.
     """
@@ -295,7 +295,7 @@ def rotate(
 
 
 def swiglu(gate: Float[Tensor, "*rows I"], up: Float[Tensor, "*rows I"]) -> Tensor:
-    """Give ``silu(gate) * up``; without a gradient the result may take the gate's memory."""
+    """Return ``silu(gate) * up``; without a gradient the result may take the gate's memory."""
     if torch.is_grad_enabled():
         return F.silu(gate) * up
     return F.silu(gate, inplace=True).mul_(up)
@@ -307,7 +307,7 @@ def cross_entropy(
     num_classes: int,
     scale: Float[Tensor, ""] | None,
 ) -> tuple[Float[Tensor, " rows"], Int[Tensor, " rows"]]:
-    """Give each row's cross-entropy in nats and its likeliest class; the logits are used up.
+    """Return each row's cross-entropy in nats and its likeliest class; the logits are used up.
 
     Parameters
     ----------
@@ -344,7 +344,7 @@ def mixer_step(
     state: Float[Tensor, "B H P N"],
     num_groups: int,
 ) -> Float[Tensor, "B inner"]:
-    """Give all that a Mamba2 block does to one token between its two projections.
+    """Return all that a Mamba2 block does to one token between its two projections.
 
     ``projected`` is gate, channels (inputs, B and C) and time step, side by side; ``tail`` and
     ``state`` are the carry before the token, which stays as it is.
@@ -370,18 +370,18 @@ def mixer_step(
 def positive_time_step(
     time_step: Float[Tensor, "*rows H"], bias: Float[Tensor, " H"]
 ) -> Float[Tensor, "*rows H"]:
-    """Give ``softplus(time_step + bias)``, in float32 at least."""
+    """Return ``softplus(time_step + bias)``, in float32 at least."""
     precise = accumulation_dtype(time_step.dtype)
     return F.softplus(time_step.to(precise) + bias.to(precise))
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Give the precision in which numbers of ``dtype`` are added up: float32 at least."""
+    """Return the precision in which numbers of ``dtype`` are added up: float32 at least."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def _repeat_groups(grouped: Tensor, heads: int) -> Tensor:
-    """Give each head its group's matrix: (B, chunks, G, ...) to (B, chunks, H, ...)."""
+    """Return for each head its group's matrix: (B, chunks, G, ...) to (B, chunks, H, ...)."""
     groups = grouped.shape[2]
     if groups in (1, heads):
         return grouped  # one group broadcasts over the heads
@@ -389,5 +389,5 @@ def _repeat_groups(grouped: Tensor, heads: int) -> Tensor:
 
 
 def _repeat_heads(grouped: Float[Tensor, "B G N"], heads: int) -> Float[Tensor, "B H N"]:
-    """Give each head its group's row."""
+    """Return for each head its group's row."""
     return grouped.repeat_interleave(heads // grouped.shape[1], dim=1)

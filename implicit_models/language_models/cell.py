@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from implicit_models.backbones.attention import AttentionPositions
 from implicit_models.backbones.linear import NormalisedWeight
 from implicit_models.backbones.stack import Leave, Stack, StackCarry, StackTrail, StackWeights
+from implicit_models.kernels.cuda_graph import GraphedCallable, uses_cuda_graphs
 from implicit_models.kernels.dispatch import kernels_for
-from implicit_models.kernels.replay import Replay, replays
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class StackCell:
     carry: StackCarry | None
     positions: AttentionPositions | None
     checkpointing: bool
-    recorded: dict[float, Replay] = field(default_factory=dict, compare=False)
+    graphed: dict[float, GraphedCallable] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(
@@ -58,16 +58,16 @@ class StackCell:
         self, value: Float[Tensor, "B L D"], damping: float, leaves_trail: bool
     ) -> tuple[Tensor, Tensor, StackTrail | None]:
         """Step towards the cell's value, all in one pass over the last block's output."""
-        if leaves_trail or self.carry is not None or not replays(value.device):
+        if leaves_trail or self.carry is not None or not uses_cuda_graphs(value.device):
             leave = (lambda trail: trail) if leaves_trail else None
             following, residual, trails = self._iterate(value, damping, leave)
             return following, residual, StackTrail(trails) if leaves_trail else None
-        if damping not in self.recorded:
-            # Not a method of this cell: the cell would live as long as its recording.
+        if damping not in self.graphed:
+            # Not a method of this cell: the cell would live as long as its graph.
             inputs = (self.injection, self.carry, self.weights, self.positions)
             iterate = functools.partial(_iterate, self.stack, inputs, damping)
-            self.recorded[damping] = Replay(iterate)
-        following, residual = self.recorded[damping](value)
+            self.graphed[damping] = GraphedCallable(iterate)
+        following, residual = self.graphed[damping](value)
         return following, residual, None
 
     def advance(

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from implicit_models.kernels.dispatch import kernels_for
+from implicit_models.kernels.double_backward import backward_needs_twin, needs_gradient, transformed
 from implicit_models.kernels.reference import accumulation_dtype
-from implicit_models.kernels.twin import backward_needs_twin, needs_gradient, transformed
 
 IGNORED = -100  # the label of a token that no loss counts, as in PyTorch and transformers
 

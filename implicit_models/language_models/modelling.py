@@ -24,7 +24,7 @@ from implicit_models.backbones.rotary import Rotary, inverse_powers
 from implicit_models.backbones.stack import Block, Stack, StackCarry
 from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.kernels.products import linear
+from implicit_models.kernels.linear import linear
 from implicit_models.language_models.cache import CarryCache, checked_cache
 from implicit_models.language_models.cell import Injection, StackCell
 from implicit_models.language_models.configuration import (

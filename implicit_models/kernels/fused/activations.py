@@ -9,7 +9,7 @@ import triton.language as tl
 @triton.jit
 @no_type_check
 def sigmoid(x):
-    """Give ``1 / (1 + exp(-x))`` without an exponential that can overflow."""
+    """Return ``1 / (1 + exp(-x))`` without an exponential that can overflow."""
     small = tl.exp(-tl.abs(x))
     return tl.where(x >= 0, 1.0, small) / (1.0 + small)
 
@@ -17,7 +17,7 @@ def sigmoid(x):
 @triton.jit
 @no_type_check
 def softplus(x):
-    """Give ``log(1 + exp(x))``, which for a small time step is all in the digits beyond the 1.
+    """Return ``log(1 + exp(x))``, which for a small time step is all in the digits beyond the 1.
 
     The error of ``1 + small`` cancels where the logarithm is divided by what was really added.
     """

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.kernels import reference
+from implicit_models.kernels.double_backward import backward_needs_twin, transformed, twin_gradients
 from implicit_models.kernels.fused.activations import sigmoid
 from implicit_models.kernels.fused.launch import (
     accumulation_type,
@@ -18,7 +19,6 @@ from implicit_models.kernels.fused.launch import (
     tuned,
 )
 from implicit_models.kernels.reference import accumulation_dtype
-from implicit_models.kernels.twin import backward_needs_twin, transformed, twin_gradients
 
 # Tokens whose contributions to the weights' gradients one program adds up.
 STRIP = 128

@@ -29,7 +29,7 @@ _KEEPS_RESULTS = "cache_results" in inspect.signature(triton.autotune).parameter
 def configurations(
     *blocks: Mapping[str, int], warps: Sequence[int] = (4,), stages: Sequence[int] = (2,)
 ) -> list[triton.Config]:
-    """Give every combination of block sizes, warps and stages for `tuned`.
+    """Return every combination of block sizes, warps and stages for `tuned`.
 
     Only the first under Triton's interpreter, which has no driver to time them with.
     """
@@ -48,16 +48,16 @@ def tuned(configs: list[triton.Config], key: Sequence[str]) -> Callable[[Any], A
 
 
 def block_size(size: int, most: int | None = None) -> int:
-    """Give the smallest power of two that covers ``size``, or ``most`` where that is less."""
+    """Return the smallest power of two that covers ``size``, or ``most`` where that is less."""
     block = 1 << max(size - 1, 0).bit_length()
     return block if most is None else min(block, most)
 
 
 def num_blocks(size: int, block: int) -> int:
-    """Give the number of blocks that cover ``size``."""
+    """Return the number of blocks that cover ``size``."""
     return -(-size // block)
 
 
 def accumulation_type(dtype: torch.dtype) -> tl.dtype:
-    """Give Triton's name of the precision in which numbers of ``dtype`` are added up."""
+    """Return Triton's name of the precision in which numbers of ``dtype`` are added up."""
     return tl.float64 if accumulation_dtype(dtype) == torch.float64 else tl.float32

@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.kernels import reference
+from implicit_models.kernels.double_backward import backward_needs_twin, transformed, twin_gradients
 from implicit_models.kernels.fused.activations import sigmoid
 from implicit_models.kernels.fused.launch import accumulation_type, block_size, num_blocks
 from implicit_models.kernels.reference import accumulation_dtype
-from implicit_models.kernels.twin import backward_needs_twin, transformed, twin_gradients
 
 # Numbers that one program holds at a time, and programs that share out the weight's gradient.
 TILE, MOST_STRIPS = 2048, 512
@@ -140,7 +140,7 @@ def _rows(tensor: Tensor) -> Tensor:
 
 
 def _sizes(width: int) -> dict[str, int]:
-    """Give a tile's rows, its columns (a whole group of a row) and the warps that hold it."""
+    """Return a tile's rows, its columns (a whole group of a row) and the warps that hold it."""
     columns = block_size(width)
     rows = max(1, TILE // columns)
     return {"ROWS": rows, "COLUMNS": columns, "num_warps": min(16, max(4, rows * columns // 512))}

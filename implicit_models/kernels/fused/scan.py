@@ -25,9 +25,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.kernels import reference
+from implicit_models.kernels.double_backward import backward_needs_twin, transformed, twin_gradients
 from implicit_models.kernels.fused.activations import sigmoid, softplus
 from implicit_models.kernels.fused.launch import block_size, configurations, num_blocks, tuned
-from implicit_models.kernels.twin import backward_needs_twin, transformed, twin_gradients
 
 CHUNK_LENGTH, LONGEST_CHUNK = 64, 128
 STATE_BLOCK = 64  # of the N columns of a state that one program holds
@@ -156,11 +156,11 @@ class _Scan:
         self.programs = (self.batch * self.num_chunks * self.heads,)
 
     def new(self, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Give memory to write to."""
+        """Return memory to write to."""
         return self.inputs.new_empty(shape, dtype=dtype)
 
     def constants(self) -> dict[str, Any]:
-        """Give what the kernels are compiled for."""
+        """Return what the kernels are compiled for."""
         return {
             "HEADS": self.heads,
             "HEADS_PER_GROUP": self.heads // self.groups,
@@ -174,7 +174,7 @@ class _Scan:
         }
 
     def states(self, *, final_too: bool) -> tuple[Tensor | None, Tensor | None]:
-        """Give the state before each chunk, None for zeros, and the one after the last."""
+        """Return the state before each chunk, None for zeros, and the one after the last."""
         if self.num_chunks == 1 and not final_too:
             return self.initial_state, None
         before, final = self.pass_states(
@@ -185,7 +185,7 @@ class _Scan:
     def pass_states(
         self, rows: Tensor, maps: Tensor, initial: Tensor | None, *, backward: bool
     ) -> tuple[Tensor, Tensor]:
-        """Give each chunk's state before it and the last, or the gradients, backward in time."""
+        """Return each chunk's state before it and the last, or the gradients, backward in time."""
         chunks = (self.batch, self.num_chunks, self.heads)
         states, totals = self.new(*chunks, self.width, self.size), self.new(*chunks)
         _chunk_sums_kernel[(*self.programs, self.state_blocks)](
@@ -220,7 +220,7 @@ class _Scan:
         return states, last
 
     def outputs(self, before: Tensor | None) -> Tensor:
-        """Give the outputs, from the state before each chunk."""
+        """Return the outputs, from the state before each chunk."""
         outputs = self.new(*self.inputs.shape, dtype=self.inputs.dtype)
         _outputs_kernel[self.programs](
             self.inputs,
@@ -249,7 +249,7 @@ class _Scan:
         *,
         initial_state_needed: bool,
     ) -> tuple[Tensor | None, ...]:
-        """Give the gradients of the scan's arguments, in their order."""
+        """Return the gradients of the scan's arguments, in their order."""
         if output_gradients is None:
             output_gradients = torch.zeros_like(self.inputs)
         output_gradients = output_gradients.contiguous()
@@ -269,7 +269,7 @@ class _Scan:
     def head_gradients(
         self, output_gradients: Tensor, before: Tensor | None, after: Tensor | None
     ) -> tuple[Tensor, ...]:
-        """Give the gradients of inputs, time step, bias, decay rate and skip."""
+        """Return the gradients of inputs, time step, bias, decay rate and skip."""
         inputs = self.new(*self.inputs.shape, dtype=self.inputs.dtype)
         time_step = self.new(*self.time_step.shape, dtype=self.time_step.dtype)
         partial = self.new(3, self.batch, self.num_chunks, self.heads)
@@ -307,7 +307,7 @@ class _Scan:
     def map_gradients(
         self, output_gradients: Tensor, before: Tensor | None, after: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Give the gradients of both maps.
+        """Return the gradients of both maps.
 
         A program adds up the heads of a group, or some of them where there would be too few
         programs otherwise; what those give is added here.
@@ -388,7 +388,7 @@ def _store_tile(
 @triton.jit
 @no_type_check
 def _place(program, num_chunks, COLUMNS: tl.constexpr):
-    """Give a program's sequence, chunk, and head or group, in 64 bits for the offsets."""
+    """Return a program's sequence, chunk, and head or group, in 64 bits for the offsets."""
     row = program // COLUMNS
     batch, chunk, column = row // num_chunks, row % num_chunks, program % COLUMNS
     return batch.to(tl.int64), chunk.to(tl.int64), column.to(tl.int64)
@@ -397,7 +397,7 @@ def _place(program, num_chunks, COLUMNS: tl.constexpr):
 @triton.jit
 @no_type_check
 def _time_steps(time_step, bias, rate, tokens, stride, TOKENS: tl.constexpr):
-    """Give a chunk's time steps, their derivative and the log decay from its start.
+    """Return a chunk's time steps, their derivative and the log decay from its start.
 
     A token beyond the sequence has time step 0: it neither decays the state nor writes to it.
     """
@@ -411,14 +411,14 @@ def _time_steps(time_step, bias, rate, tokens, stride, TOKENS: tl.constexpr):
 @triton.jit
 @no_type_check
 def _last(values, TOKENS: tl.constexpr):
-    """Give the last of a vector's numbers: a sum might differ from a cumulative sum's end."""
+    """Return the last of a vector's numbers: a sum might differ from a cumulative sum's end."""
     return tl.sum(tl.where(tl.arange(0, TOKENS) == TOKENS - 1, values, 0.0), 0)
 
 
 @triton.jit
 @no_type_check
 def _decay(log_decay, TOKENS: tl.constexpr):
-    """Give the decay from token s (column) to t (row), 0 for the future.
+    """Return the decay from token s (column) to t (row), 0 for the future.
 
     The future is masked before the exponential, so that it cannot overflow.
     """
@@ -574,7 +574,7 @@ def _outputs_kernel(
     FACTOR: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Give the outputs of one head in one chunk."""
+    """Return the outputs of one head in one chunk."""
     batch, chunk, head = _place(tl.program_id(0), num_chunks, HEADS)
     group = head // HEADS_PER_GROUP
     start = chunk * TOKENS
@@ -676,7 +676,7 @@ def _head_gradients_kernel(
     FACTOR: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Give the gradients of what one head has for itself, in one chunk.
+    """Return the gradients of what one head has for itself, in one chunk.
 
     The log decay of token u, ``dt_u * rate``, is part of every path from a token before u to
     itself or a later one: its gradient is the sum of theirs. Taken as such, and not as the end
@@ -813,7 +813,7 @@ def _map_gradients_kernel(
     FACTOR: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Give the gradients of both maps in one chunk, summed over some heads of their group."""
+    """Return the gradients of both maps in one chunk, summed over some heads of their group."""
     batch, chunk, group = _place(tl.program_id(0), num_chunks, GROUPS)
     n = tl.program_id(1) * BLOCK_N
     part = tl.program_id(2)

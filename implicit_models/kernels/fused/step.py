@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.kernels import reference
+from implicit_models.kernels.double_backward import needs_gradient, transformed
 from implicit_models.kernels.fused.activations import sigmoid, softplus
 from implicit_models.kernels.fused.launch import accumulation_type, block_size, num_blocks
 from implicit_models.kernels.fused.norm import gated_rms_norm
-from implicit_models.kernels.twin import needs_gradient, transformed
 
 # Rows of a head's state that one program holds: few, so that one sequence keeps a GPU busy.
 MOST_ROWS = 16
@@ -83,7 +83,7 @@ def _convolved(
     TAPS: tl.constexpr,
     PRECISE: tl.constexpr,
 ):
-    """Give some channels of the convolution's last token, rounded as it stores them."""
+    """Return some channels of the convolution's last token, rounded as it stores them."""
     total = tl.load(bias + channel, mask, other=0.0).to(PRECISE)
     weights = convolution + channel * convolution_channel
     for tap in tl.static_range(TAPS):

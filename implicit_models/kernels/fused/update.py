@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.kernels import reference
+from implicit_models.kernels.double_backward import needs_gradient, transformed
 from implicit_models.kernels.fused.launch import accumulation_type, block_size
 from implicit_models.kernels.reference import accumulation_dtype
-from implicit_models.kernels.twin import needs_gradient, transformed
 
 
 def normed_update(

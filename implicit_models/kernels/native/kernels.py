@@ -15,6 +15,12 @@ from torch import Tensor, nn
 from torch.jit._trace import is_tracing
 
 from implicit_models.kernels import reference
+from implicit_models.kernels.double_backward import (
+    backward_needs_twin,
+    needs_gradient,
+    transformed,
+    twin_gradients,
+)
 from implicit_models.kernels.mixer import REFERENCE_MIXER, MixerSettings, MixerWeights
 from implicit_models.kernels.native.library import (
     Attention,
@@ -24,12 +30,6 @@ from implicit_models.kernels.native.library import (
     library,
     norm_rows,
     padding,
-)
-from implicit_models.kernels.twin import (
-    backward_needs_twin,
-    needs_gradient,
-    transformed,
-    twin_gradients,
 )
 
 # Tokens per chunk; more make larger products, and more of them. A shorter sequence is one chunk.
@@ -64,7 +64,7 @@ def advance(
     state: Float[Tensor, "B H P N"],
     counts: Int[Tensor, " B"] | None = None,
 ) -> tuple[Float[Tensor, "B tail C"], Float[Tensor, "B H P N"]]:
-    """Give the carry after some tokens, as `ComposedMixer.advance`."""
+    """Return the carry after some tokens, as `ComposedMixer.advance`."""
     if not _takes(projected) or needs_gradient(projected, *weights, tail, state):
         return REFERENCE_MIXER.advance(projected, weights, settings, tail, state, counts)
     pass_ = _Pass(projected, weights, settings, tail, state)
@@ -141,7 +141,7 @@ def cross_entropy(
     num_classes: int,
     scale: Float[Tensor, ""] | None,
 ) -> tuple[Float[Tensor, " rows"], Int[Tensor, " rows"]]:
-    """Give losses, and gradients in place of the logits, as `reference.cross_entropy`."""
+    """Return losses, and gradients in place of the logits, as `reference.cross_entropy`."""
     if not (_takes(logits) and logits.dtype == torch.float32 and logits.is_contiguous()):
         return reference.cross_entropy(logits, labels, num_classes, scale)
     _check_size("labels", labels, logits.shape[:1])
@@ -224,7 +224,7 @@ class _Pass:
         return outputs
 
     def advanced(self, activated: Tensor, counts: Tensor | None) -> Tensor:
-        """Give the state after some tokens."""
+        """Return the state after some tokens."""
         assert self.state is not None
         after = torch.empty_like(self.state)
         if counts is None and activated.shape[1] == 1:
@@ -290,7 +290,7 @@ def _mix_again(
 def _mix_backward(
     pass_: _Pass, states: Tensor, mixed: Tensor, outgoing: Tensor, weights: MixerWeights
 ) -> tuple[Any, ...]:
-    """Give the gradients of projected, tail, state and weights."""
+    """Return the gradients of projected, tail, state and weights."""
     projected, calls = pass_.projected, library()
     batch, length, row = projected.shape
     inner, heads = pass_.inner, pass_.heads
@@ -428,7 +428,7 @@ def _plain_norm(hidden: Tensor, weight: Tensor, epsilon: float) -> Tensor:
 
 
 def _workspace(like: Tensor, *size: int) -> Tensor:
-    """Give memory for numbers that nobody keeps; the next call in this thread gives it again."""
+    """Return memory for numbers that nobody keeps; the next call in this thread gives it again."""
     num_bytes = math.prod(size) * like.element_size()
     if num_bytes > _LARGEST_WORKSPACE:
         return like.new_empty(size)

@@ -89,7 +89,7 @@ _SIGNATURES = {
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Give the compiled kernels.
+    """Return the compiled kernels.
 
     Raises
     ------
@@ -113,13 +113,13 @@ def library() -> ctypes.CDLL:
 
 @functools.cache
 def padding() -> int:
-    """Give the multiple to which sizes of states in memory are rounded up."""
+    """Return the multiple to which sizes of states in memory are rounded up."""
     return c_int64.in_dll(library(), "padding").value
 
 
 @functools.cache
 def norm_rows() -> int:
-    """Give the rows of a norm whose gradients of the weight are one part."""
+    """Return the rows of a norm whose gradients of the weight are one part."""
     return c_int64.in_dll(library(), "norm_rows").value
 
 
@@ -137,7 +137,7 @@ def _compiler() -> list[str]:
 
 
 def _compiled(compiler: list[str], switches: tuple[str, ...]) -> Path:
-    """Give the path of the library, compiling it where it is not there yet."""
+    """Return the path of the library, compiling it where it is not there yet."""
     key = hashlib.sha256(b"".join(file.read_bytes() for file in (_SOURCE, *_INCLUDED)))
     key.update(repr((compiler, switches, platform.machine(), _processor())).encode())
     name = f"kernels-{key.hexdigest()[:24]}.so"
@@ -160,7 +160,7 @@ def _compiled(compiler: list[str], switches: tuple[str, ...]) -> Path:
 
 
 def _is_whole(path: Path) -> bool:
-    """Tell whether a library is there as it was made: loading part of one kills the process."""
+    """Return whether a library is there as it was made: loading part of one kills the process."""
     check = path.with_suffix(".sha256")
     return path.exists() and check.exists() and check.read_text() == _checksum(path)
 
@@ -176,7 +176,7 @@ def _call(command: list[str]) -> None:
 
 
 def _cache() -> Path:
-    """Give a folder of the user's."""
+    """Return a folder of the user's."""
     try:
         home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
         folder = Path(home, "implicit_models")
@@ -195,7 +195,7 @@ def _temporary_folder() -> Path:
 
 
 def _processor() -> str:
-    """Tell processors apart for which a compiler makes different code."""
+    """Return what tells processors apart for which a compiler makes different code."""
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         return platform.processor()

@@ -1,4 +1,4 @@
-"""An iteration recorded as a CUDA graph and replayed: the host then launches it in one call.
+"""An iteration captured as a CUDA graph and replayed: the host then launches it in one call.
 
 Off unless IMPLICIT_MODELS_CUDA_GRAPHS is 1. It pays where launching an iteration's kernels takes
 the host longer than running them takes the GPU, as with small batches.
@@ -16,8 +16,8 @@ VARIABLE = "IMPLICIT_MODELS_CUDA_GRAPHS"
 Function = Callable[[Tensor], tuple[Tensor, ...]]
 
 
-def replays(device: torch.device) -> bool:
-    """Tell whether iterations on a device are to be recorded."""
+def uses_cuda_graphs(device: torch.device) -> bool:
+    """Return whether iterations on a device are captured as CUDA graphs."""
     return device.type == "cuda" and _is_asked_for()
 
 
@@ -29,11 +29,11 @@ def _is_asked_for() -> bool:
     return asked == "1"
 
 
-class Replay:
+class GraphedCallable:
     """A function of one tensor whose shape stays, of which nothing waits for the device.
 
-    The first call runs it, so that kernels are compiled and tuned; the second records it; the
-    recording is replayed from then on. Results are the caller's own.
+    The first call runs it, so that kernels are compiled and tuned; the second captures it; the
+    graph is replayed from then on. Results are the caller's own.
     """
 
     def __init__(self, function: Function) -> None:
@@ -50,12 +50,12 @@ class Replay:
             return self._function(inputs)
         with torch.cuda.device_of(inputs):
             if self._graph is None:
-                self._graph = self._record(inputs)
+                self._graph = self._capture(inputs)
             self._inputs.copy_(inputs)
             self._graph.replay()
             return tuple(output.clone() for output in self._outputs)
 
-    def _record(self, inputs: Tensor) -> torch.cuda.CUDAGraph:
+    def _capture(self, inputs: Tensor) -> torch.cuda.CUDAGraph:
         self._inputs, graph = inputs.clone(), torch.cuda.CUDAGraph()
         present, aside = torch.cuda.current_stream(), torch.cuda.Stream()
         aside.wait_stream(present)

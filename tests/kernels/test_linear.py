@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from implicit_models.kernels.products import linear
+from implicit_models.kernels.linear import linear
 
 WEIGHTS = {"square": (32, 32), "tall": (96, 32), "a little tall": (40, 32), "wide": (32, 96)}
 SHAPES = pytest.mark.parametrize("shape", WEIGHTS.values(), ids=WEIGHTS)

@@ -6,22 +6,22 @@ import torch
 from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import ResidualBelow
-from implicit_models.kernels import replay
-from implicit_models.kernels.replay import Replay
+from implicit_models.kernels import cuda_graph
+from implicit_models.kernels.cuda_graph import GraphedCallable
 from tests.language_models.kinds import model_of
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch):
     def ask(value: str) -> None:
-        monkeypatch.setenv(replay.VARIABLE, value)
-        replay._is_asked_for.cache_clear()
+        monkeypatch.setenv(cuda_graph.VARIABLE, value)
+        cuda_graph._is_asked_for.cache_clear()
 
     yield ask
-    replay._is_asked_for.cache_clear()
+    cuda_graph._is_asked_for.cache_clear()
 
 
-def test_a_recording_is_made_once_and_its_results_are_the_callers(
+def test_a_graph_is_captured_once_and_its_results_are_the_callers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs: list[int] = []
@@ -30,7 +30,7 @@ def test_a_recording_is_made_once_and_its_results_are_the_callers(
         runs.append(1)
         return (2 * inputs,)
 
-    def record(self: Replay, inputs: torch.Tensor) -> object:
+    def capture(self: GraphedCallable, inputs: torch.Tensor) -> object:
         self._inputs, self._outputs = inputs.clone(), double(inputs)
 
         class Graph:
@@ -39,27 +39,29 @@ def test_a_recording_is_made_once_and_its_results_are_the_callers(
 
         return Graph()
 
-    monkeypatch.setattr(Replay, "_record", record)
-    replayed = Replay(double)
-    found = [replayed(torch.tensor([float(number)]))[0] for number in range(5)]
+    monkeypatch.setattr(GraphedCallable, "_capture", capture)
+    graphed = GraphedCallable(double)
+    found = [graphed(torch.tensor([float(number)]))[0] for number in range(5)]
     assert torch.cat(found).tolist() == [0, 2, 4, 6, 8]
-    assert len(runs) == 2  # once to warm up, once to record
+    assert len(runs) == 2  # once to warm up, once to capture
 
 
-def test_only_cuda_is_recorded_and_only_where_asked(asked) -> None:
+def test_only_cuda_is_captured_and_only_where_asked(asked) -> None:
     asked("1")
-    assert replay.replays(torch.device("cuda")) and not replay.replays(torch.device("cpu"))
+    assert cuda_graph.uses_cuda_graphs(torch.device("cuda")) and not cuda_graph.uses_cuda_graphs(
+        torch.device("cpu")
+    )
     asked("0")
-    assert not replay.replays(torch.device("cuda"))
+    assert not cuda_graph.uses_cuda_graphs(torch.device("cuda"))
     asked("yes")
     with pytest.raises(ValueError, match="IMPLICIT_MODELS_CUDA_GRAPHS is 'yes'; allowed are 0"):
-        replay.replays(torch.device("cuda"))
+        cuda_graph.uses_cuda_graphs(torch.device("cuda"))
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need an NVIDIA GPU")
 @pytest.mark.parametrize("kind", ["mamba2-implicit", "llama-implicit"])
-def test_a_recorded_search_is_the_search(kind: str, asked) -> None:
+def test_a_captured_search_is_the_search(kind: str, asked) -> None:
     model = model_of(kind).cuda()
     text = torch.randint(0, 8, (4, 33), device="cuda")
     found = []

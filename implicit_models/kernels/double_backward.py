@@ -24,14 +24,14 @@ from torch import Tensor
 
 
 def transformed() -> bool:
-    """Tell whether a transform of torch.func, or differentiation in forward mode, is at work."""
+    """Return whether a transform of torch.func, or differentiation in forward mode, is at work."""
     if torch._C._are_functorch_transforms_active():
         return True
     return torch.autograd.forward_ad._current_level >= 0
 
 
 def backward_needs_twin(*gradients: Tensor | None) -> bool:
-    """Tell whether a backward has to be differentiable (``create_graph``) or is transformed.
+    """Return whether a backward has to be differentiable (``create_graph``) or is transformed.
 
     ``gradients`` are what flows in, several at once under ``is_grads_batched``.
     """
@@ -42,7 +42,7 @@ def backward_needs_twin(*gradients: Tensor | None) -> bool:
 
 
 def needs_gradient(*inputs: Tensor | None) -> bool:
-    """Tell whether autograd follows any of the inputs of a kernel that has no backward."""
+    """Return whether autograd follows any of the inputs of a kernel that has no backward."""
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
 
 

@@ -17,7 +17,7 @@ def linear(
     weight: Float[Tensor, "O I"],
     added: Float[Tensor, "*rows O"] | None = None,
 ) -> Float[Tensor, "*rows O"]:
-    """Give ``inputs @ weight.T``, and ``added`` to it in one pass over the result."""
+    """Return ``inputs @ weight.T``, and ``added`` to it in one pass over the result."""
     if _is_bound_by_the_weight(inputs, weight):
         return _of_few_rows(inputs, weight, added)
     if added is None:
