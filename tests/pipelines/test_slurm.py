@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.cluster.placement import Place, Placement, Pool, runner_for
+from pipelines.cluster.placement import Place, Placement, Pool
+from pipelines.cluster.runners import runner_for
 from pipelines.cluster.slurm import SlurmRunner, job_environment
 from pipelines.dag import Stage
 from pipelines.processes import StoppedError, allow_all, stop_all
