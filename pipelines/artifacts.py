@@ -16,14 +16,14 @@ _MOST_METRICS = 60
 
 
 def stage_page(stage: Stage, outcome: Outcome, root: Path, commit: str) -> str:
-    """Describe in Markdown what came of a stage.
+    """Return a page, in Markdown, of what came of a stage.
 
     Parameters
     ----------
     root
         The repository, whose files of metrics are read.
     commit
-        What `git_commit` says.
+        What `git_commit` returns.
     """
     facts = {
         "outcome": outcome_text(outcome),
@@ -39,7 +39,7 @@ def stage_page(stage: Stage, outcome: Outcome, root: Path, commit: str) -> str:
 
 
 def flow_page(outcomes: Outcomes, commit: str) -> str:
-    """Describe in Markdown what came of all stages."""
+    """Return a page, in Markdown, of what came of all stages."""
     rows = "\n".join(
         "| " + " | ".join(_cell(value) for value in row.values()) + " |" for row in outcomes.rows()
     )
@@ -48,19 +48,19 @@ def flow_page(outcomes: Outcomes, commit: str) -> str:
 
 
 def outcome_text(outcome: Outcome) -> str:
-    """Say how a stage came to be up to date, and where."""
+    """Return in words how a stage came to be up to date, and where."""
     if outcome.place in ("", "here"):
         return f"{outcome.how} {outcome.place}".strip()
     return f"{outcome.how} on {outcome.place}"
 
 
 def artifact_key(name: str) -> str:
-    """Turn a stage's name into the key of an artifact: small letters, digits and dashes."""
+    """Return a stage's name as the key of an artifact: small letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def git_commit(root: Path) -> str:
-    """Name the commit of the repository, and whether tracked files differ from it."""
+    """Return the repository's commit, and whether tracked files differ from it."""
     described = _git(root, "rev-parse", "--short=12", "HEAD")
     if not described:
         return "none"
@@ -74,7 +74,7 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def _tracked(root: Path, stage: Stage, outcome: Outcome) -> str:
-    """Link the stage's run: on the server that has it, or in the dashboards of this repository."""
+    """Return a link to the stage's run, on the server that has it or in the dashboards here."""
     if outcome.tracked:
         is_page = outcome.tracked.startswith("http")
         return f"[{outcome.tracked}]({outcome.tracked})" if is_page else outcome.tracked
@@ -86,7 +86,7 @@ def _tracked(root: Path, stage: Stage, outcome: Outcome) -> str:
 
 
 def _metrics(root: Path, stage: Stage) -> Iterator[tuple[str, str]]:
-    """Give the numbers of a stage's metrics files, nested keys joined by dots."""
+    """Yield the numbers of a stage's metrics files, nested keys joined by dots."""
     numbers = [
         number
         for path in stage.metrics

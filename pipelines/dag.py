@@ -117,7 +117,7 @@ def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
 
 
 def _collect(repo: Any, root: Path, target: str) -> list[Any]:
-    """Find a target's stages; DVC itself takes paths from the working directory, this from root."""
+    """Return a target's stages; paths are those from root, and not from the working directory."""
     from dvc.exceptions import DvcException
     from dvc.stage.exceptions import (
         StageFileDoesNotExistError,
@@ -147,7 +147,7 @@ def _unknown(repo: Any, root: Path, target: str) -> str:
 
 
 def _name(stage: Any, root: Path) -> str:
-    """Address a stage as DVC does in the repository's root, wherever this process is."""
+    """Return a stage's address as DVC has it in the repository's root, wherever this process is."""
     file = Path(stage.path)
     if not hasattr(stage, "name") or not stage.name:
         return str(file.relative_to(root))

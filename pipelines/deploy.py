@@ -1,4 +1,4 @@
-"""Give Prefect's server the work pools and deployments of prefect.yaml.
+"""Make the work pools and deployments of prefect.yaml on Prefect's server.
 
     python -m pipelines.deploy            # all of them
     python -m pipelines.deploy gpu-nodes  # one
@@ -29,7 +29,7 @@ class DeployError(Exception):
 
 
 def main() -> int:
-    """Make the pools that are not there, then deploy; returns the exit status."""
+    """Make the pools that are not there, then deploy; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m pipelines.deploy", description=__doc__)
     parser.add_argument("names", nargs="*", help="of deployments; none: all of them")
     names = parser.parse_args().names

@@ -129,7 +129,7 @@ def _final_state(outcomes: Outcomes) -> State:
 
 
 def _told_once(tell: Callable[[str], None]) -> Callable[[], bool]:
-    """Make the look at whether the flow is stopped that says so the first time."""
+    """Return what tells whether the flow is stopped, and logs that the first time."""
     told = False
 
     def look_and_tell() -> bool:

@@ -98,12 +98,12 @@ def parameters_in_use(root: Path) -> Iterator[None]:
 
 
 def presets(root: Path) -> list[str]:
-    """List the presets there are."""
+    """Return the names of all presets."""
     return sorted(path.stem for path in (root / "conf" / "preset").glob("*.yaml"))
 
 
 def _composed(root: Path, preset: str | None, seeds: Sequence[int]) -> str:
-    """Give the new content, in the form that `dvc exp run` gives it."""
+    """Return the new content, in the form that `dvc exp run` gives it."""
     import yaml
     from omegaconf import OmegaConf
 

@@ -40,7 +40,7 @@ class _Switch:
 
 
 def stop_all(patience: float = PATIENCE) -> None:
-    """Ask everything that this process runs for stages to end; returns at once.
+    """Ask everything that this process runs for stages to end; return at once.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def stop_all(patience: float = PATIENCE) -> None:
 
 
 def allow_all() -> None:
-    """Let stages begin again after `stop_all`."""
+    """Allow stages to begin again after `stop_all`."""
     _Switch.deadline = None
 
 
@@ -83,7 +83,7 @@ def pause(seconds: float) -> None:
 def in_background(
     work: Callable[[threading.Event], None], patience: float | None = None
 ) -> Iterator[None]:
-    """Have a thread work during a block.
+    """Run a function in a thread during a block.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def _end(process: subprocess.Popen) -> None:
 
 
 def _descendants(leader: int) -> list[psutil.Process]:
-    """List what the leader has started and is still in its family; zombies have ended."""
+    """Return what the leader has started and is still in its family; zombies have ended."""
     try:
         return psutil.Process(leader).children(recursive=True)
     except psutil.NoSuchProcess:

@@ -43,7 +43,7 @@ MISTAKES = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the flow in the repository that is the working directory; returns the exit status."""
+    """Run the flow in the repository that is the working directory; return the exit status."""
     options = _options(arguments)
     root = Path.cwd()
     outcomes = Outcomes()
@@ -103,7 +103,7 @@ def _run(root: Path, parameters: dict[str, Any], outcomes: Outcomes, own: OwnApi
 
 
 def _tell(root: Path, outcomes: Outcomes) -> int:
-    """Say how it ended and what to do now; returns the exit status."""
+    """Print how it ended and what to do now; return the exit status."""
     if outcomes.stages:
         print(outcomes.summary(), file=sys.stderr)
     ran = [name for name, outcome in outcomes.by_stage.items() if outcome.how == "ran"]

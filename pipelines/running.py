@@ -176,7 +176,7 @@ class _Record:
             self._log(line)
 
     def error(self, code: int) -> Exception:
-        """Say whose fault it was that DVC has ended with an exit status."""
+        """Return the error, by whose fault DVC has ended with an exit status."""
         text = "\n".join(self._tail)
         exited = re.findall(r"failed to run: .*?, exited with (-?\d+)", text, re.DOTALL)
         status = int(exited[-1]) if exited else code

@@ -75,7 +75,7 @@ def _widened(
     seeds: Iterable[int],
     originals: Mapping[str, int],
 ) -> Iterable[tuple[str, Any]]:
-    """Give a table's entries, each followed by the copies that are not there yet."""
+    """Yield a table's entries, each followed by the copies that are not there yet."""
     for name, entry in entries.items():
         yield name, copy.deepcopy(entry)
         own = _own_seed(table, name, entry, originals)

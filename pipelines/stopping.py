@@ -44,7 +44,7 @@ def stopped_from_outside(outcomes: Outcomes) -> Iterator[None]:
 
 @contextlib.contextmanager
 def handled_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Have a function called at each SIGINT and SIGTERM during a block."""
+    """Call a function at each SIGINT and SIGTERM during a block."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may listen, and whoever owns it stops us otherwise
         return

@@ -33,7 +33,7 @@ from pipelines.terminal import (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a sweep in the repository that is the working directory; returns the exit status."""
+    """Run a sweep in the repository that is the working directory; return the exit status."""
     options = _options(arguments)
     root = Path.cwd()
     outcomes = Outcomes()

@@ -42,13 +42,13 @@ class Parser(argparse.ArgumentParser):
 
 
 def mistake(error: Exception) -> int:
-    """Tell a mistake of the user in one line; returns the exit status."""
+    """Print a mistake of the user in one line; return the exit status."""
     print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
     return MISTAKE
 
 
 def without_room(error: OSError) -> int:
-    """Tell in one line that the disk is full; returns the exit status. Raises any other error."""
+    """Print in one line that the disk is full; return the exit status. Raises any other error."""
     if not disk.refused(error):
         raise error
     print(f"error: {error}; {disk.MAKE_ROOM}; then {AGAIN}", file=sys.stderr)
@@ -57,7 +57,7 @@ def without_room(error: OSError) -> int:
 
 @contextlib.contextmanager
 def signals_interrupt(outcomes: Outcomes) -> Iterator[None]:
-    """Have SIGTERM end a block as Ctrl-C does, where the flow in it does not handle it itself.
+    """Make SIGTERM end a block as Ctrl-C does, where the flow in it does not handle it itself.
 
     Libraries turn the interrupt into errors of their own, or lose it in a finaliser: the outcomes
     know of the signal whatever they do.
@@ -86,7 +86,7 @@ def signals_interrupt(outcomes: Outcomes) -> Iterator[None]:
 
 @contextlib.contextmanager
 def recorded(root: Path, outcomes: Outcomes, own: OwnApi | None) -> Iterator[None]:
-    """Give a block an API of Prefect; what Prefect itself suffers is noted in the outcomes.
+    """Provide a block with an API of Prefect; what Prefect itself suffers is noted in the outcomes.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def recorded(root: Path, outcomes: Outcomes, own: OwnApi | None) -> Iterator[Non
 
 
 def tell_unrecorded(outcomes: Outcomes, kept: str | None) -> None:
-    """Say why Prefect's record lacks something, if it does, and who has the results, if any."""
+    """Print why Prefect's record lacks something, if it does, and who has the results, if any."""
     if outcomes.unrecorded:
         results = f". The results do not depend on it: {kept}" if kept else ""
         room = f"; {disk.MAKE_ROOM}" if disk.is_full(Path.cwd()) else ""
@@ -126,7 +126,7 @@ def tell_unrecorded(outcomes: Outcomes, kept: str | None) -> None:
 
 
 def tell_stopped(outcomes: Outcomes) -> int | None:
-    """Say that the flow was stopped, if it was; returns the exit status then."""
+    """Print that the flow was stopped, if it was; return the exit status then."""
     if not (stopping() or outcomes.stopped_by is not None):
         return None
     print(f"stopped; {AGAIN}", file=sys.stderr)

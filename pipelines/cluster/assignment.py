@@ -43,12 +43,12 @@ class Assignment:
     checkpoint_seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as what JSON can hold."""
+        """Return it as what JSON can hold."""
         return {**vars(self), "request": self.request.to_dict(), "place": dict(self.place)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Assignment":
-        """Make it from what `to_dict` has given."""
+        """Return what `to_dict` has made a mapping of."""
         request, place = Request.from_dict(content["request"]), Place(**content["place"])
         return cls(request, place, content["checkpoint_seconds"])
 
@@ -69,12 +69,12 @@ class Result:
     outcome: Outcome
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as what JSON can hold."""
+        """Return it as what JSON can hold."""
         return {"entry": dict(self.entry), "outcome": asdict(self.outcome)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Result":
-        """Make it from what `to_dict` has given."""
+        """Return what `to_dict` has made a mapping of."""
         return cls(content["entry"], Outcome(**content["outcome"]))
 
 
@@ -180,6 +180,6 @@ def _send_tracked(clone: Path, variables: Mapping[str, str], log: Log) -> None:
 
 
 def _tracking(clone: Path) -> dict[str, str]:
-    """Have MLflow's default database outlast the workspace, where no other store is given."""
+    """Return an MLflow store that outlasts the workspace, where no other is given."""
     name = "MLFLOW_TRACKING_URI"
     return {} if os.environ.get(name) else {name: f"sqlite:///{clone.resolve()}/mlflow.db"}

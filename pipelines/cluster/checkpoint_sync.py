@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
-from pipelines.cluster.exchange import get, put, storage
+from pipelines.cluster.remote import get, put, storage
 from pipelines.processes import in_background
 from pipelines.running import Log
 

@@ -10,36 +10,34 @@ Everything is addressed by its content: two nodes that publish the same stage, b
 believed lost, do each other no harm.
 """
 
-import contextlib
-import logging
 import os
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dvc.config import NoRemoteError
-from dvc.data_cloud import Remote
-from dvc.exceptions import DvcException
 from dvc.output import Output
 from dvc.repo import Repo
-from dvc.stage import PipelineStage, create_stage
-from dvc.stage.cache import _can_hash, _get_stage_hash  # DVC has no public name for them
+from dvc.stage import PipelineStage
 from dvc.utils.serialize import load_yaml, modify_yaml
-from dvc_data.hashfile.build import build
 from dvc_data.hashfile.hash_info import HashInfo
-from dvc_data.hashfile.meta import Meta
-from dvc_data.hashfile.transfer import transfer
-from dvc_data.hashfile.tree import Tree
 
-from pipelines.running import InfrastructureError, StageFailedError
+from pipelines.cluster.remote import (
+    description,
+    faults,
+    holder,
+    outputs_of,
+    publish_runs,
+    pull,
+    push,
+    take_runs,
+    to_cache,
+)
+from pipelines.running import StageFailedError
 
 LOCK = "dvc.lock"
 PARAMETERS = "params.yaml"
-HASH = "md5"
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,17 +69,17 @@ class Request:
     remote: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as what JSON can hold."""
+        """Return it as what JSON can hold."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Request":
-        """Make it from what `to_dict` has given."""
+        """Return what `to_dict` has made a mapping of."""
         return cls(**content)
 
 
 def make_request(root: Path, name: str, remote: str | None = None) -> Request:
-    """Describe a stage of a repository whose inputs are all there, and push those inputs.
+    """Return the request for a stage whose inputs are all there, and push those inputs.
 
     Raises
     ------
@@ -91,7 +89,7 @@ def make_request(root: Path, name: str, remote: str | None = None) -> Request:
         Where the remote cannot be reached.
     """
     commit = _git(root, "rev-parse", "HEAD").strip()
-    with _faults("the inputs of", name), _open(root) as repo:
+    with faults("the inputs of", name), _open(root) as repo:
         with repo.lock:
             stage = _load(repo, name)
             stage.save_deps()
@@ -111,10 +109,10 @@ def make_request(root: Path, name: str, remote: str | None = None) -> Request:
         inputs: dict[str, str] = {}
         hashes: set[HashInfo] = set()
         for path, item in _inputs(repo, [dependencies[path] for path in data]).items():
-            whole, *parts = _to_cache(repo, item)
+            whole, *parts = to_cache(repo, item)
             inputs[path] = str(whole.value)
             hashes |= {whole, *parts}
-        _push(repo, hashes, remote)
+        push(repo, hashes, remote)
         return Request(
             stage=name,
             commit=commit,
@@ -137,10 +135,10 @@ def take_inputs(root: Path, request: Request) -> None:
     InfrastructureError
         Where the remote cannot be reached, or lacks something.
     """
-    with _faults("the inputs of", request.stage), _open(root) as repo:
+    with faults("the inputs of", request.stage), _open(root) as repo:
         with repo.lock:
             stage = _load(repo, request.stage)
-        _pull(repo, _holder(stage, request.inputs, repo.root_dir), request.remote)
+        pull(repo, holder(stage, request.inputs, repo.root_dir), request.remote)
         with repo.lock:
             stage.save_deps()
         here = {dep.def_path: _hash(dep) for dep in _dependencies(stage)}
@@ -152,7 +150,7 @@ def take_inputs(root: Path, request: Request) -> None:
                 f"stage was asked for, though both are at commit {request.commit[:10]}; is "
                 "something there not committed, or are line endings different?"
             )
-        _take_published(stage, request.remote)
+        take_runs(stage, request.remote)
 
 
 def publish(root: Path, request: Request) -> dict[str, Any]:
@@ -168,18 +166,16 @@ def publish(root: Path, request: Request) -> dict[str, Any]:
     InfrastructureError
         Where the remote cannot be reached.
     """
-    with _faults("the results of", request.stage), _open(root) as repo:
+    with (
+        faults("the results of", request.stage),
+        _open(root) as repo,
+    ):
         with repo.lock:
             stage = _load(repo, request.stage)
             entry = load_yaml(root / LOCK)["stages"][request.stage]
-        hashes = {each for out in stage.outs for each in _to_cache(repo, out)}
-        _push(repo, hashes, request.remote)
-        if _can_hash(stage):
-            key = _get_stage_hash(stage)
-            folder = Path(repo.stage_cache.cache_dir, key[:2], key)
-            remote = storage(repo, request.remote)
-            for file in folder.glob("*"):
-                put(remote, file, f"runs/{key[:2]}/{key}/{file.name}")
+        hashes = {each for out in stage.outs for each in to_cache(repo, out)}
+        push(repo, hashes, request.remote)
+        publish_runs(stage, request.remote)
         return entry
 
 
@@ -191,79 +187,30 @@ def receive(root: Path, name: str, entry: Mapping[str, Any], remote: str | None 
     InfrastructureError
         Where the remote cannot be reached, or lacks something.
     """
-    with _faults("the results of", name), _open(root) as repo:
+    with faults("the results of", name), _open(root) as repo:
         with repo.lock:
             stage = _load(repo, name)
-        _pull(repo, _holder(stage, _outputs(entry)), remote)
+        pull(repo, holder(stage, outputs_of(entry)), remote)
         with repo.lock:
             with modify_yaml(root / LOCK) as content:
                 content.setdefault("schema", "2.0")
                 content.setdefault("stages", {})[name] = dict(entry)
             stage.save_deps()
-        _take_published(stage, remote)
+        take_runs(stage, remote)
 
 
-def storage(repo: Repo, remote: str | None) -> Remote:
-    """Give the remote, for files that are beside DVC's own."""
-    return repo.cloud.get_remote(remote)
-
-
-def put(remote: Remote, file: Path, name: str) -> None:
-    """Copy a file into a remote, under a name relative to its root."""
-    path = remote.fs.join(remote.path, *name.split("/"))
-    remote.fs.makedirs(remote.fs.parent(path), exist_ok=True)
-    remote.fs.put_file(os.fspath(file), path)
-
-
-def get(remote: Remote, path: str, file: Path) -> None:
-    """Copy a file from a path of a remote, whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}.partial")
-    remote.fs.get_file(path, os.fspath(partial))
-    partial.replace(file)
-
-
-@contextlib.contextmanager
-def _open(root: Path) -> Iterator[Repo]:
-    repo = Repo(os.fspath(root), _wait_for_lock=True)
-    try:
-        yield repo
-    finally:
-        repo.close()
-
-
-@contextlib.contextmanager
-def _faults(what: str, name: str) -> Iterator[None]:
-    """Say of what goes wrong underneath whose fault it is."""
-    try:
-        yield
-    except NoRemoteError:
-        raise StageFailedError(
-            f"stage {name} shall run elsewhere, and there is no DVC remote through which its data "
-            "could travel; name one: dvc remote add --default storage s3://BUCKET/FOLDER (or a "
-            "folder that all machines see), here and on the nodes"
-        ) from None
-    except ImportError as error:  # DVC's own, of a remote's kind that has a package of its own
-        raise StageFailedError(
-            f"stage {name}: the DVC remote cannot be used here: {error}; pip install -e "
-            "'.[cluster]' has it for S3 (docs/cluster.md)"
-        ) from None
-    except (DvcException, OSError) as error:
-        raise InfrastructureError(f"{what} stage {name} could not be exchanged: {error}") from error
-
-
-def _description(repo: Repo) -> str:
-    return os.path.join(repo.root_dir, "dvc.yaml")
+def _open(root: Path) -> Repo:
+    return Repo(os.fspath(root), _wait_for_lock=True)
 
 
 def _load(repo: Repo, name: str) -> PipelineStage:
-    stage = repo.stage.load_one(path=_description(repo), name=name)
+    stage = repo.stage.load_one(path=description(repo), name=name)
     assert isinstance(stage, PipelineStage)
     return stage
 
 
 def _dependencies(stage: PipelineStage) -> Iterable[Output]:
-    """List dependencies that are files, less parameters."""
+    """Return the dependencies that are files, less parameters."""
     parameters = set(map(id, stage.params))
     return [dep for dep in stage.deps if id(dep) not in parameters]
 
@@ -278,7 +225,7 @@ def _is_in_git(repo: Repo, dependency: Output) -> bool:
 
 
 def _inputs(repo: Repo, data: Iterable[Output]) -> dict[str, Output]:
-    """List by their paths what a stage gets that reads these dependencies.
+    """Return by their paths what a stage gets that reads these dependencies.
 
     A stage may read more of a data set than dvc.yaml says that it depends on: what says how it was
     made, which a part of it depends on; and what tracking tells of the stages before.
@@ -322,83 +269,3 @@ def _git(root: Path, *arguments: str) -> str:
             "git, so stages that run there need a repository with a commit"
         )
     return done.stdout
-
-
-def _outputs(entry: Mapping[str, Any]) -> dict[str, str]:
-    return {out["path"]: out[HASH] for out in entry.get("outs", ())}
-
-
-def _holder(
-    stage: PipelineStage, files: Mapping[str, str], folder: str | None = None
-) -> PipelineStage:
-    """Make a stage for what lies beside another, with all of it in DVC's cache, metrics too.
-
-    DVC brings nothing but outputs into a clone, and of them none that are not cached.
-    """
-    path, wdir = _description(stage.repo), folder or stage.wdir
-    holder = create_stage(
-        PipelineStage, repo=stage.repo, path=path, wdir=wdir, cmd="", outs=list(files)
-    )
-    for out in holder.outs:
-        value = files[out.def_path]
-        out.hash_info = HashInfo(HASH, value)
-        out.meta = Meta(isdir=value.endswith(".dir"))
-    return holder
-
-
-def _pull(repo: Repo, stage: PipelineStage, remote: str | None) -> None:
-    storage(repo, remote)  # where there is none, this says so; DVC's pull would call it a lost file
-    for out in stage.outs:
-        if missing := _pull_to_cache(repo, out, remote):
-            raise InfrastructureError(
-                f"{missing} files of {out.def_path} are not in the DVC remote, or could not be had "
-                "from it"
-            )
-    with repo.lock:
-        stage.checkout(force=True)
-
-
-def _pull_to_cache(repo: Repo, out: Output, remote: str | None) -> int:
-    """Have DVC's cache hold an output's files; gives how many could not be had."""
-    used = out.get_used_objs(remote=remote).values()
-    return sum(len(repo.cloud.pull(hashes, remote=remote).failed) for hashes in used)
-
-
-def _push(repo: Repo, hashes: set[HashInfo], remote: str | None) -> None:
-    storage(repo, remote)  # where there is none, this says so
-    if not hashes:
-        return
-    done = repo.cloud.push(hashes, remote=remote)
-    if done.failed:
-        raise InfrastructureError(f"{len(done.failed)} files could not be put into the DVC remote")
-
-
-def _to_cache(repo: Repo, item: Output) -> list[HashInfo]:
-    """Have DVC's cache hold what lies at a path; gives the hash of it, and those of its parts."""
-    ignore: Any = repo.dvcignore
-    staging, _, content = build(repo.cache.local, item.fs_path, item.fs, HASH, ignore=ignore)
-    assert content.hash_info is not None
-    transfer(staging, repo.cache.local, {content.hash_info}, shallow=False)
-    entries = content if isinstance(content, Tree) else ()
-    parts = [part for _, _, part in entries if part is not None]
-    return [content.hash_info, *parts]
-
-
-def _take_published(stage: PipelineStage, name: str | None) -> None:
-    """Have DVC's own records of runs hold what another node has done for the same inputs."""
-    if not _can_hash(stage):
-        return
-    repo: Repo = stage.repo
-    key = _get_stage_hash(stage)
-    remote = storage(repo, name)
-    folder = remote.fs.join(remote.path, "runs", key[:2], key)
-    if not remote.fs.exists(folder):
-        return
-    for path in remote.fs.find(folder):
-        record = Path(repo.stage_cache.cache_dir, key[:2], key, remote.fs.name(path))
-        get(remote, path, record)
-        outs = _holder(stage, _outputs(load_yaml(record))).outs
-        if any(_pull_to_cache(repo, out, name) for out in outs):
-            log.warning("%s: an earlier run is not whole in the DVC remote", stage)
-            record.unlink()
-            return

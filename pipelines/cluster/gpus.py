@@ -42,12 +42,12 @@ class HeldGpus:
 
 
 def node_name(environment: Mapping[str, str] = os.environ) -> str:
-    """Give the name by which this machine goes."""
+    """Return the name of this machine."""
     return environment.get(NODE) or socket.gethostname()
 
 
 def offered_gpus(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """List the GPUs that stages may have, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    """Return the GPUs that stages may have, as ``CUDA_VISIBLE_DEVICES`` names them."""
     for variable in (GPUS, "CUDA_VISIBLE_DEVICES"):
         if variable in environment:
             names = (name.strip() for name in environment[variable].split(","))

@@ -37,7 +37,7 @@ class LocalGpuRunner:
 
 
 def stage_environment(place: Place, gpus: tuple[str, ...]) -> dict[str, str]:
-    """Give what a stage's environment has on top of that of its machine."""
+    """Return what a stage's environment has on top of that of its machine."""
     environment: dict[str, str] = {}
     if place.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)

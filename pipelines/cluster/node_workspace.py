@@ -92,7 +92,7 @@ def _make(clone: Path, path: Path, request: Request) -> None:
 
 
 def _share_cache(clone: Path, path: Path) -> None:
-    """Give a workspace the cache of the clone, and the remotes that only the clone knows."""
+    """Set in a workspace the cache of the clone, and the remotes that only the clone knows."""
     with contextlib.closing(Repo(os.fspath(clone))) as repo:
         cache = repo.cache.legacy.path
     clones = Config(os.fspath(clone / ".dvc"))
@@ -112,7 +112,7 @@ def _share_cache(clone: Path, path: Path) -> None:
 
 
 def _expect_commit(clone: Path, commit: str) -> None:
-    """Have the commit, from where the clone comes from if it has to be."""
+    """Fetch the commit where the clone does not have it."""
     if _has(clone, commit):
         return
     try:

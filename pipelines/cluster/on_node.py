@@ -112,7 +112,7 @@ def _leave(client: SyncPrefectClient, run_id: UUID, kind: str, data: dict[str, A
 
 
 def _heartbeat(run_id: UUID, seconds: float, warn: Log) -> AbstractContextManager[None]:
-    """Say that the node is there, and end the stage where nobody waits for it any more."""
+    """Signal that the node is there, and end the stage where nobody waits for it any more."""
 
     def beat(done: threading.Event) -> None:
         with get_client(sync_client=True) as client:

@@ -30,7 +30,7 @@ _ENVIRONMENT = {"PREFECT_FLOW_RUN_EXECUTE_SIGTERM_BEHAVIOR": "crash", POD: "1"}
 
 
 def main(command: list[str]) -> int:
-    """Run the command to its end; returns its exit status."""
+    """Run the command to its end; return its exit status."""
     supervisor: list[int] = []
 
     def hand_on(number: int, frame: FrameType | None) -> None:

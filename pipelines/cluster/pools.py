@@ -142,7 +142,7 @@ class _Watch:
             pause(min(self._pool.heartbeat_seconds, 5.0))
 
     def cancel(self) -> None:
-        """Have the node stop the stage, which keeps a checkpoint, and wait for that a while."""
+        """Make the node stop the stage, which keeps a checkpoint, and wait for that a while."""
         with contextlib.suppress(httpx.HTTPError, PrefectHTTPStatusError):
             state, beat = self._look()
             if state.is_final():
@@ -153,7 +153,7 @@ class _Watch:
                 time.sleep(1.0)
 
     def _complaint(self) -> str:
-        """Say what the worker has last complained of: an image that is not there, no free GPU."""
+        """Return the worker's last complaint: an image that is not there, no free GPU."""
         run = LogFilterFlowRunId(any_=[self._run_id])
         wanted = LogFilter(flow_run_id=run, level=LogFilterLevel(ge_=logging.WARNING))
         found = self._client.read_logs(wanted, limit=1, sort=LogSort.TIMESTAMP_DESC)
@@ -169,7 +169,7 @@ class _Watch:
 
 
 def _patiently(ask: Callable[[], T], log: Log) -> T:
-    """Ask Prefect's server again where it does not answer; a stage that runs does not mind."""
+    """Return what Prefect's server answers, in the end: a stage that runs does not mind."""
     deadline = time.monotonic() + _SERVER_PATIENCE
     told = False
     while True:

@@ -98,7 +98,7 @@ class SlurmRunner(Dispatcher):
         return answer
 
     def _answer(self, stage: Stage, job: submitit.Job[Any]) -> Mapping[str, Any]:
-        """Take what a job has sent; where that is nothing, Slurm says what has become of it."""
+        """Return what a job has sent; where that is nothing, Slurm says what has become of it."""
         try:
             answer = job.result() if _has_answered(job) else {}
             said = _last_lines(job.paths.stderr)
@@ -186,7 +186,7 @@ def run_job(clone: str, content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stop_steps() -> None:
-    """Have what runs on all nodes of this job end, then the rest.
+    """End what runs on all nodes of this job, then the rest.
 
     Past srun: that kills, at once and by SIGKILL, what it has started when it gets SIGTERM.
     """
@@ -204,7 +204,7 @@ def _has_steps(job: str) -> bool:
 
 
 def job_environment(place: Place, slurm: Mapping[str, str]) -> dict[str, str]:
-    """Give what has a stage's training use all nodes and GPUs of a job.
+    """Return what makes a stage's training use all nodes and GPUs of a job.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ class _Tail:
 
 
 def _cancel(job: submitit.Job[Any]) -> None:
-    """Have the stage keep a checkpoint, wait for that a while, and end the job."""
+    """Ask the stage for a checkpoint, wait for that a while, and end the job."""
     if _ask("scancel", "--batch", "--signal=USR2", job.job_id).returncode == 0:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and not job.paths.result_pickle.exists():
@@ -259,7 +259,7 @@ def _cancel(job: submitit.Job[Any]) -> None:
 
 
 def _state(number: str) -> str:
-    """Ask Slurm for a job's state; empty where it does not answer.
+    """Return a job's state, from Slurm; empty where it does not answer.
 
     Who runs the job knows it some minutes beyond its end. The accounting, which not every Slurm
     has, knows it afterwards.
@@ -274,7 +274,7 @@ def _state(number: str) -> str:
 
 
 def _settled_state(job: submitit.Job[Any]) -> str:
-    """Ask Slurm what has become of a job that has ended, or is just about to."""
+    """Return what has become, by Slurm, of a job that has ended, or is just about to."""
     deadline = time.monotonic() + _SETTLING_PATIENCE
     while (state := _state(job.job_id)) not in _ENDED and time.monotonic() < deadline:
         pause(0.5)

@@ -70,7 +70,7 @@ def own_api(root: Path) -> Iterator[OwnApi | None]:
 
 @contextmanager
 def prefect_api(root: Path, own: OwnApi | None = None) -> Iterator[str]:
-    """Give the block's flows an API, and leave with every run of them recorded.
+    """Provide the block's flows with an API, and leave with every run of them recorded.
 
     ``PREFECT_API_URL`` counts where it is set, by the environment or by a profile of Prefect; else
     the server of this repository's dashboards where they run; else a server is started, and
@@ -193,7 +193,7 @@ def dashboards(root: Path) -> dict[str, str]:
 
 
 def check_given_server(address: str) -> None:
-    """Say at once what is wrong with the server that the user has named.
+    """Check the server that the user has named.
 
     Raises
     ------
@@ -269,7 +269,7 @@ def flows_in_progress(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def without_proxy() -> Iterator[None]:
-    """Let requests to this machine pass by the proxy that the environment may name."""
+    """Make requests to this machine pass by the proxy that the environment may name."""
     before = {name: os.environ.get(name) for name in ("NO_PROXY", "no_proxy")}
     for name, value in before.items():
         os.environ[name] = f"{value},{HOST}" if value else HOST

@@ -33,7 +33,7 @@ class Row:
     reason: str = ""
 
     def with_metrics(self, metrics: Mapping[str, Any]) -> "Row":
-        """Give the row with other metrics."""
+        """Return the row with other metrics."""
         return replace(self, metrics=metrics)
 
 
@@ -110,7 +110,7 @@ def headline(rows: Sequence[Row]) -> list[str]:
 
 
 def _short(metrics: Sequence[str]) -> list[str]:
-    """Name metrics in a table: by their keys, and by their folder where there are several."""
+    """Return short names of metrics: their keys, and their folder where there are several."""
     parts = [metric.partition(":") for metric in metrics]
     folders = [Path(file).parent.name for file, _, _ in parts]
     keys = [key for _, _, key in parts]

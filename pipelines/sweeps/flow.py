@@ -135,7 +135,7 @@ def _named(point: Point) -> Any:
 
 
 def _in_order(sweep: Sweep) -> list[Row]:
-    """Give the points' rows in the points' order, with their metrics."""
+    """Return the points' rows in the points' order, with their metrics."""
     metrics = read_metrics(sweep.root, sweep.origin.commit, [p.name for p in sweep.points])
     rows = {row.point.name: row for row in sweep.rows}
     # A point without a row was cancelled before it began.
@@ -146,7 +146,7 @@ def _in_order(sweep: Sweep) -> list[Row]:
 
 
 def _key(name: str) -> str:
-    """Turn a name into what Prefect allows in the key of an artifact."""
+    """Return a name as Prefect allows it in the key of an artifact."""
     return name.lower().replace("_", "-")
 
 

@@ -148,7 +148,7 @@ def compose(root: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
-    """Turn Hydra's paragraph into what was wrong and the closest thing that is right."""
+    """Return what was wrong and what is closest to it, from Hydra's paragraph."""
     said = str(error).splitlines()[0].rstrip(".")
     groups = [override for override in overrides if override.startswith("preset=")]
     known = sorted(path.stem for path in (root / CONFIGURATION / "preset").glob("*.yaml"))

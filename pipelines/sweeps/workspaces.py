@@ -126,7 +126,7 @@ class Workspace:
         return (self.folder / ".git").exists() and is_done(self.folder, self.origin, point)
 
     def hand_over(self, point: Point) -> None:
-        """Give the finished experiment to the repository."""
+        """Fetch the finished experiment into the repository."""
         reference = experiment_reference(self.origin, point)
         arguments = ["-c", "gc.auto=0", "fetch", "--quiet", "--no-write-fetch-head"]
         git(self.root, *arguments, str(self.folder), f"{reference}:{reference}")
