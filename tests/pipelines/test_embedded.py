@@ -31,7 +31,7 @@ from pipelines.server.local_server import (
     prefect_server,
     start_kept,
 )
-from tests.pipelines.tiny import Project, wait_until
+from tests.pipelines.tiny import Project, record_of, wait_until
 
 BLOCK = """
 import sys, time
@@ -92,7 +92,8 @@ def keeper(root: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_a_block_leaves_everything_recorded_and_nothing_running(tmp_path):
+def test_a_block_leaves_everything_recorded_and_nothing_running(tmp_path, empty_record):
+    record_of(empty_record, tmp_path)
     project = Project(tmp_path)
     output = project.run("-c", BLOCK)
     assert output.endswith("left\n")
@@ -119,7 +120,8 @@ def test_a_block_leaves_everything_recorded_and_nothing_running(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_server_wants_the_password_that_is_set(tmp_path, no_server, monkeypatch):
+def test_a_server_wants_the_password_that_is_set(tmp_path, empty_record, no_server, monkeypatch):
+    record_of(empty_record, tmp_path)
     monkeypatch.setenv("PREFECT_SERVER_API_AUTH_STRING", "reader:secret")
     script = BLOCK.replace("def run():", "def run():\n        print('ran')")
     output = Project(tmp_path, {"PREFECT_SERVER_API_AUTH_STRING": "reader:secret"}).run(

@@ -7,7 +7,7 @@ import urllib.request
 import psutil
 import pytest
 
-from tests.pipelines.tiny import FLOW, kill_its_server, project, stage, wait_until
+from tests.pipelines.tiny import FLOW, kill_its_server, project, record_of, stage, wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -27,8 +27,10 @@ ENDED = "('COMPLETED', 'FAILED', 'CRASHED', 'CANCELLED')"
 
 
 @pytest.fixture
-def made(tmp_path):
-    return project(tmp_path / "project", STAGES)
+def made(tmp_path, empty_record):
+    made = project(tmp_path / "project", STAGES)
+    record_of(empty_record, made.path)
+    return made
 
 
 @pytest.fixture

@@ -8,11 +8,14 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from pipelines.cluster.on_node import _gpu_slots, read_artifact
 from pipelines.running import StoppedError, allow_all, stop_all
 from pipelines.server.embedded import prefect_api
+from tests.pipelines.tiny import record_of
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory) -> Iterator[SyncPrefectClient]:
-    with prefect_api(tmp_path_factory.mktemp("api")), get_client(sync_client=True) as client:
+def client(tmp_path_factory, empty_record) -> Iterator[SyncPrefectClient]:
+    folder = tmp_path_factory.mktemp("api")
+    record_of(empty_record, folder)
+    with prefect_api(folder), get_client(sync_client=True) as client:
         yield client
 
 

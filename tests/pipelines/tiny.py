@@ -1,6 +1,8 @@
 """Tiny DVC projects of shell commands, and flows run in them."""
 
+import fcntl
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -93,6 +95,31 @@ def serve(path: Path) -> Iterator[Callable[[Project], Project]]:
             return made
 
         yield use
+
+
+def record_of(template: Path, path: Path) -> None:
+    """Copy an empty record of Prefect to a folder: its server takes seconds to make the tables."""
+    (path / ".prefect").mkdir(parents=True, exist_ok=True)
+    shutil.copy(template, path / ".prefect" / "prefect.db")
+
+
+def make_empty_record(folder: Path) -> Path:
+    """Have Prefect's server make an empty record, which one process does for all; returns it."""
+    folder.mkdir(exist_ok=True)
+    made = folder / "prefect.db"
+    with (folder / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            with serve(folder):
+                pass
+            partial = folder / "partial.db"
+            with (
+                closing(sqlite3.connect(folder / ".prefect" / "prefect.db")) as source,
+                closing(sqlite3.connect(partial)) as target,
+            ):
+                source.backup(target)
+            partial.rename(made)
+    return made
 
 
 def project(path: Path, stages: Mapping, parameters: Mapping | None = None) -> Project:
