@@ -155,7 +155,7 @@ def _patience(
     labels = torch.from_numpy(problems.labels.astype("int64"))
     # What the predictions are compared with is searched much further than they are.
     exact = _forward(model, tokens, search_phase(1e-4, MAX_DEPTH_PER_TOKEN * 64, DAMPING))
-    settled = (exact.search.result == Result.CONVERGED)[:, None]
+    settled = exact.search.result == Result.CONVERGED
     expected = exact.logits.argmax(-1)
     rows = []
     for tolerance in (0.01, 0.001):

@@ -22,7 +22,7 @@ from implicit_models.kernels.reference import accumulation_dtype
 Mixer = Mamba2Mixer | AttentionMixer
 MixerCarry = Mamba2Carry | KeyValueCarry
 MixerTrail = Mamba2Trail | KeyValueTrail
-Leave = Callable[[MixerTrail], Any]
+Keep = Callable[[MixerTrail], Any]
 
 
 class StackCarry(NamedTuple):
@@ -161,7 +161,7 @@ class Stack(nn.Module):
         weights: StackWeights,
         positions: AttentionPositions | None,
         *,
-        leave: Leave | None = None,
+        keep: Keep | None = None,
         checkpointing: bool = False,
         hidden_states: list[Tensor] | None = None,
     ) -> tuple[Float[Tensor, "B L D"], tuple[Any, ...]]:
@@ -171,7 +171,7 @@ class Stack(nn.Module):
         ----------
         positions
             What `positions` gives for this carry and as many tokens.
-        leave
+        keep
             What to keep of each block's trail, decided as soon as the block has been applied: a
             trail takes more memory than a carry. The second result holds it; None keeps nothing.
             Without a carry there are no trails.
@@ -181,7 +181,7 @@ class Stack(nn.Module):
             A list that takes the input of each block, and the output.
         """
         inputs = (value, injection, carry, weights, positions)
-        hidden, left = self._apply_blocks(*inputs, leave, checkpointing, hidden_states)
+        hidden, left = self._apply_blocks(*inputs, keep, checkpointing, hidden_states)
         kernels = kernels_for(hidden.device)
         output = kernels.rms_norm(hidden, weights.norm, self.norm_epsilon).to(value.dtype)
         if hidden_states is not None:
@@ -196,7 +196,7 @@ class Stack(nn.Module):
         weights: StackWeights,
         positions: AttentionPositions | None,
         damping: float,
-        leave: Leave | None = None,
+        keep: Keep | None = None,
     ) -> tuple[Float[Tensor, "B L D"], Float[Tensor, "B L"], tuple[Any, ...]]:
         """Step from ``value`` towards what `forward` gives for it.
 
@@ -205,10 +205,10 @@ class Stack(nn.Module):
 
         Returns
         -------
-        The next iterate, the residual of ``value``, and what ``leave`` kept.
+        The next iterate, the residual of ``value``, and what ``keep`` kept.
         """
         inputs = (value, injection, carry, weights, positions)
-        hidden, left = self._apply_blocks(*inputs, leave, False, None)
+        hidden, left = self._apply_blocks(*inputs, keep, False, None)
         update = kernels_for(hidden.device).normed_update
         following, residual = update(hidden, weights.norm, self.norm_epsilon, value, damping)
         return following, residual.to(value.dtype), left
@@ -220,7 +220,7 @@ class Stack(nn.Module):
         carry: StackCarry | None,
         weights: StackWeights,
         positions: AttentionPositions | None,
-        leave: Leave | None,
+        keep: Keep | None,
         checkpointing: bool,
         hidden_states: list[Tensor] | None,
     ) -> tuple[Tensor, tuple[Any, ...]]:
@@ -237,8 +237,8 @@ class Stack(nn.Module):
                 hidden, trail = checkpoint(block, *arguments, use_reentrant=False)
             else:
                 hidden, trail = block(*arguments)
-            if leave is not None and trail is not None:
-                left.append(leave(trail))
+            if keep is not None and trail is not None:
+                left.append(keep(trail))
             del trail
         return hidden, tuple(left)
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from implicit_models.cost.flops import ModelFlops, Work
 from implicit_models.cost.meter import Measurement
-from implicit_models.equilibrium.gradients import ImplicitFunction
 from implicit_models.equilibrium.phase import Phase
 
 # A gradient costs two products for each of the forward pass: one for either factor.
@@ -25,7 +24,10 @@ def step_flops(
     search_evaluations: float = 0.0,
     checkpointing: bool = False,
 ) -> float:
-    """Give the FLOPs of a training step: search, forward and backward pass, penalty.
+    """Return the FLOPs of a training step: search, forward and backward pass, penalty.
+
+    Of a gradient that solves in the backward pass (`ImplicitFunction`) they are what it takes at
+    most: the pass does not tell how long it solved.
 
     Parameters
     ----------
@@ -40,22 +42,18 @@ def step_flops(
     Raises
     ------
     ValueError
-        Where the phase's gradient is an `ImplicitFunction`, which solves in the backward pass
-        without telling how long.
+        Where the phase takes no gradient.
     """
     evaluation = model.stack.evaluation(length)
-    differentiated, penalty, window = _WITH_GRADIENT * evaluation.total, 0.0, None
-    if checkpointing:
-        differentiated += evaluation.total - model.stack.last_products(length)
+    again = evaluation.total - model.stack.last_products(length) if checkpointing else 0.0
+    differentiated, penalty, window = _WITH_GRADIENT * evaluation.total + again, 0.0, None
     if phase is not None:
-        if phase.gradient is None or isinstance(phase.gradient, ImplicitFunction):
-            raise ValueError(
-                f"the phase's gradient is {phase.gradient}; the FLOPs of a step follow from "
-                "Unrolled and from Phantom"
-            )
-        if phase.gradient.checkpointing:
-            differentiated += evaluation.total
-        differentiated *= phase.gradient.num_steps
+        gradient = phase.gradient
+        if gradient is None:
+            raise ValueError("the phase's gradient is None; a training step takes one")
+        differentiated *= gradient.num_steps
+        differentiated += gradient.num_repeated * evaluation.total
+        differentiated += gradient.max_products * (_product_flops(evaluation) + again)
         window = phase.window.width if phase.window is not None else None
         if phase.penalty is not None:
             penalty = _penalty_flops(evaluation, phase.penalty.num_samples)
@@ -73,7 +71,7 @@ def training_flops(
     search_evaluations: float = 0.0,
     checkpointing: bool = False,
 ) -> float:
-    """Give the FLOPs of training steps that share a phase; parameters as in `step_flops`.
+    """Return the FLOPs of training steps that share a phase; parameters as in `step_flops`.
 
     Validation is not among them.
 
@@ -104,7 +102,7 @@ def training_flops(
 def cost(
     flops: float | None, num_tokens: int, measured: Measurement
 ) -> dict[str, float | int | None]:
-    """Give the costs of a training or an evaluation, None for those that nobody knows."""
+    """Return the costs of a training or an evaluation, None for those that nobody knows."""
     seconds = measured.seconds
     return {
         "flops": flops,
@@ -117,7 +115,7 @@ def cost(
 
 
 def _search_flops(model: ModelFlops, length: int, window: int | None) -> float:
-    """Give the FLOPs of evaluating each token of a text once in a search, without gradient."""
+    """Return the FLOPs of evaluating each token of a text once in a search, without gradient."""
     stack = model.stack
     if window is None:
         return stack.evaluation(length).total
@@ -127,10 +125,14 @@ def _search_flops(model: ModelFlops, length: int, window: int | None) -> float:
 
 
 def _penalty_flops(evaluation: Work, num_samples: int) -> float:
-    """Give the FLOPs of a Jacobian penalty and of its gradient.
+    """Return the FLOPs of a Jacobian penalty and of its gradient.
 
-    One evaluation is differentiated as any other. Each sample's product with the Jacobian costs the
-    evaluation again, with no gradient for a weight, and that is differentiated as well.
+    One evaluation is differentiated as any other, and so is each sample's product.
     """
-    sample = _WITH_GRADIENT * (evaluation.weights + 2 * evaluation.mixing)
+    sample = _WITH_GRADIENT * _product_flops(evaluation)
     return _WITH_GRADIENT * evaluation.total + num_samples * sample
+
+
+def _product_flops(evaluation: Work) -> float:
+    """Return the FLOPs of a vector-Jacobian product: the evaluation's, no weight's gradient."""
+    return evaluation.weights + 2 * evaluation.mixing

@@ -1,10 +1,12 @@
 """What is searched: functions of all tokens' values, with whatever else they read frozen inside."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from implicit_models.equilibrium.stopping import Measure
 
 
 @runtime_checkable
@@ -39,7 +41,7 @@ class Trail(Protocol):
 
 
 @runtime_checkable
-class Piece(Protocol):
+class WindowedCell(Protocol):
     """A causal cell's tokens in a window, what lies before them frozen in a carry."""
 
     def evaluate(self, value: Float[Tensor, "R W D"]) -> tuple[Float[Tensor, "R W D"], Trail]:
@@ -51,27 +53,42 @@ class Piece(Protocol):
 class CausalCell(Cell, Protocol):
     """A cell in which no token reads a later one, so that a window can slide over it."""
 
-    def window(self, rows: Int[Tensor, " R"], tokens: Int[Tensor, "R W"], carry: Any) -> Piece:
+    def window(
+        self, rows: Int[Tensor, " R"], tokens: Int[Tensor, "R W"], carry: Any
+    ) -> WindowedCell:
         """Return some sequences' tokens: a row of consecutive positions for each.
 
-        ``carry`` is one of this cell's trails', of what lies before them; None where they are
-        the cell's first.
+        ``carry`` comes from one of this cell's trails and holds what lies before them; None where
+        they are the cell's first.
         """
         ...
 
 
 @runtime_checkable
 class SteppingCell(Protocol):
-    """A cell, or a piece of one, that can take a damped step by itself, in fewer passes."""
+    """A cell that can take a damped step by itself, in fewer passes; its windows can as well.
+
+    Attributes
+    ----------
+    measure
+        The residual that its steps come with.
+    """
+
+    measure: Measure
 
     def iterate(
-        self, value: Float[Tensor, "B L D"], damping: float, leaves_trail: bool
+        self, value: Float[Tensor, "B L D"], damping: float, keeps_trail: bool
     ) -> tuple[Float[Tensor, "B L D"], Float[Tensor, "B L"], Trail | None]:
-        """Return ``z + damping * (f(z) - z)``, each token's `relative_residual`, and a trail.
+        """Return ``z + damping * (f(z) - z)``, each token's residual, and a trail.
 
         The trail is None unless it is asked for.
         """
         ...
+
+
+def steps_itself(cell: object, measure: Measure) -> TypeGuard[SteppingCell]:
+    """Return whether a cell takes damped steps by itself and measures them as asked."""
+    return isinstance(cell, SteppingCell) and cell.measure is measure
 
 
 def evaluate_checked(cell: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:

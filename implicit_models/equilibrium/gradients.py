@@ -1,6 +1,8 @@
 """How a gradient is taken at, or on the way to, a fixed point. Each serves any search."""
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -14,8 +16,60 @@ from implicit_models.equilibrium.solvers import Solver
 from implicit_models.equilibrium.stopping import Stopping
 
 
+@runtime_checkable
+class Gradient(Protocol):
+    """A way to take a gradient from the point found. Gradients are frozen dataclasses."""
+
+    @property
+    def num_steps(self) -> int:
+        """Evaluations of the cell that follow the search and are differentiated."""
+        ...
+
+    @property
+    def num_repeated(self) -> int:
+        """Evaluations that the backward pass makes again, in order not to keep them."""
+        ...
+
+    @property
+    def max_products(self) -> int:
+        """The most vector-Jacobian products of one evaluation that the backward pass takes.
+
+        Besides the one by which each evaluation is differentiated.
+        """
+        ...
+
+    def with_checkpointing(self) -> "Gradient":
+        """Return the gradient that keeps the least for the backward pass, itself if it does so."""
+        ...
+
+    def __call__(self, cell: Cell, value: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
+        """Return what follows ``value``, with its gradient."""
+        ...
+
+
+class _Iterating:
+    """What `Unrolled` and `Phantom` answer alike: they differentiate the iterations they make."""
+
+    num_steps: int
+    checkpointing: bool
+
+    @property
+    def num_repeated(self) -> int:
+        """Evaluations that the backward pass makes again, in order not to keep them."""
+        return self.num_steps if self.checkpointing else 0
+
+    @property
+    def max_products(self) -> int:
+        """None: no system is solved."""
+        return 0
+
+    def with_checkpointing(self) -> Gradient:
+        """Return the gradient that evaluates each iteration again in the backward pass."""
+        return dataclasses.replace(self, checkpointing=True)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True)
-class Unrolled:
+class Unrolled(_Iterating):
     """Differentiate through ``num_steps`` plain iterations (backpropagation through the loop).
 
     With ``checkpointing`` each iteration keeps its input alone and is evaluated again in the
@@ -34,7 +88,7 @@ class Unrolled:
 
 
 @dataclass(frozen=True)
-class Phantom:
+class Phantom(_Iterating):
     """Differentiate through ``num_steps`` damped iterations from the point found.
 
     The phantom gradient (Geng et al. 2021): a truncated, damped Neumann series of the implicit
@@ -76,15 +130,26 @@ class ImplicitFunction:
         """Evaluations of the cell after the search."""
         return 1
 
+    @property
+    def num_repeated(self) -> int:
+        """Evaluations that the backward pass makes again: none."""
+        return 0
+
+    @property
+    def max_products(self) -> int:
+        """The most evaluations that the backward solve may take, each of them a product."""
+        return self.stopping.max_steps
+
+    def with_checkpointing(self) -> Gradient:
+        """Return itself: it keeps one evaluation, which every product needs."""
+        return self
+
     def __call__(self, cell: Cell, value: Float[Tensor, "B L D"]) -> Float[Tensor, "B L D"]:
         """Evaluate the cell at ``value`` with the fixed point's gradient."""
         if not torch.is_grad_enabled():
             return cell(value)
         anchor = value.detach().requires_grad_()
         return _AtFixedPoint.apply(evaluate_checked(cell, anchor), anchor, self)
-
-
-Gradient = Unrolled | Phantom | ImplicitFunction
 
 
 def _iterate_with_gradient(

@@ -6,16 +6,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from implicit_models.equilibrium.cells import CausalCell, Cell, SteppingCell
+from implicit_models.equilibrium.cells import Cell
 from implicit_models.equilibrium.checks import check_count
+from implicit_models.equilibrium.search import Search
 from implicit_models.equilibrium.solution import Solution
-from implicit_models.equilibrium.solvers import Picard, Solver
-from implicit_models.equilibrium.stopping import (
-    FixedSteps,
-    ResidualBelow,
-    Stopping,
-    relative_residual,
-)
+from implicit_models.equilibrium.solvers import Solver
+from implicit_models.equilibrium.stopping import Stopping
 from implicit_models.equilibrium.whole import WholeSequences
 from implicit_models.equilibrium.window import SlidingWindow, Window
 
@@ -31,8 +27,8 @@ def find_fixed_point(
     *,
     window: Window | None = None,
     lengths: Int[Tensor, " B"] | None = None,
-    goes_on: bool = False,
-    look_every: int | None = None,
+    is_prefix: bool = False,
+    sync_every: int | None = None,
     observe: Observer | None = None,
 ) -> Solution:
     """Iterate the cell from ``start``, without gradient, until every sequence has ended.
@@ -53,14 +49,14 @@ def find_fixed_point(
     lengths
         Each sequence's number of tokens, where the rest is padding on the right. Padding is not
         judged. None where there is none.
-    goes_on
+    is_prefix
         Whether more tokens may follow in another piece, which then reads the carry after these.
         A window waits until the last of them have settled as well as the first.
-    look_every
-        Evaluations between two looks at who has ended, for each of which the host waits for the
-        device. In between, sequences that have ended rest in the batch, with the same result;
-        tokens in a window are iterated until the next look. None looks after every evaluation on a
-        CPU, and after every fourth elsewhere.
+    sync_every
+        Evaluations after which the host asks the device which sequences have ended, and waits for
+        the answer. In between, those that have ended rest in the batch, with the same result;
+        tokens in a window are iterated on. None asks after every evaluation on a CPU, and after
+        every fourth elsewhere.
     observe
         Called after each evaluation with the number of evaluations so far and the residual of
         every token; one that has ended shows its last one, padding and what is not reached yet
@@ -77,44 +73,32 @@ def find_fixed_point(
     batch, length = start.shape[:2]
     if lengths is not None:
         _check_lengths(lengths, batch, length)
-    if look_every is None:
-        look_every = 1 if start.device.type == "cpu" else 4
-    check_count("look_every", look_every)
+    if sync_every is None:
+        sync_every = 1 if start.device.type == "cpu" else 4
+    check_count("sync_every", sync_every)
     if observe is not None:
-        look_every = 1
+        sync_every = 1
+    search: Search
     if window is None:
-        search = WholeSequences(cell, start, solver, stopping, lengths, look_every)
+        search = WholeSequences(cell, start, solver, stopping, lengths, sync_every)
     else:
-        cell, stopping = _windowed(cell, solver, stopping, window)
-        search = SlidingWindow(cell, stopping, start, window, lengths, goes_on, look_every)
+        search = SlidingWindow(
+            cell, start, solver, stopping, window, lengths, is_prefix, sync_every
+        )
 
-    damping = _damping_of_a_plain_step(cell, solver, stopping)
     state = solver.begin(search.value)
     observed = torch.full_like(start[..., 0], torch.nan) if observe else None
     step = 0
     while not search.has_ended(step):
         step += 1
-        if damping is not None:
-            following, residual = search.iterate(damping)
-        else:
-            value = search.value
-            evaluated = search.evaluate()
-            residual = stopping.measure(value, evaluated)
-            following, state = solver.step(state, value, evaluated, residual)
+        following, residual, state = solver.advance(state, search)
         if observe is not None and observed is not None:
-            search.show(residual, observed)
+            search.write_residual(residual, observed)
             observe(step, observed.clone())
-        left = search.accept(step, following, residual, state)
-        if left is not None:
-            state = state.select(left)
+        staying = search.accept(step, following, residual, state)
+        if staying is not None:
+            state = state.select(staying)
     return search.solution()
-
-
-def _damping_of_a_plain_step(cell: Cell, solver: Solver, stopping: Stopping) -> float | None:
-    """Return the damping, where the cell can take the whole step by itself."""
-    if not isinstance(cell, SteppingCell) or not isinstance(solver, Picard):
-        return None
-    return solver.damping if stopping.measure is relative_residual else None
 
 
 def _check_start(start: Tensor) -> None:
@@ -133,28 +117,3 @@ def _check_lengths(lengths: Tensor, batch: int, length: int) -> None:
             f"lengths lie between {int(lengths.min())} and {int(lengths.max())}; they must lie "
             f"between 0 and the number of tokens, {length}"
         )
-
-
-def _windowed(
-    cell: Cell, solver: Solver, stopping: Stopping, window: Window
-) -> tuple[CausalCell, ResidualBelow]:
-    if not isinstance(cell, CausalCell):
-        raise ValueError(
-            f"a window needs a CausalCell; {type(cell).__name__} has no method `window`"
-        )
-    if not solver.is_tokenwise:
-        raise ValueError(
-            f"the solver {solver} combines all tokens of a sequence, but those in a window change; "
-            "a window takes Picard"
-        )
-    if isinstance(stopping, FixedSteps):
-        raise ValueError(
-            "a window commits tokens as they converge; its stopping rule must be ResidualBelow, "
-            f"not {stopping}"
-        )
-    if window.patience > stopping.max_steps:
-        raise ValueError(
-            f"patience is {window.patience}; it must be at most max_steps, {stopping.max_steps}, "
-            "or no token could converge"
-        )
-    return cell, stopping

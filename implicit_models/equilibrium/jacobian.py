@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from implicit_models.equilibrium.cells import CausalCell, Cell, Piece
+from implicit_models.equilibrium.cells import CausalCell, Cell, WindowedCell
 from implicit_models.equilibrium.checks import check_count, check_positive
 
 
@@ -123,15 +123,15 @@ def token_spectral_radius(
     one = torch.ones_like(rows)
     carry, radii = None, []
     for position in range(length):
-        piece = cell.window(rows, torch.full_like(rows, position)[:, None], carry)
+        windowed = cell.window(rows, torch.full_like(rows, position)[:, None], carry)
         token = value[:, position : position + 1]
 
-        def step(z: Tensor, piece: Piece = piece) -> Tensor:
-            return z.lerp(piece.evaluate(z)[0], damping)
+        def step(z: Tensor, windowed: WindowedCell = windowed) -> Tensor:
+            return z.lerp(windowed.evaluate(z)[0], damping)
 
         radii.append(spectral_radius(step, token, num_iterations))
         with torch.no_grad():
-            carry = piece.evaluate(token)[1].carry(one)
+            carry = windowed.evaluate(token)[1].carry(one)
     return torch.stack(radii, dim=1) if radii else value.new_zeros(batch, 0)
 
 

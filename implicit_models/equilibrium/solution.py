@@ -20,21 +20,23 @@ class Result(IntEnum):
 
 @dataclass(frozen=True)
 class Solution:
-    """A search's outcome, sequence by sequence.
+    """A search's outcome.
+
+    A sequence that is searched as a whole is one search (S = 1); in a window each of its tokens is
+    one (S = L). What is said of searches, (B, S), broadcasts over the tokens, (B, L).
 
     Attributes
     ----------
     value
         The last iterate: (B, L, D). A sequence that became non-finite keeps its last finite one.
     steps
-        Evaluations of the cell taken part in: by each sequence (B,), or, where the search had a
-        window, by each token (B, L); 0 for padding.
+        Evaluations of the cell that each search took part in: (B, S); 0 for padding in a window.
     residual
-        Residual of the last of them, in the stopping rule's measure: of the sequence's worst token
-        (B,), or of each token (B, L). NaN where nothing was evaluated, and for tokens that were in
-        the window when their sequence became non-finite.
+        Residual of the last of them, in the stopping rule's measure: (B, S); of a whole sequence
+        its worst token's. NaN where nothing was evaluated, and for tokens that were in the window
+        when their sequence became non-finite.
     result
-        A `Result` for each sequence (B,) or token (B, L).
+        A `Result` for each search: (B, S).
     depth
         Evaluations of the cell that follow one another, for each sequence: (B,).
     token_evaluations
@@ -44,9 +46,9 @@ class Solution:
     """
 
     value: Float[Tensor, "B L D"]
-    steps: Int[Tensor, "B ..."]
-    residual: Float[Tensor, "B ..."]
-    result: UInt8[Tensor, "B ..."]
+    steps: Int[Tensor, "B S"]
+    residual: Float[Tensor, "B S"]
+    result: UInt8[Tensor, "B S"]
     depth: Int[Tensor, " B"]
     token_evaluations: Int[Tensor, " B"]
 
@@ -55,7 +57,7 @@ class Solution:
 
         ``self_iterations`` is the mean depth; ``token_evaluations`` the work of all sequences;
         ``residual`` is its mean, median, 95th percentile (interpolated) and largest, over the
-        sequences or tokens that were evaluated and stayed finite; ``share_not_converged`` counts
+        searches that evaluated the cell and stayed finite; ``share_not_converged`` counts
         those that ran out of steps and those that became non-finite.
         """
         searched = (self.steps > 0) | (self.result == Result.NON_FINITE)
@@ -82,12 +84,26 @@ class Solution:
             }
         return metrics
 
+    def reordered(self, order: Int[Tensor, "B L"]) -> "Solution":
+        """Return the outcome with each sequence's tokens in another order."""
+        rows = torch.arange(len(order), device=order.device)[:, None]
+        # The one search of a whole sequence stays where it is.
+        num_searches = self.steps.shape[1]
+        places = order[:, :num_searches].clamp(max=num_searches - 1)
+        return dataclasses.replace(
+            self,
+            value=self.value[rows, order],
+            steps=self.steps[rows, places],
+            residual=self.residual[rows, places],
+            result=self.result[rows, places],
+        )
+
     def without_value(self) -> "Solution":
-        """Return how it went, for no more memory than that takes; the value has no width."""
+        """Return the outcome without its value, which gets no width and takes no memory."""
         return dataclasses.replace(self, value=self.value.new_empty(*self.value.shape[:-1], 0))
 
     def to(self, device: torch.device) -> "Solution":
-        """Return it on a device."""
+        """Return the outcome on a device."""
         return _over_fields(lambda name: getattr(self, name).to(device))
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from implicit_models.equilibrium.checks import check_damping
+from implicit_models.equilibrium.search import Search
 
 
 @runtime_checkable
@@ -48,7 +49,16 @@ class Solver(ABC):
         evaluated: Float[Tensor, "B L D"],
         residual: Float[Tensor, "B L"],
     ) -> tuple[Float[Tensor, "B L D"], SolverState]:
-        """Return the next iterate, from the present one, the cell's value there and its residual."""
+        """Return the next iterate, from the present one, the cell's value and its residual."""
+
+    def advance(
+        self, state: Any, search: Search
+    ) -> tuple[Float[Tensor, "B L D"], Float[Tensor, "B L"], SolverState]:
+        """Evaluate the cell at the search's iterate; return the next, and the residual there."""
+        value = search.value
+        evaluated, residual = search.evaluate()
+        following, state = self.step(state, value, evaluated, residual)
+        return following, residual, state
 
     def answer(
         self, state: Any, following: Float[Tensor, "B L D"], worst: Float[Tensor, " B"]
@@ -89,6 +99,13 @@ class Picard(Solver):
         if self.damping == 1.0:
             return evaluated, state
         return value.lerp(evaluated, self.damping), state
+
+    def advance(self, state: Nothing, search: Search) -> tuple[Tensor, Tensor, SolverState]:
+        """Return what `Solver.advance` does, in the cell's own damped step where it has one."""
+        stepped = search.damped_step(self.damping)
+        if stepped is None:
+            return super().advance(state, search)
+        return *stepped, state
 
 
 class Best(NamedTuple):

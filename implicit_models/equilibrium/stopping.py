@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -34,10 +35,39 @@ def absolute_residual(
 Measure = Callable[[Tensor, Tensor], Tensor]
 
 
+@runtime_checkable
+class Stopping(Protocol):
+    """A rule for when a search ends. Rules are frozen dataclasses.
+
+    Attributes
+    ----------
+    can_converge
+        Whether a search may end before its last step, because it has converged. A window commits
+        tokens as they converge and needs such a rule.
+    """
+
+    can_converge: ClassVar[bool]
+
+    @property
+    def measure(self) -> Measure:
+        """How a token's residual is measured."""
+        ...
+
+    @property
+    def max_steps(self) -> int:
+        """The most evaluations a sequence, or a token in a window, may take."""
+        ...
+
+    def converged(self, residual: Tensor) -> Tensor:
+        """Return for each residual, of whatever shape, whether its search has converged."""
+        ...
+
+
 @dataclass(frozen=True)
 class FixedSteps:
     """Evaluate the cell ``num_steps`` times, whatever the residual."""
 
+    can_converge: ClassVar[bool] = False
     num_steps: int
     measure: Measure = relative_residual
 
@@ -62,6 +92,7 @@ class ResidualBelow:
     each token's own, counted from when all before it have ended.
     """
 
+    can_converge: ClassVar[bool] = True
     tolerance: float
     max_steps: int
     measure: Measure = relative_residual
@@ -73,6 +104,3 @@ class ResidualBelow:
     def converged(self, residual: Tensor) -> Tensor:
         """Return where the residual is below the tolerance."""
         return residual < self.tolerance
-
-
-Stopping = FixedSteps | ResidualBelow

@@ -1,10 +1,12 @@
 """A search that iterates whole sequences: the simultaneous mode."""
 
+from typing import cast
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from implicit_models.equilibrium.cells import Cell, SteppingCell, evaluate_checked
+from implicit_models.equilibrium.cells import Cell, SteppingCell, evaluate_checked, steps_itself
 from implicit_models.equilibrium.solution import Result, Solution
 from implicit_models.equilibrium.solvers import Solver, SolverState, worst_token
 from implicit_models.equilibrium.stopping import Stopping
@@ -26,11 +28,12 @@ class WholeSequences:
         solver: Solver,
         stopping: Stopping,
         lengths: Int[Tensor, " B"] | None,
-        look_every: int,
+        sync_every: int,
     ) -> None:
         batch, length = start.shape[:2]
         self.value, self._cell = start, cell
-        self._solver, self._stopping, self._look_every = solver, stopping, look_every
+        self._solver, self._stopping, self._sync_every = solver, stopping, sync_every
+        self._steps_itself = steps_itself(cell, stopping.measure)
         self._rows = torch.arange(batch, device=start.device)
         self._padding: Tensor | None = None
         if lengths is not None:
@@ -40,30 +43,35 @@ class WholeSequences:
         self._steps = torch.zeros_like(self._rows)
         self._residual = start.new_full((batch,), torch.nan)
         self._result = torch.full_like(self._rows, Result.OUT_OF_STEPS, dtype=torch.uint8)
-        # Of the rows still evaluated: those that have ended since the last look rest.
+        # Of the rows still evaluated: those that have ended since the host last asked rest.
         self._resting: Tensor | None = None
 
     def has_ended(self, step: int) -> bool:
         """Return whether no sequence is left after so many steps."""
         return not len(self._rows) or step == self._stopping.max_steps
 
-    def evaluate(self) -> Float[Tensor, "R L D"]:
-        """Evaluate the cell at ``value``; padding rests, so that no solver sees it move."""
+    def evaluate(self) -> tuple[Float[Tensor, "R L D"], Float[Tensor, "R L"]]:
+        """Return the cell's value, padding at rest, so that no solver sees it move; residuals."""
         evaluated = evaluate_checked(self._cell, self.value)
-        if self._padding is None:
-            return evaluated
-        return torch.where(self._padding[..., None], self.value, evaluated)
+        if self._padding is not None:
+            evaluated = torch.where(self._padding[..., None], self.value, evaluated)
+        return evaluated, self._stopping.measure(self.value, evaluated)
 
-    def iterate(self, damping: float) -> tuple[Float[Tensor, "R L D"], Float[Tensor, "R L"]]:
-        """Let the cell take a damped step from ``value``; give that, and the residuals."""
-        assert isinstance(self._cell, SteppingCell)
-        following, residual, _ = self._cell.iterate(self.value, damping, False)
+    def damped_step(
+        self, damping: float
+    ) -> tuple[Float[Tensor, "R L D"], Float[Tensor, "R L"]] | None:
+        """Return a damped step from ``value`` and the residuals, where the cell takes it itself."""
+        if not self._steps_itself:
+            return None
+        following, residual, _ = cast(SteppingCell, self._cell).iterate(self.value, damping, False)
         if self._padding is None:
             return following, residual
         following = torch.where(self._padding[..., None], self.value, following)
         return following, residual.masked_fill(self._padding, 0)
 
-    def show(self, residual: Float[Tensor, "R L"], observed: Float[Tensor, "B L"]) -> None:
+    def write_residual(
+        self, residual: Float[Tensor, "R L"], observed: Float[Tensor, "B L"]
+    ) -> None:
         """Write residuals where the batch's are observed."""
         if self._padding is not None:
             residual = residual.masked_fill(self._padding, torch.nan)
@@ -76,13 +84,13 @@ class WholeSequences:
         residual: Float[Tensor, "R L"],
         state: SolverState,
     ) -> Int[Tensor, " K"] | None:
-        """Go on to the next iterate; give the rows that stay where some have ended."""
+        """Take up the next iterate; return the rows that stay where some have ended."""
         worst = worst_token(residual)
         finite, converged = worst.isfinite(), self._stopping.converged(worst)
         is_last = step == self._stopping.max_steps
         ended = torch.ones_like(converged) if is_last else converged | ~finite
-        looks = is_last or step % self._look_every == 0
-        if self._resting is None and looks and not ended.any():
+        syncs = is_last or step % self._sync_every == 0
+        if self._resting is None and syncs and not ended.any():
             self.value = following
             return None
 
@@ -99,10 +107,10 @@ class WholeSequences:
             value = torch.where(self._resting[:, None, None], self.value, value)
             ended = ends | self._resting
         self.value, self._resting = value, ended
-        return self._leave(ended) if looks else None
+        return self._remove(ended) if syncs else None
 
-    def _leave(self, ended: Tensor) -> Int[Tensor, " K"] | None:
-        """Let the rows that have ended leave the batch; give those that stay, None for all."""
+    def _remove(self, ended: Tensor) -> Int[Tensor, " K"] | None:
+        """Remove the rows that have ended from the batch; return those that stay, None for all."""
         left = (~ended).nonzero()[:, 0]
         self._resting = None
         if len(left) == len(ended):
@@ -118,4 +126,5 @@ class WholeSequences:
     def solution(self) -> Solution:
         """Return the outcome."""
         work = self._steps * self._final.shape[1]
-        return Solution(self._final, self._steps, self._residual, self._result, self._steps, work)
+        steps, residual = self._steps[:, None], self._residual[:, None]
+        return Solution(self._final, steps, residual, self._result[:, None], self._steps, work)

@@ -8,6 +8,7 @@ number of iterations that must follow one another stays about that of the simult
 """
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int
@@ -16,15 +17,17 @@ from torch import Tensor
 from implicit_models.equilibrium.cells import (
     Carry,
     CausalCell,
-    Piece,
+    Cell,
     SteppingCell,
     Trail,
+    WindowedCell,
     evaluate_checked,
+    steps_itself,
 )
 from implicit_models.equilibrium.checks import check_count
 from implicit_models.equilibrium.solution import Result, Solution
-from implicit_models.equilibrium.solvers import SolverState
-from implicit_models.equilibrium.stopping import ResidualBelow
+from implicit_models.equilibrium.solvers import Solver, SolverState
+from implicit_models.equilibrium.stopping import Stopping
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,24 @@ class Window:
         check_count("width", self.width)
         check_count("patience", self.patience)
 
+    def check(self, solver: Solver, stopping: Stopping) -> None:
+        """Raise a ValueError where a search with this solver and rule can have no such window."""
+        if not solver.is_tokenwise:
+            raise ValueError(
+                f"the solver {solver} combines all tokens of a sequence, but those in a window "
+                "change; a window takes a solver that steps token by token, as Picard does"
+            )
+        if not stopping.can_converge:
+            raise ValueError(
+                "a window commits tokens as they converge; its stopping rule must be one under "
+                f"which they can, as under ResidualBelow, not {stopping}"
+            )
+        if self.patience > stopping.max_steps:
+            raise ValueError(
+                f"patience is {self.patience}; it must be at most max_steps, {stopping.max_steps}, "
+                "or no token could converge"
+            )
+
 
 class SlidingWindow:
     """The windows of the sequences still searched, and what became of the tokens behind them.
@@ -64,18 +85,25 @@ class SlidingWindow:
 
     def __init__(
         self,
-        cell: CausalCell,
-        stopping: ResidualBelow,
+        cell: Cell,
         start: Float[Tensor, "B L D"],
+        solver: Solver,
+        stopping: Stopping,
         window: Window,
         lengths: Int[Tensor, " B"] | None,
-        goes_on: bool,
-        look_every: int,
+        is_prefix: bool,
+        sync_every: int,
     ) -> None:
+        if not isinstance(cell, CausalCell):
+            raise ValueError(
+                f"a window needs a CausalCell; {type(cell).__name__} has no method `window`"
+            )
+        window.check(solver, stopping)
         batch, length, width = start.shape
         self._cell, self._window, self._stopping = cell, window, stopping
-        self._goes_on, self._look_every = goes_on, look_every
+        self._is_prefix, self._sync_every = is_prefix, sync_every
         self._max_steps = stopping.max_steps
+        self._steps_itself = steps_itself(cell, stopping.measure)
         self._length, self._width = length, min(window.width, length)
         self._stride = length + self._width
         whole = torch.full((batch,), length, dtype=torch.int64, device=start.device)
@@ -98,33 +126,40 @@ class SlidingWindow:
         self._exploded = torch.zeros_like(self._rows, dtype=torch.bool)
         self._below = torch.zeros_like(self._rows)[:, None].expand(-1, self._width)
         self._trail: Trail | None = None
-        self._piece: Piece
+        self._windowed: WindowedCell
         self.value = start[: len(self._rows), : self._width]
         if len(self._rows):
-            self._look(None)
+            self._move_windows(None)
 
     def has_ended(self, step: int) -> bool:
         """Return whether no sequence is left."""
         return not len(self._rows)
 
-    def evaluate(self) -> Float[Tensor, "R W D"]:
-        """Evaluate the windows at ``value``; what hangs over the end of a sequence rests."""
-        evaluated = evaluate_checked(self._evaluate_piece, self.value)
-        if self._beyond is None:
-            return evaluated
-        return torch.where(self._beyond[..., None], self.value, evaluated)
+    def evaluate(self) -> tuple[Float[Tensor, "R W D"], Float[Tensor, "R W"]]:
+        """Return the windows' values, what hangs over a sequence's end at rest, and residuals."""
+        evaluated = evaluate_checked(self._evaluate_windows, self.value)
+        if self._beyond is not None:
+            evaluated = torch.where(self._beyond[..., None], self.value, evaluated)
+        return evaluated, self._stopping.measure(self.value, evaluated)
 
-    def iterate(self, damping: float) -> tuple[Float[Tensor, "R W D"], Float[Tensor, "R W"]]:
-        """Let the cell take a damped step from ``value``; give that, and the residuals."""
-        assert isinstance(self._piece, SteppingCell)
+    def damped_step(
+        self, damping: float
+    ) -> tuple[Float[Tensor, "R W D"], Float[Tensor, "R W"]] | None:
+        """Return a damped step from ``value`` and the residuals, where the cell takes it itself."""
+        if not self._steps_itself:
+            return None
         self._trail = None  # before the next one is made: they would both need memory
-        following, residual, self._trail = self._piece.iterate(self.value, damping, True)
+        following, residual, self._trail = cast(SteppingCell, self._windowed).iterate(
+            self.value, damping, True
+        )
         if self._beyond is None:
             return following, residual
         following = torch.where(self._beyond[..., None], self.value, following)
         return following, residual.masked_fill(self._beyond, 0)
 
-    def show(self, residual: Float[Tensor, "R W"], observed: Float[Tensor, "B L"]) -> None:
+    def write_residual(
+        self, residual: Float[Tensor, "R W"], observed: Float[Tensor, "B L"]
+    ) -> None:
         """Write residuals where the batch's are observed."""
         positions = self._positions()
         inside = positions < self._lengths[self._rows, None]
@@ -138,27 +173,27 @@ class SlidingWindow:
         residual: Float[Tensor, "R W"],
         state: SolverState,
     ) -> Int[Tensor, " K"] | None:
-        """Commit what has converged and slide; give the rows that stay where some have ended."""
+        """Commit what has converged and slide; return the rows that stay where some have ended."""
         below = self._stopping.converged(residual)
         self._below = (self._below + 1) * below
         self._waited = self._waited + 1
         self._longest_wait += 1
         self._exploded = self._exploded | ~residual.isfinite().all(1)
-        all_look = step % self._look_every == 0
-        if not all_look and self._longest_wait < self._max_steps:
+        all_sync = step % self._sync_every == 0
+        if not all_sync and self._longest_wait < self._max_steps:
             self.value = self._unless_exploded(following)
             return None
-        looks = self._exploded.new_ones(()) if all_look else self._waited >= self._max_steps
+        syncs = self._exploded.new_ones(()) if all_sync else self._waited >= self._max_steps
         settled = (self._below >= self._window.patience).cumprod(1).sum(1)
-        if not self._goes_on:
+        if not self._is_prefix:
             at_the_end = below.all(1) & (self._remaining <= self._width)
             settled = torch.where(at_the_end, self._remaining, settled)
         given_up = (settled == 0) & (self._waited >= self._max_steps)
-        exploded = self._exploded & looks
+        exploded = self._exploded & syncs
         count = torch.minimum(settled + given_up, self._remaining)
-        count = count.masked_fill_(self._exploded | ~looks, 0)
+        count = count.masked_fill_(self._exploded | ~syncs, 0)
         if not (count.any() or exploded.any()):
-            self.value = following if all_look else self._unless_exploded(following)
+            self.value = following if all_sync else self._unless_exploded(following)
             return None
 
         # A sequence that explodes keeps the iterate before.
@@ -187,7 +222,7 @@ class SlidingWindow:
                 return left
         assert self._trail is not None
         carry, self._trail = self._trail.carry(count), None
-        self._look(carry if left is None else carry.select(left))
+        self._move_windows(carry if left is None else carry.select(left))
         return left
 
     def solution(self) -> Solution:
@@ -207,9 +242,9 @@ class SlidingWindow:
         values = self._values.view(batch, stride, width)[:, : self._length].clone()
         return Solution(values, steps, residual, result, self._depth, steps.sum(1))
 
-    def _evaluate_piece(self, value: Tensor) -> Tensor:
+    def _evaluate_windows(self, value: Tensor) -> Tensor:
         self._trail = None  # before the next one is made: they would both need memory
-        evaluated, self._trail = self._piece.evaluate(value)
+        evaluated, self._trail = self._windowed.evaluate(value)
         return evaluated
 
     def _unless_exploded(self, following: Tensor) -> Tensor:
@@ -219,12 +254,12 @@ class SlidingWindow:
     def _positions(self) -> Int[Tensor, "R W"]:
         return self._offset[:, None] + self._tokens
 
-    def _look(self, carry: Carry | None) -> None:
-        """Take up the windows at the present offsets, after what the carry holds."""
+    def _move_windows(self, carry: Carry | None) -> None:
+        """Move the windows to the present offsets, behind what the carry holds."""
         self._remaining = self._lengths[self._rows] - self._offset
         positions = self._positions()
         inside = positions.clamp(max=self._length - 1)
-        self._piece = self._cell.window(self._rows, inside, carry)
+        self._windowed = self._cell.window(self._rows, inside, carry)
         beyond = positions >= self._lengths[self._rows, None]
         self._beyond = beyond if beyond.any() else None
         self._flat = self._rows[:, None] * self._stride + positions

@@ -45,8 +45,7 @@ class Search:
             getattr(solution, name).cpu().numpy()
             for name in ("depth", "token_evaluations", "residual", "result")
         )
-        windowed = result.ndim == 2
-        inside = np.arange(result.shape[1]) < num_tokens[:, None] if windowed else there
+        inside = np.arange(result.shape[1]) < num_tokens[:, None]
         # One evaluation of every token comes on top of the search: the one that gives the output.
         return cls(
             num_tokens=num_tokens.astype(np.int64),

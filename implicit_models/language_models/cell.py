@@ -3,7 +3,7 @@
 import functools
 from dataclasses import dataclass, field
 from operator import methodcaller
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from implicit_models.backbones.attention import AttentionPositions
 from implicit_models.backbones.linear import NormalisedWeight
-from implicit_models.backbones.stack import Leave, Stack, StackCarry, StackTrail, StackWeights
+from implicit_models.backbones.stack import Keep, Stack, StackCarry, StackTrail, StackWeights
+from implicit_models.equilibrium.stopping import Measure, relative_residual
 from implicit_models.kernels.cuda_graph import GraphedCallable, uses_cuda_graphs
 from implicit_models.kernels.dispatch import kernels_for
 
@@ -21,6 +22,7 @@ from implicit_models.kernels.dispatch import kernels_for
 class StackCell:
     """The cell ``f(z)``, with everything else it reads frozen inside."""
 
+    measure: ClassVar[Measure] = staticmethod(relative_residual)
     stack: Stack
     weights: StackWeights
     injection: Float[Tensor, "B L projection"]
@@ -55,13 +57,13 @@ class StackCell:
         return hidden, StackTrail(trails)
 
     def iterate(
-        self, value: Float[Tensor, "B L D"], damping: float, leaves_trail: bool
+        self, value: Float[Tensor, "B L D"], damping: float, keeps_trail: bool
     ) -> tuple[Tensor, Tensor, StackTrail | None]:
         """Step towards the cell's value, all in one pass over the last block's output."""
-        if leaves_trail or self.carry is not None or not uses_cuda_graphs(value.device):
-            leave = (lambda trail: trail) if leaves_trail else None
-            following, residual, trails = self._iterate(value, damping, leave)
-            return following, residual, StackTrail(trails) if leaves_trail else None
+        if keeps_trail or self.carry is not None or not uses_cuda_graphs(value.device):
+            keep = (lambda trail: trail) if keeps_trail else None
+            following, residual, trails = self._iterate(value, damping, keep)
+            return following, residual, StackTrail(trails) if keeps_trail else None
         if damping not in self.graphed:
             # Not a method of this cell: the cell would live as long as its graph.
             inputs = (self.injection, self.carry, self.weights, self.positions)
@@ -85,14 +87,14 @@ class StackCell:
         return hidden, StackCarry(carries)
 
     def select(self, rows: Int[Tensor, " R"]) -> "StackCell":
-        """Give the cell of some of the batch's sequences."""
+        """Return the cell of some of the batch's sequences."""
         carry = None if self.carry is None else self.carry.select(rows)
         return self._with(self.injection[rows], carry)
 
     def window(
         self, rows: Int[Tensor, " R"], tokens: Int[Tensor, "R W"], carry: StackCarry | None
     ) -> "StackCell":
-        """Give some sequences' tokens; ``carry`` None where they are the first."""
+        """Return some sequences' tokens; ``carry`` None where they are the first."""
         if carry is None:
             carry = self.carry or self.stack.initial_carry(len(self.injection))
             carry = carry.select(rows)
@@ -102,14 +104,14 @@ class StackCell:
         return self._with(injection.view(*tokens.shape, width), carry)
 
     def _iterate(
-        self, value: Tensor, damping: float, leave: Leave | None
+        self, value: Tensor, damping: float, keep: Keep | None
     ) -> tuple[Tensor, Tensor, tuple[Any, ...]]:
         return self.stack.iterate(
-            value, self.injection, self.carry, self.weights, self.positions, damping, leave
+            value, self.injection, self.carry, self.weights, self.positions, damping, keep
         )
 
     def _evaluate(
-        self, value: Tensor, leave: Leave | None, hidden_states: list[Tensor] | None = None
+        self, value: Tensor, keep: Keep | None, hidden_states: list[Tensor] | None = None
     ) -> tuple[Tensor, tuple[Any, ...]]:
         return self.stack(
             value,
@@ -117,7 +119,7 @@ class StackCell:
             self.carry,
             self.weights,
             self.positions,
-            leave=leave,
+            keep=keep,
             checkpointing=self.checkpointing,
             hidden_states=hidden_states,
         )

@@ -286,7 +286,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
                 carry,
                 self.stack.weights(),
                 self.stack.positions(carry, length),
-                leave=methodcaller("carry", lengths),
+                keep=methodcaller("carry", lengths),
                 checkpointing=self.gradient_checkpointing,
                 hidden_states=states,
             )
@@ -300,7 +300,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
                 phase.stopping,
                 window=phase.window,
                 lengths=lengths,
-                goes_on=carry is not None,
+                is_prefix=carry is not None,
             )
             value = search.value
             if phase.gradient is not None:
@@ -632,9 +632,7 @@ def _self_iterations(
     steps: Tensor, after: int, size: tuple[int, int], lengths: Tensor | None
 ) -> Int[Tensor, "B L"]:
     """Count each token's evaluations: those of the search, and as many as came after it."""
-    if steps.dim() == 1:
-        steps = steps[:, None].expand(size)
-    iterations = steps + after
+    iterations = (steps + after).expand(size)
     if lengths is None:
         return iterations
     inside = torch.arange(size[1], device=lengths.device) < lengths[:, None]

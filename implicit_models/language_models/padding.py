@@ -1,6 +1,5 @@
 """Sequences of unequal length in one batch."""
 
-import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -54,10 +53,7 @@ class Alignment:
 
     def search_back(self, search: Solution) -> Solution:
         """Undo `to_the_left` for everything in a search's outcome that is per token."""
-        moved = {
-            name: self.back(tensor) for name, tensor in vars(search).items() if tensor.dim() > 1
-        }
-        return dataclasses.replace(search, **moved)
+        return search.reordered(self.order.argsort(dim=1))
 
     @staticmethod
     def _ordered(rows: Tensor, order: Tensor) -> Tensor:

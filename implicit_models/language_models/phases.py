@@ -13,7 +13,7 @@ def default_phase(
     tolerance: float | None = None,
     max_self_iterations: int | None = None,
 ) -> Phase:
-    """Give the phase of training where a gradient is wanted, and otherwise that of evaluation.
+    """Return the phase of training where a gradient is wanted, and otherwise that of evaluation.
 
     Texts are read through the configuration's window. A single token, as in generation, needs none:
     its search ends at the first evaluation below the tolerance. ``tolerance`` and

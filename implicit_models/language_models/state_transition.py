@@ -19,7 +19,6 @@ from implicit_models.backbones.stack import StackCarry
 from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Result, Solution
-from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 
@@ -152,7 +151,7 @@ def _blocks(carry: StackCarry) -> list[Mamba2Carry]:
 
 
 def _check_converged(found: Solution, phase: Phase) -> None:
-    if isinstance(phase.stopping, FixedSteps) or (found.result == Result.CONVERGED).all():
+    if not phase.stopping.can_converge or (found.result == Result.CONVERGED).all():
         return
     raise ValueError(
         f"the search ended after {int(found.steps.max())} steps with a residual of "

@@ -7,7 +7,6 @@ PyTorch it is several times as much.
 from dataclasses import dataclass
 
 from implicit_models.cost.flops import LlamaFlops, Mamba2Flops, configuration_flops
-from implicit_models.equilibrium.gradients import ImplicitFunction
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.language_models.configuration import (
     ImplicitConfig,
@@ -163,11 +162,12 @@ def gradient_steps(phase: Phase) -> int:
     Raises
     ------
     ValueError
-        Where the gradient is neither `Unrolled` nor `Phantom`.
+        Where the phase takes no gradient, or one that solves in the backward pass.
     """
     gradient = phase.gradient
-    if gradient is None or isinstance(gradient, ImplicitFunction):
+    if gradient is None or gradient.max_products:
         raise ValueError(
-            f"the phase's gradient is {gradient}; a training is planned with Unrolled or Phantom"
+            f"the phase's gradient is {gradient}; a training is planned with one that does not "
+            "solve in the backward pass, as Unrolled and Phantom"
         )
     return gradient.num_steps

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from implicit_models.cost.flops import configuration_flops
 from implicit_models.cost.passes import training_flops
-from implicit_models.equilibrium.gradients import ImplicitFunction
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.language_models.configuration import ImplicitConfig
 from implicit_models.language_models.sizes import count_parameters
@@ -194,8 +193,8 @@ def plan_training(
     Raises
     ------
     ValueError
-        Where the phase's gradient is neither `Unrolled` nor `Phantom`; where there are more GPUs
-        than sequences.
+        Where the phase takes no gradient, or one that solves in the backward pass; where there are
+        more GPUs than sequences.
     """
     if layout.num_gpus > batch_size:
         raise ValueError(
@@ -335,7 +334,4 @@ def _is_repeated(phase: Phase | None) -> bool:
 def _with_checkpointing(phase: Phase | None, checkpointing: str) -> Phase | None:
     if phase is None or checkpointing != "iterations":
         return phase
-    gradient = phase.gradient
-    if gradient is None or isinstance(gradient, ImplicitFunction):
-        return phase
-    return dataclasses.replace(phase, gradient=dataclasses.replace(gradient, checkpointing=True))
+    return phase.with_checkpointing()

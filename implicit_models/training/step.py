@@ -1,6 +1,5 @@
 """One step of training: the gradients of a batch, added up over its parts, and the optimiser's."""
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from implicit_models.equilibrium.gradients import Phantom, Unrolled
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Result, Solution
 from implicit_models.language_models.reading import read_labelled
@@ -187,10 +185,7 @@ def _fault(loss: float, norm: float, diverged: float) -> str | None:
 def _checkpointed(phase: Phase | None, execution: Execution) -> Phase | None:
     if execution.checkpointing != "iterations" or phase is None:
         return phase
-    if not isinstance(phase.gradient, Unrolled | Phantom):
-        return phase
-    gradient = dataclasses.replace(phase.gradient, checkpointing=True)
-    return dataclasses.replace(phase, gradient=gradient)
+    return phase.with_checkpointing()
 
 
 def _seed_of(seed: int, step: int, rank: int) -> int:

@@ -53,9 +53,9 @@ def test_looking_seldom_changes_nothing(solver: Solver, max_steps: int) -> None:
 
     start = torch.zeros(5, 3, 4, dtype=torch.float64)
     stopping = ResidualBelow(1e-6, max_steps)
-    often = find_fixed_point(cell(), start, solver, stopping, look_every=1)
-    for look_every in (2, 4, 64):
-        seldom = find_fixed_point(cell(), start, solver, stopping, look_every=look_every)
+    often = find_fixed_point(cell(), start, solver, stopping, sync_every=1)
+    for sync_every in (2, 4, 64):
+        seldom = find_fixed_point(cell(), start, solver, stopping, sync_every=sync_every)
         for name in ("value", "steps", "residual", "result", "depth", "token_evaluations"):
             found, expected = getattr(seldom, name), getattr(often, name)
             torch.testing.assert_close(found, expected, rtol=1e-12, atol=0, equal_nan=True)
@@ -65,7 +65,7 @@ def test_out_of_steps_is_said_with_the_last_iterate() -> None:
     cell = affine_cell([0.9, 0.1])
     start = torch.zeros_like(cell.offset)
     solution = find_fixed_point(cell, start, Picard(), ResidualBelow(1e-4, 6))
-    assert solution.result.tolist() == [Result.OUT_OF_STEPS, Result.CONVERGED]
+    assert solution.result[:, 0].tolist() == [Result.OUT_OF_STEPS, Result.CONVERGED]
     assert solution.steps[0] == 6
     expected = start
     for _ in range(6):
@@ -77,7 +77,8 @@ def test_a_sequence_that_explodes_ends_alone() -> None:
     cell = affine_cell([0.5, 1e60, 0.5])
     start = torch.zeros_like(cell.offset)
     solution = find_fixed_point(cell, start, Picard(), ResidualBelow(1e-6, 100))
-    assert solution.result.tolist() == [Result.CONVERGED, Result.NON_FINITE, Result.CONVERGED]
+    ended = [Result.CONVERGED, Result.NON_FINITE, Result.CONVERGED]
+    assert solution.result[:, 0].tolist() == ended
     assert solution.value.isfinite().all()
     torch.testing.assert_close(solution.value[::2], cell.fixed_point()[::2], rtol=1e-5, atol=1e-5)
 
@@ -90,15 +91,15 @@ def test_fixed_steps_are_plain_iterations_with_the_residual_of_the_last() -> Non
         before, after = value, cell(value)
         value = before + 0.8 * (after - before)
     torch.testing.assert_close(solution.value, value)
-    torch.testing.assert_close(solution.residual, relative_residual(before, after).amax(1))
-    assert solution.steps.tolist() == [3] * 4
+    torch.testing.assert_close(solution.residual[:, 0], relative_residual(before, after).amax(1))
+    assert solution.steps[:, 0].tolist() == [3] * 4
 
 
 def test_no_steps_leave_the_start() -> None:
     cell = affine_cell(UNEQUAL)
     solution = find_fixed_point(cell, cell.offset, Picard(), FixedSteps(0))
     assert torch.equal(solution.value, cell.offset)
-    assert solution.steps.tolist() == [0] * 4
+    assert solution.steps[:, 0].tolist() == [0] * 4
 
 
 def test_observer_sees_every_token_and_the_last_of_ended_sequences() -> None:
@@ -114,7 +115,7 @@ def test_observer_sees_every_token_and_the_last_of_ended_sequences() -> None:
     )
     assert len(seen) == solution.steps.max()
     assert seen[0].shape == (2, 3)
-    torch.testing.assert_close(seen[-1].amax(1), solution.residual)
+    torch.testing.assert_close(seen[-1].amax(1), solution.residual[:, 0])
     assert torch.equal(seen[-1][0], seen[int(solution.steps[0]) - 1][0])
 
 

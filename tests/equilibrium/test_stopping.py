@@ -65,8 +65,8 @@ def test_the_tolerance_is_in_the_measure(measure) -> None:
         if (residual := measure(before, value).amax()) < 1e-3:
             break
     solution = find_fixed_point(cell, torch.zeros_like(value), Picard(), stopping)
-    assert solution.steps.tolist() == [expected]
-    assert torch.equal(solution.residual[0], residual)
+    assert solution.steps[:, 0].tolist() == [expected]
+    assert torch.equal(solution.residual[0, 0], residual)
     assert torch.equal(solution.value, value)
 
 
@@ -93,15 +93,15 @@ def test_a_sequence_ends_with_its_worst_token(max_steps: int) -> None:
         reached = torch.tensor(script[row])[:, :kept].double().sum(1)
         torch.testing.assert_close(solution.value[row, :, 0], reached)
         worst = torch.tensor(script[row])[:, steps - 1].amax().double()
-        torch.testing.assert_close(solution.residual[row], worst, equal_nan=True)
+        torch.testing.assert_close(solution.residual[row, 0], worst, equal_nan=True)
 
 
 def test_fixed_steps_go_on_whatever_the_residual_but_not_for_what_explodes() -> None:
     script = [[[1, nan, 1, 1]], [[0.001] * 4], [[1.0] * 4]]
     cell = ScriptedCell.of(torch.tensor(script))
     solution = find_fixed_point(cell, cell.start, Picard(), FixedSteps(4, absolute_residual))
-    assert solution.steps.tolist() == [2, 4, 4]
-    assert solution.result.tolist() == [Result.NON_FINITE, *[Result.OUT_OF_STEPS] * 2]
+    assert solution.steps[:, 0].tolist() == [2, 4, 4]
+    assert solution.result[:, 0].tolist() == [Result.NON_FINITE, *[Result.OUT_OF_STEPS] * 2]
     torch.testing.assert_close(solution.value.flatten().tolist(), [1.0, 0.004, 4.0])
     assert cell.evaluations.flatten().tolist() == [2, 4, 4]
 

@@ -23,7 +23,7 @@ def search(
     cell: CausalSineCell,
     width: int | None,
     lengths: list[int] | None = None,
-    look_every: int | None = None,
+    sync_every: int | None = None,
 ) -> Solution:
     return find_fixed_point(
         cell,
@@ -32,7 +32,7 @@ def search(
         TIGHT,
         window=None if width is None else Window(width),
         lengths=None if lengths is None else torch.tensor(lengths),
-        look_every=look_every,
+        sync_every=sync_every,
     )
 
 
@@ -114,7 +114,7 @@ def test_every_gradient_after_every_width_is_the_finite_difference(
 
 
 def follow_the_rule(
-    script: torch.Tensor, width: int, patience: int, stopping: ResidualBelow, goes_on: bool
+    script: torch.Tensor, width: int, patience: int, stopping: ResidualBelow, is_prefix: bool
 ) -> tuple[list[int], list[int], list[float], int]:
     """Give steps, results and last residuals of a sequence's tokens, and the depth, in words."""
     length = len(script)
@@ -131,7 +131,7 @@ def follow_the_rule(
             break
         settled = 0
         all_below = all(residuals[t] < stopping.tolerance for t in window)
-        if all_below and window[-1] == length - 1 and not goes_on:
+        if all_below and window[-1] == length - 1 and not is_prefix:
             results[first:], first = [int(Result.CONVERGED)] * (length - first), length
         while first + settled < length and below[first + settled] >= patience:
             results[first + settled] = int(Result.CONVERGED)
@@ -156,10 +156,10 @@ def random_script(batch: int, length: int, seed: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("patience", [1, 2, 3])
 @pytest.mark.parametrize("width", [1, 3, 8, 9, 30])
-@pytest.mark.parametrize("goes_on", [False, True])
+@pytest.mark.parametrize("is_prefix", [False, True])
 @pytest.mark.parametrize("lengths", [[9, 9, 9, 9], [9, 7, 1, 4], [0, 9, 2, 0]])
 def test_tokens_end_as_the_rule_says(
-    lengths: list[int], goes_on: bool, width: int, patience: int
+    lengths: list[int], is_prefix: bool, width: int, patience: int
 ) -> None:
     script = random_script(4, 9, seed=width + 10 * patience)
     cell, stopping = ScriptedCell.of(script), ResidualBelow(0.1, 7, absolute_residual)
@@ -170,12 +170,12 @@ def test_tokens_end_as_the_rule_says(
         stopping,
         window=Window(width, patience),
         lengths=torch.tensor(lengths),
-        goes_on=goes_on,
+        is_prefix=is_prefix,
     )
     assert solution.value.isfinite().all()
     for row, length in enumerate(lengths):
         steps, results, residuals, depth = follow_the_rule(
-            script[row, :length], width, patience, stopping, goes_on
+            script[row, :length], width, patience, stopping, is_prefix
         )
         assert solution.steps[row, :length].tolist() == steps
         assert solution.result[row, :length].tolist() == results
@@ -197,9 +197,9 @@ def test_tokens_end_as_the_rule_says(
 def scripted(*tokens: list[float]) -> tuple[ScriptedCell, Callable[..., Solution]]:
     cell = ScriptedCell.of(torch.tensor([tokens]))
 
-    def solve(max_steps: int, look_every: int | None = None, **window: int) -> Solution:
+    def solve(max_steps: int, sync_every: int | None = None, **window: int) -> Solution:
         stopping = ResidualBelow(0.1, max_steps, absolute_residual)
-        settings = {"window": Window(**window), "look_every": look_every}
+        settings = {"window": Window(**window), "sync_every": sync_every}
         return find_fixed_point(cell, cell.start, Picard(), stopping, **settings)
 
     return cell, solve
@@ -227,32 +227,32 @@ def test_a_window_over_all_that_is_left_ends_as_the_whole_does(
         assert torch.equal(slid.value[row, :length], whole.value[row, :length])
 
 
-@pytest.mark.parametrize("look_every", [2, 4, 100])
+@pytest.mark.parametrize("sync_every", [2, 4, 100])
 @pytest.mark.parametrize("width", [1, 3, 7])
-def test_looking_seldom_iterates_a_little_more(width: int, look_every: int) -> None:
+def test_looking_seldom_iterates_a_little_more(width: int, sync_every: int) -> None:
     cell, stopping = causal_cell(4), ResidualBelow(1e-6, 200)
     settings = (torch.zeros_like(cell.offset), Picard(0.8), stopping)
-    often = find_fixed_point(cell, *settings, window=Window(width, 3), look_every=1)
-    found = find_fixed_point(cell, *settings, window=Window(width, 3), look_every=look_every)
+    often = find_fixed_point(cell, *settings, window=Window(width, 3), sync_every=1)
+    found = find_fixed_point(cell, *settings, window=Window(width, 3), sync_every=sync_every)
     assert (found.result == Result.CONVERGED).all() and (found.residual < 1e-6).all()
     torch.testing.assert_close(found.value, often.value, rtol=0, atol=1e-4)
     assert (found.depth >= often.depth).all()
-    assert (found.depth <= often.depth + cell.offset.shape[1] * look_every).all()
+    assert (found.depth <= often.depth + cell.offset.shape[1] * sync_every).all()
     assert (found.steps <= 7 * 200).all()
 
 
-@pytest.mark.parametrize("look_every", [1, 4, 100])
-def test_no_token_waits_longer_than_it_may(look_every: int) -> None:
+@pytest.mark.parametrize("sync_every", [1, 4, 100])
+def test_no_token_waits_longer_than_it_may(sync_every: int) -> None:
     _, solve = scripted([1.0] * 40, [1.0] + [0.01] * 39)
-    solution = solve(6, width=1, patience=2, look_every=look_every)
+    solution = solve(6, width=1, patience=2, sync_every=sync_every)
     assert solution.steps[0, 0] == 6 and solution.result[0, 0] == Result.OUT_OF_STEPS
 
 
-@pytest.mark.parametrize("look_every", [1, 4, 100])
-def test_a_mate_that_is_given_up_changes_no_others_looks(look_every: int) -> None:
+@pytest.mark.parametrize("sync_every", [1, 4, 100])
+def test_a_mate_that_is_given_up_changes_no_others_looks(sync_every: int) -> None:
     settles, never = [1.0] * 3 + [0.01] * 40, [1.0] * 43
     cell = ScriptedCell.of(torch.tensor([[settles], [never]]))
-    settings = {"window": Window(1, 2), "look_every": look_every}
+    settings = {"window": Window(1, 2), "sync_every": sync_every}
     stopping = ResidualBelow(0.1, 6, absolute_residual)
     both = find_fixed_point(cell, cell.start, Picard(), stopping, **settings)
     single = ScriptedCell.of(torch.tensor([[settles]]))
@@ -273,17 +273,17 @@ def test_a_token_that_never_settles_is_given_up_and_the_next_still_converge(widt
     assert torch.equal(solution.steps, cell.evaluations)
 
 
-@pytest.mark.parametrize("look_every", [1, 4])
-def test_a_token_that_explodes_ends_its_sequence_alone(look_every: int) -> None:
+@pytest.mark.parametrize("sync_every", [1, 4])
+def test_a_token_that_explodes_ends_its_sequence_alone(sync_every: int) -> None:
     cell = causal_cell(3)
     cell.offset[1, 4] = torch.nan
     expected = causal_cell(3).fixed_point()
     for width in (1, 3, 7):
-        solution = search(cell, width, look_every=look_every)
+        solution = search(cell, width, sync_every=sync_every)
         assert (solution.result[::2] == Result.CONVERGED).all()
         torch.testing.assert_close(solution.value[::2], expected[::2], rtol=1e-10, atol=1e-10)
         kept = solution.result[1] == Result.CONVERGED
-        if look_every == 1:
+        if sync_every == 1:
             assert kept.tolist() == [t < max(0, 5 - width) for t in range(7)]
         else:  # several may be committed at once, and the window move further
             assert kept[: max(0, 5 - width)].all() and not kept[4:].any()
@@ -314,14 +314,14 @@ def test_padding_that_explodes_reaches_nothing(width: int | None) -> None:
 # What else is in the batch.
 
 
-@pytest.mark.parametrize("look_every", [1, 4])
+@pytest.mark.parametrize("sync_every", [1, 4])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("mates", ["easy", "hard", "exploding", "none"])
 def test_batch_mates_change_nothing_to_the_bit(
-    mates: str, width: int | None, look_every: int
+    mates: str, width: int | None, sync_every: int
 ) -> None:
     cell = causal_cell()
-    together = search(cell, width, look_every=look_every)
+    together = search(cell, width, sync_every=sync_every)
     other = causal_cell()
     if mates == "none":
         other = other.select(torch.tensor([2]))
@@ -330,7 +330,7 @@ def test_batch_mates_change_nothing_to_the_bit(
         other.contraction[rest] = {"easy": 0.0, "hard": 0.9, "exploding": 1.0}[mates]
         if mates == "exploding":
             other.offset[rest] = 1e300
-    changed = search(other, width, look_every=look_every)
+    changed = search(other, width, sync_every=sync_every)
     row = 0 if mates == "none" else 2
     for name, tensor in vars(together).items():
         assert torch.equal(tensor[2], getattr(changed, name)[row]), name
@@ -380,10 +380,10 @@ def test_impossible_windows_are_named(name: str) -> None:
 @pytest.mark.parametrize(
     ("solver", "stopping", "match"),
     [
-        (Anderson(), TIGHT, "Anderson.*a window takes Picard"),
-        (Broyden(), TIGHT, "Broyden.*a window takes Picard"),
-        (BestSoFar(Picard()), TIGHT, "BestSoFar.*a window takes Picard"),
-        (Picard(), FixedSteps(3), "must be ResidualBelow, not FixedSteps"),
+        (Anderson(), TIGHT, "Anderson.*token by token, as Picard"),
+        (Broyden(), TIGHT, "Broyden.*token by token, as Picard"),
+        (BestSoFar(Picard()), TIGHT, "BestSoFar.*token by token, as Picard"),
+        (Picard(), FixedSteps(3), "as under ResidualBelow, not FixedSteps"),
     ],
 )
 def test_what_knows_no_window_is_refused(solver, stopping, match: str) -> None:

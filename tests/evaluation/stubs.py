@@ -52,9 +52,9 @@ class Stub(ImplicitForCausalLM):
         search = None
         if phase is not None:
             windowed, length = phase.window is not None, tokens.shape[1]
-            steps = (tokens if windowed else tokens[:, 0]) + 1
+            steps = (tokens if windowed else tokens[:, :1]) + 1
             steps = steps.clamp(max=phase.stopping.max_steps)
-            depth = steps.sum(1) if windowed else steps
+            depth = steps.sum(1)
             work = depth * (min(phase.window.width, length) if windowed else length)
             tolerance = getattr(phase.stopping, "tolerance", 0.0)
             residual = torch.where(steps > 0, steps / 100.0, torch.nan)
@@ -65,7 +65,7 @@ class Stub(ImplicitForCausalLM):
 
 @dataclass
 class TokenCell:
-    """``z -> token / 10 * z + 1``, token by token; its own piece, trail and carry."""
+    """``z -> token / 10 * z + 1``, token by token; its own window, trail and carry."""
 
     tokens: Tensor
 

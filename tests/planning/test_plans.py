@@ -388,7 +388,7 @@ def test_what_cannot_be_planned_is_refused() -> None:
     gradient = ImplicitFunction(Picard(), ResidualBelow(1e-3, 10))
     for wrong in (None, gradient):
         phase = Phase(Picard(), ResidualBelow(0.1, 4), wrong)
-        with pytest.raises(ValueError, match="planned with Unrolled or Phantom"):
+        with pytest.raises(ValueError, match="as Unrolled and Phantom"):
             memory_of(LARGE, phase)
     with pytest.raises(ValueError, match="gpus = 9 is not allowed; .* at most one .*, 8"):
         plan_training(
