@@ -40,7 +40,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from benchmarks import harness
-from implicit_models.cost.flops import ModelFlops, model_flops
+from implicit_models.cost.flops import model_flops
 from implicit_models.cost.meter import peak_memory
 from implicit_models.cost.passes import step_flops
 from implicit_models.cost.reading import Past, reading_flops
@@ -51,18 +51,15 @@ from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation.harness import SharedContextLM, load_tasks
 from implicit_models.evaluation.length_extrapolation import evaluate_length_extrapolation
-from implicit_models.language_models.configuration import (
-    ImplicitLlamaConfig,
-    ImplicitMamba2Config,
-    LSTMConfig,
-)
-from implicit_models.language_models.conversion import to_transformers
-from implicit_models.language_models.modelling import (
-    ImplicitForCausalLM,
-    ImplicitLlamaForCausalLM,
-    ImplicitMamba2ForCausalLM,
-)
-from implicit_models.language_models.recurrent import LSTMLanguageModel
+from implicit_models.families.conversion import to_transformers
+from implicit_models.families.costs import ModelFlops
+from implicit_models.families.llama.configuration import ImplicitLlamaConfig
+from implicit_models.families.llama.family import ImplicitLlamaForCausalLM
+from implicit_models.families.lstm.configuration import LSTMConfig
+from implicit_models.families.lstm.model import LSTMLanguageModel
+from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
+from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 from tests.cost.counting import count
 
 HuggingFaceLM: Any = HFLM  # its decorator hides from type checkers what it is

@@ -39,18 +39,14 @@ from implicit_models.equilibrium.phase import Phase, search_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.equilibrium.window import Window
-from implicit_models.language_models.configuration import (
-    ImplicitConfig,
-    ImplicitLlamaConfig,
-    ImplicitMamba2Config,
-)
-from implicit_models.language_models.conversion import to_transformers
-from implicit_models.language_models.modelling import (
-    ImplicitForCausalLM,
-    ImplicitLlamaForCausalLM,
-    ImplicitMamba2ForCausalLM,
-)
-from implicit_models.language_models.upcycling import upcycle
+from implicit_models.families.conversion import to_transformers
+from implicit_models.families.llama.configuration import ImplicitLlamaConfig
+from implicit_models.families.llama.family import ImplicitLlamaForCausalLM
+from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
+from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
+from implicit_models.families.upcycling import upcycle
+from implicit_models.language_models.configuration import ImplicitConfig
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 
 FAMILIES = ("llama", "mamba2")
 LIBRARIES = ("ours", "transformers")

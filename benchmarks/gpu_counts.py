@@ -11,11 +11,9 @@ weights are read once an evaluation. What caches save and what is read twice is 
 
 from dataclasses import dataclass
 
-from implicit_models.language_models.configuration import (
-    ImplicitConfig,
-    ImplicitLlamaConfig,
-    ImplicitMamba2Config,
-)
+from implicit_models.families.llama.configuration import ImplicitLlamaConfig
+from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
+from implicit_models.language_models.configuration import ImplicitConfig
 
 _PRECISE = 4  # bytes of a number of the residual stream
 _CHUNK_LENGTH = 64  # where the configuration leaves it to the kernel

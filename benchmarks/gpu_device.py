@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from benchmarks import harness
+from implicit_models.families.sizes import from_size
 from implicit_models.kernels.dispatch import Kernels, fused_kernels, kernels_for
 from implicit_models.kernels.mixer import ComposedMixer
 from implicit_models.language_models.configuration import ImplicitConfig
 from implicit_models.language_models.placement import default_device
-from implicit_models.language_models.sizes import from_size
 
 Row = dict[str, Any]
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from benchmarks.gpu_counts import widths
 from benchmarks.gpu_device import Row, Scale, attempt, device, kernel_seconds
+from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
 from implicit_models.kernels import reference
-from implicit_models.language_models.configuration import ImplicitMamba2Config
 
 MODEL = "mamba2-350m"
 CHUNK_LENGTHS, COMPARED_CHUNK = (32, 64, 128), 64

@@ -28,14 +28,12 @@ from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
+from implicit_models.families.llama.configuration import ImplicitLlamaConfig
+from implicit_models.families.llama.family import ImplicitLlamaForCausalLM
+from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
 from implicit_models.kernels.dispatch import Kernels, using
-from implicit_models.language_models.configuration import ImplicitLlamaConfig
 from implicit_models.language_models.losses import LOSSES
-from implicit_models.language_models.modelling import (
-    ImplicitForCausalLM,
-    ImplicitLlamaForCausalLM,
-    ImplicitMamba2ForCausalLM,
-)
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 
 DAMPING = 0.8
 

@@ -20,6 +20,9 @@ from torch import Tensor
 
 from benchmarks import harness
 from benchmarks.matrix_products import MatrixProducts
+from implicit_models.families.conversion import to_transformers
+from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
+from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
 from implicit_models.kernels.dispatch import (
     Kernels,
     compiled_kernels,
@@ -29,9 +32,6 @@ from implicit_models.kernels.dispatch import (
 )
 from implicit_models.kernels.linear import linear
 from implicit_models.kernels.mixer import MixerSettings, MixerWeights
-from implicit_models.language_models.configuration import ImplicitMamba2Config
-from implicit_models.language_models.conversion import to_transformers
-from implicit_models.language_models.modelling import ImplicitMamba2ForCausalLM
 
 BATCH, LENGTHS, CHUNKS = 8, (64, 256, 1024), (64, 256)
 PRODUCT_CHUNKS = (16, 32, 64)

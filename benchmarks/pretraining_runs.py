@@ -34,8 +34,9 @@ from implicit_models.cost.meter import peak_memory
 from implicit_models.data.batching import batch_indices
 from implicit_models.data.packing import Packed, pack
 from implicit_models.data.shards import TokenStream
-from implicit_models.language_models.building import LanguageModel, build
-from implicit_models.language_models.parameters import ModelParameters
+from implicit_models.families.building import build
+from implicit_models.families.parameters import ModelParameters
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.training import trainer
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import explicit_segment

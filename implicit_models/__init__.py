@@ -10,8 +10,8 @@ from wrapt import when_imported
 
 __version__ = "0.1.0"
 
-_OURS = "implicit_models.language_models.modelling"
-_LSTM = "implicit_models.language_models.recurrent"
+_MODELLING = "implicit_models.language_models.modelling"
+_FAMILY = "implicit_models.families.family"
 
 
 def _is_being_imported(name: str) -> bool:
@@ -19,31 +19,31 @@ def _is_being_imported(name: str) -> bool:
     return module is not None and getattr(module.__spec__, "_initializing", False)
 
 
-@when_imported("transformers.models.auto.configuration_auto")
-def _register_configurations(module: object) -> None:
-    from implicit_models.language_models.registration import register_configurations
+def _import_models(unless: tuple[str, ...]) -> None:
+    # Whoever imports what every family needs may be the one who imports this; then it is not ready.
+    if not any(map(_is_being_imported, unless)):
+        from implicit_models.families.registration import import_models
 
-    register_configurations()
+        import_models()
+
+
+@when_imported("transformers.models.auto.configuration_auto")
+def _after_configurations(module: object) -> None:
+    from implicit_models.families.registration import import_configurations
+
+    import_configurations()
 
 
 @when_imported("transformers.models.auto.modeling_auto")
-def _import_models(module: object) -> None:
-    # Whoever imports the models may be the one who imports this; then they are not ready yet.
-    if not (_is_being_imported(_OURS) or _is_being_imported(_LSTM)):
-        __import__(_LSTM)
+def _after_auto_classes(module: object) -> None:
+    _import_models(unless=(_MODELLING, _FAMILY))
 
 
-@when_imported(_OURS)
-def _register_ours(module: object) -> None:
-    from implicit_models.language_models.registration import register_ours
-
-    register_ours()
-    if not _is_being_imported(_LSTM):
-        __import__(_LSTM)
+@when_imported(_MODELLING)
+def _after_modelling(module: object) -> None:
+    _import_models(unless=(_FAMILY,))
 
 
-@when_imported(_LSTM)
-def _register_lstm(module: object) -> None:
-    from implicit_models.language_models.registration import register_lstm
-
-    register_lstm()
+@when_imported(_FAMILY)
+def _after_families(module: object) -> None:
+    _import_models(unless=())

@@ -7,11 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from implicit_models.data.parameters import CorpusParameters
-from implicit_models.language_models.parameters import (
-    ModelParameters,
-    is_folder,
-    is_hub_id,
-)
+from implicit_models.families.parameters import ModelParameters
+from implicit_models.language_models.source_names import is_folder, is_hub_id
 from implicit_models.parameters import (
     ParameterError,
     Parameters,
@@ -196,7 +193,7 @@ def seed_group(table: str, name: str) -> str:
 def read_run(table: str, name: str) -> RunParameters:
     """Read an entry of ``runs`` or ``upcycled`` and check it against its data set."""
     run = read_section(f"{table}.{name}", RunParameters)
-    if table == "upcycled" and run.model.family != "upcycled":
+    if table == "upcycled" and not run.model.is_upcycled:
         raise ParameterError(
             f"upcycled.{name}.model.family = {run.model.family!r} is not allowed; allowed is "
             "'upcycled': other implicit models are entries of runs"

@@ -8,9 +8,9 @@ import torch
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.stopping import ResidualBelow
-from implicit_models.language_models.building import configuration
+from implicit_models.families.building import configuration
+from implicit_models.families.sizes import count_parameters
 from implicit_models.language_models.configuration import ImplicitConfig
-from implicit_models.language_models.sizes import count_parameters
 from implicit_models.parameters import ParameterError
 from implicit_models.planning.plans import (
     Layout,

@@ -11,13 +11,13 @@ from pydantic import Field
 
 from implicit_models.data import groups
 from implicit_models.data.parameters import CorpusParameters
+from implicit_models.families.parameters import ModelParameters
 from implicit_models.parameters import ParameterError, Parameters, read_names, read_section
 from implicit_models.training.parameters import MonitoringParameters
 from stages.common import DATA, DataParameters
 from stages.entries import BaselineParameters, MatchedParameters, RunParameters
 
 TABLES = {"runs": RunParameters, "baselines": BaselineParameters, "matched": MatchedParameters}
-FAMILIES = ("mamba2", "llama")  # of which everything follows from their shapes
 # Tokenizers of the hub whose size is known without a download.
 VOCABULARIES = {"EleutherAI/gpt-neox-20b": 50_277, "openai-community/gpt2": 50_257}
 CONFIGURATIONS = Path("conf")
@@ -143,9 +143,9 @@ def read_trainings(path: Path, only: str | None) -> tuple[list[Training], list[s
     trainings, others = [], []
     for name in wanted:
         key = f"{tables[name]}.{name}"
-        family = read_section(f"{key}.model.family", str, path)
-        if tables[name] == "upcycled" or family not in FAMILIES:
-            others.append(f"{name} ({family})")
+        model = read_section(f"{key}.model", ModelParameters, path)
+        if not model.is_planned:
+            others.append(f"{name} ({model.family})")
             continue
         entry = read_section(key, TABLES[tables[name]], path)
         data = _read_data(f"{key}.dataset", entry.dataset, path)

@@ -12,7 +12,7 @@ from implicit_models.data.task_files import open_tasks
 from implicit_models.evaluation.harness import benchmark_phase, evaluate_tasks
 from implicit_models.evaluation.parameters import BenchmarkParameters
 from implicit_models.evaluation.published import SOURCE, published_beside
-from implicit_models.language_models.building import num_parameters
+from implicit_models.language_models.language_model import num_parameters
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.reading import is_implicit
 from implicit_models.language_models.serialisation import load_model

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from implicit_models.families.sizes import size_table
 from implicit_models.language_models.configuration import ImplicitConfig
-from implicit_models.language_models.sizes import size_table
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "models.md").read_text()

@@ -4,13 +4,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
-from implicit_models.cost.flops import ModelFlops, configuration_flops, model_flops
+from implicit_models.cost.flops import configuration_flops, model_flops
 from implicit_models.cost.passes import step_flops
-from implicit_models.language_models.building import build, configuration
-from implicit_models.language_models.configuration import ImplicitConfig, LSTMConfig, StrictConfig
-from implicit_models.language_models.parameters import ModelParameters
-from implicit_models.language_models.sizes import count_parameters
+from implicit_models.families.building import build, configuration
+from implicit_models.families.costs import ModelFlops
+from implicit_models.families.family import family_named
+from implicit_models.families.parameters import ModelParameters
+from implicit_models.families.sizes import count_parameters
 
 Candidates = Callable[[int], ModelParameters]
 
@@ -54,7 +56,7 @@ def match_training_flops(
     batch_size: int,
     lengths: Iterable[int],
 ) -> TrainingMatch:
-    """Give the explicit training whose FLOPs are nearest to a target.
+    """Return the explicit training whose FLOPs are nearest to a target.
 
     Parameters
     ----------
@@ -62,8 +64,7 @@ def match_training_flops(
         Of the explicit model; all that ``vary`` does not change is kept.
     vary
         ``steps``, the training steps; ``depth``, the layers; or ``width``: d_model, with what goes
-        with it. Of Mamba2 that is the number of heads; of Llama heads of queries, keys and values
-        and d_feed_forward, of the LSTM hidden_size, each in proportion.
+        with it, as the family's `of_size` says.
     num_training_steps
         Of the training whose depth or width is varied.
     lengths
@@ -110,7 +111,7 @@ def match_training_flops(
 def match_parameters(
     target: int, parameters: ModelParameters, vocabulary_size: int, *, vary: str
 ) -> SizeMatch:
-    """Give the model, explicit or implicit, whose number of parameters is nearest to a target.
+    """Return the model, explicit or implicit, whose number of parameters is nearest to a target.
 
     ``vary`` is ``depth`` or ``width``, as in `match_training_flops`.
 
@@ -122,7 +123,7 @@ def match_parameters(
     _check(target, parameters, vary, ("depth", "width"))
 
     def size(chosen: ModelParameters) -> int:
-        return _num_parameters(configuration(chosen, vocabulary_size))
+        return count_parameters(configuration(chosen, vocabulary_size)).total
 
     found = _nearest(target, _candidates(parameters, vary), size)
     return SizeMatch(parameters=found, num_parameters=size(found))
@@ -146,67 +147,16 @@ def _flops_of(parameters: ModelParameters, vocabulary_size: int) -> ModelFlops:
     return configuration_flops(configuration(parameters, vocabulary_size))
 
 
-def _num_parameters(config: StrictConfig) -> int:
-    if isinstance(config, ImplicitConfig):
-        return count_parameters(config).total
-    assert isinstance(config, LSTMConfig)
-    width, hidden = config.embedding_size, config.hidden_size
-    read = width + (config.num_hidden_layers - 1) * hidden
-    gates = 4 * hidden * (read + config.num_hidden_layers * (hidden + 2))
-    return config.vocab_size * width + gates + hidden * width
-
-
 def _candidates(parameters: ModelParameters, vary: str) -> Candidates:
-    """Give the models that come into question, from small to large, by a number from 1 on."""
-    if vary == "depth":
-        return lambda number: parameters.replace(num_layers=number)
-    if parameters.family == "mamba2":
-        return _mamba2_widths(parameters)
-    if parameters.family == "llama":
-        return _llama_widths(parameters)
-    return _lstm_widths(parameters)
-
-
-def _mamba2_widths(parameters: ModelParameters) -> Candidates:
-    assert parameters.head_dim
-    unit = parameters.head_dim * parameters.num_groups  # divides expand * d_model
-    unit //= math.gcd(unit, parameters.expand)
-    return lambda number: parameters.replace(d_model=number * unit)
-
-
-def _llama_widths(parameters: ModelParameters) -> Candidates:
-    width, heads, hidden = parameters.d_model, parameters.num_heads, parameters.d_feed_forward
-    assert width and heads and hidden
-    shared_by = heads // (parameters.num_key_value_heads or heads)
-    unit = math.lcm(shared_by, heads // math.gcd(heads, width))  # of heads, so that all divide
-    # As round a number as it was: matrix units like multiples of 64, or of 8.
-    multiple = math.gcd(hidden, 64)
-
-    def model(number: int) -> ModelParameters:
-        chosen = number * unit
-        return parameters.replace(
-            d_model=width * chosen // heads,
-            num_heads=chosen,
-            num_key_value_heads=chosen // shared_by,
-            head_dim=parameters.head_dim or width // heads,
-            d_feed_forward=max(1, round(hidden * chosen / heads / multiple)) * multiple,
-        )
-
-    return model
-
-
-def _lstm_widths(parameters: ModelParameters) -> Candidates:
-    width, hidden = parameters.d_model, parameters.hidden_size
-    assert width and hidden
-    return lambda number: parameters.replace(
-        d_model=number, hidden_size=max(1, round(hidden * number / width))
-    )
+    """Return the models that come into question, from small to large, by a number from 1 on."""
+    family: Any = family_named(parameters.family)
+    return lambda number: family.of_size(parameters, vary, number)
 
 
 def _nearest(
     target: float, candidates: Candidates, size: Callable[[ModelParameters], float]
 ) -> ModelParameters:
-    """Give the candidate of the nearest size; sizes grow with the candidates."""
+    """Return the candidate of the nearest size; sizes grow with the candidates."""
     high = 1
     while size(candidates(high)) < target:
         high *= 2

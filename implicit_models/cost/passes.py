@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from implicit_models.cost.flops import ModelFlops, Work
 from implicit_models.cost.meter import Measurement
 from implicit_models.equilibrium.phase import Phase
+from implicit_models.families.costs import ModelFlops, Work
 
 # A gradient costs two products for each of the forward pass: one for either factor.
 _WITH_GRADIENT = 3

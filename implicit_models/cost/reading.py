@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int, Integer
 
-from implicit_models.cost.flops import ModelFlops, StackFlops
 from implicit_models.equilibrium.solution import Result, Solution
+from implicit_models.families.costs import ModelFlops, StackFlops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Past:
 
     @classmethod
     def empty(cls, batch: int) -> "Past":
-        """Give that of texts' starts."""
+        """Return that of texts' starts."""
         return cls(lengths=np.zeros(batch, dtype=np.int64), reach=0)
 
 
@@ -41,7 +41,7 @@ def reading_flops(
     window: int | None = None,
     num_tokens: Integer[np.ndarray, " B"] | None = None,
 ) -> float:
-    """Give the FLOPs of a forward pass without gradient, logits left out.
+    """Return the FLOPs of a forward pass without gradient, logits left out.
 
     Everything that is computed counts, padding too. What a GPU computes of sequences that have
     ended, until it looks at them (`find_fixed_point`), is left out.
@@ -83,7 +83,7 @@ def _window_flops(
     width: int,
     past: Past,
 ) -> float:
-    """Give the FLOPs of a search through a window, which may hang over a text's end.
+    """Return the FLOPs of a search through a window, which may hang over a text's end.
 
     Whenever a token of any sequence leaves its window, the carries of all that are left are taken.
     """
@@ -113,7 +113,7 @@ def _window_flops(
 
 
 def _left_at(steps: Int[np.ndarray, "B L"], width: int) -> Int[np.ndarray, "B L"]:
-    """Give the evaluation at which each token left a window, entering as others left."""
+    """Return the evaluation at which each token left a window, entering as others left."""
     batch, length = steps.shape
     padded = np.pad(steps, ((0, 0), (0, -length % width)))
     by_place = padded.reshape(batch, -1, width).cumsum(axis=1)

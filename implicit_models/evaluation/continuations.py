@@ -18,7 +18,7 @@ from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation.answers import Answer, Answers, Continuation, ReadingCost
 from implicit_models.evaluation.readers import reader_of
 from implicit_models.evaluation.scoring import IGNORED, Prefix, expand, prefix, score
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.language_model import LanguageModel
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from implicit_models.evaluation.answers import Answers, Continuation
 from implicit_models.evaluation.continuations import ReadingCost, answer
 from implicit_models.evaluation.downstream import ACCURACIES, TASKS, Summary, summarise
 from implicit_models.evaluation.parameters import BenchmarkParameters
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.phases import default_phase
 from implicit_models.language_models.reading import is_implicit
 

@@ -12,7 +12,7 @@ from implicit_models.evaluation.scoring import score
 from implicit_models.evaluation.statistics import finite, perplexity, perplexity_error
 from implicit_models.evaluation.stream import Tokens, cut, num_sequences
 from implicit_models.evaluation.totals import Totals, totals_of
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.language_model import LanguageModel
 
 LAST_SHARE = 8
 """The last tokens of a sequence are its last eighth."""

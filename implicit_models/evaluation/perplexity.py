@@ -20,7 +20,7 @@ from implicit_models.evaluation.statistics import (
 )
 from implicit_models.evaluation.totals import Totals, totals_of
 from implicit_models.evaluation.windows import Windows
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.language_model import LanguageModel
 
 log = logging.getLogger(__name__)
 

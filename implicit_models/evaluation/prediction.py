@@ -12,7 +12,7 @@ from implicit_models.cost.flops import model_flops
 from implicit_models.cost.reading import reading_flops
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation.search import Search, join
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.reading import read
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from implicit_models.evaluation.downstream import ACCURACIES, AVERAGE, PERPLEXITY
-from implicit_models.language_models.sizes import from_size
+from implicit_models.families.sizes import from_size
 
 SOURCE = "Schöne et al. 2025, arXiv 2502.07827: zero-shot, pretrained on the deduplicated Pile"
 

@@ -24,12 +24,12 @@ from implicit_models.cost.flops import model_flops
 from implicit_models.cost.reading import Past, reading_flops
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Solution
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.families.lstm.model import LSTMLanguageModel
 from implicit_models.language_models.cache import CarryCache
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.phases import default_phase
-from implicit_models.language_models.recurrent import LSTMLanguageModel
-from implicit_models.language_models.sources import SourceError
+from implicit_models.language_models.source_names import SourceError
 
 log = logging.getLogger(__name__)
 

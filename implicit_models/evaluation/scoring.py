@@ -17,7 +17,7 @@ from torch import Tensor
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation.readers import Piece, Reader, reader_of
 from implicit_models.evaluation.search import Search
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.language_model import LanguageModel
 
 IGNORED = -100
 """A label that is not scored."""

@@ -13,8 +13,8 @@ from implicit_models.evaluation import metrics
 from implicit_models.evaluation.contraction import spectral_radii
 from implicit_models.evaluation.parameters import WordProblemEvaluationParameters
 from implicit_models.evaluation.prediction import Predictions, predict
-from implicit_models.language_models.building import LanguageModel, num_parameters
 from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
+from implicit_models.language_models.language_model import LanguageModel, num_parameters
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.reading import is_implicit
 

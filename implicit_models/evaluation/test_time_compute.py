@@ -17,8 +17,8 @@ from implicit_models.evaluation import metrics
 from implicit_models.evaluation.parameters import TextSweepParameters, WordProblemSweepParameters
 from implicit_models.evaluation.prediction import predict
 from implicit_models.evaluation.search import Search
-from implicit_models.language_models.building import LanguageModel
 from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.reading import is_implicit
 

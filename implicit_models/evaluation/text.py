@@ -19,7 +19,7 @@ from implicit_models.evaluation.scoring import score
 from implicit_models.evaluation.statistics import finite
 from implicit_models.evaluation.stream import Tokens
 from implicit_models.evaluation.totals import Totals
-from implicit_models.language_models.building import LanguageModel, num_parameters
+from implicit_models.language_models.language_model import LanguageModel, num_parameters
 from implicit_models.language_models.reading import is_implicit
 
 

@@ -18,7 +18,7 @@ from implicit_models.evaluation.test_time_compute import (
     check_sweepable,
     sweep,
 )
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.language_model import LanguageModel
 
 
 def sweep_text(

@@ -2,7 +2,7 @@
 
 import difflib
 from dataclasses import fields
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -29,6 +29,12 @@ _OF_TRANSFORMERS = {
 class StrictConfig(PreTrainedConfig):
     """A configuration that refuses keys it does not know.
 
+    Attributes
+    ----------
+    family
+        The name of the family of its models, in `implicit_models.families.table`; it is the
+        class's, and not in its files.
+
     Raises
     ------
     ValueError
@@ -37,6 +43,7 @@ class StrictConfig(PreTrainedConfig):
         Naming the field that is of another type or out of its range, as all of transformers'.
     """
 
+    family: ClassVar[str]
     keys_to_ignore_at_inference = ["past_key_values", "self_iterations", "search", "penalty"]
 
     def __post_init__(self, **kwargs: Any) -> None:
@@ -62,14 +69,14 @@ class StrictConfig(PreTrainedConfig):
             raise ValueError(
                 f"model_type is {found!r}; a {cls.__name__} has {cls.model_type!r}. Use "
                 "AutoModelForCausalLM, or make an implicit model of it: python -m "
-                "implicit_models.language_models.upcycling SOURCE TARGET"
+                "implicit_models.families.upcycling SOURCE TARGET"
             )
         return super().from_dict(config_dict, **kwargs)
 
 
 @strict
 class ImplicitConfig(StrictConfig):
-    """What Mamba2 and Llama have in common.
+    """What all configurations of models of our stack have in common.
 
     Attributes
     ----------
@@ -167,147 +174,6 @@ class ImplicitConfig(StrictConfig):
         """Rows of the embedding."""
         multiple = self.pad_vocab_size_multiple
         return -(-self.vocab_size // multiple) * multiple
-
-
-@strict
-class ImplicitMamba2Config(ImplicitConfig):
-    """Mamba2, implicit or (``implicit=False``) explicit.
-
-    Attributes
-    ----------
-    state_size, expand, head_dim, n_groups, conv_kernel
-        Mamba2's sizes, under transformers' names.
-    chunk_size
-        Tokens per chunk of the scan; None lets the kernel choose. It changes speed and rounding
-        only.
-    """
-
-    model_type = "implicit_mamba2"
-
-    state_size: int = 128
-    expand: int = 2
-    head_dim: int = 64
-    n_groups: int = 1
-    conv_kernel: int = 4
-    chunk_size: int | None = None
-
-    def validate_architecture(self) -> None:
-        """Check that the sizes fit together."""
-        self.validate_common()  # first, as these follow from those
-        check_positive(self, "state_size", "expand", "head_dim", "n_groups", "conv_kernel")
-        if self.chunk_size is not None:
-            check_positive(self, "chunk_size")
-        inner = self.expand * self.hidden_size
-        if inner % self.head_dim:
-            raise ValueError(
-                f"head_dim is {self.head_dim}; it must divide expand * hidden_size = {inner}"
-            )
-        if self.num_heads % self.n_groups:
-            raise ValueError(
-                f"n_groups is {self.n_groups}; it must divide the number of heads, "
-                f"expand * hidden_size / head_dim = {self.num_heads}"
-            )
-
-    @property
-    def num_heads(self) -> int:
-        """Heads of the state space."""
-        return self.expand * self.hidden_size // self.head_dim
-
-
-@strict
-class ImplicitLlamaConfig(ImplicitConfig):
-    """Llama, implicit or (``implicit=False``) explicit.
-
-    Attributes
-    ----------
-    num_attention_heads, num_key_value_heads
-        Heads of the queries, and of keys and values (None: as many), which share them in groups.
-    head_dim
-        Width of a head; None takes ``hidden_size / num_attention_heads``.
-    intermediate_size
-        Hidden width of the feed-forward network.
-    rope_parameters
-        As transformers': ``rope_theta``, and ``rope_type`` for scaled variants that do not
-        depend on the length of the text.
-    max_position_embeddings
-        The length trained for; nothing here depends on it but scaled rotary embeddings.
-    """
-
-    model_type = "implicit_llama"
-
-    num_hidden_layers: int = 12
-    num_attention_heads: int = 12
-    num_key_value_heads: int | None = None
-    head_dim: int | None = None
-    intermediate_size: int = 2048
-    max_position_embeddings: int = 2048
-    rope_parameters: dict[str, Any] | None = None
-    default_theta = 500_000.0
-
-    def __post_init__(self, **kwargs: Any) -> None:
-        """Fill in what follows from other fields."""
-        if self.num_key_value_heads is None:
-            self.num_key_value_heads = self.num_attention_heads
-        if self.head_dim is None and self.num_attention_heads > 0:
-            if self.hidden_size % self.num_attention_heads:
-                raise ValueError(
-                    f"num_attention_heads is {self.num_attention_heads}; it must divide "
-                    f"hidden_size = {self.hidden_size}, or head_dim must be given"
-                )
-            self.head_dim = self.hidden_size // self.num_attention_heads
-        super().__post_init__(**kwargs)
-
-    def validate_architecture(self) -> None:
-        """Check that the sizes fit together."""
-        self.validate_common()  # first, as these follow from those
-        counts = ["num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"]
-        check_positive(self, *counts, "max_position_embeddings")
-        assert self.num_key_value_heads and self.head_dim
-        if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError(
-                f"num_key_value_heads is {self.num_key_value_heads}; it must divide "
-                f"num_attention_heads = {self.num_attention_heads}"
-            )
-        if self.head_dim % 2:
-            raise ValueError(f"head_dim is {self.head_dim}; rotary embeddings need an even one")
-        rope = self.rope_parameters or {}
-        if rope.get("rope_theta", self.default_theta) <= 0.0:
-            raise ValueError(f"rope_theta is {rope['rope_theta']}; it must be positive")
-        rope_type = rope.get("rope_type", "default")
-        if rope_type not in ("default", "linear", "llama3", "yarn"):
-            raise ValueError(
-                f"rope_parameters.rope_type is {rope_type!r}; allowed are default, linear, llama3 "
-                "and yarn, whose rotations do not depend on the length of the text"
-            )
-
-
-@strict
-class LSTMConfig(StrictConfig):
-    """torch's LSTM as a language model: a baseline, explicit by nature.
-
-    Attributes
-    ----------
-    embedding_size
-        Width of the embeddings, to which the LSTM's output is projected.
-    hidden_size
-        Width of the state.
-    """
-
-    model_type = "implicit_models_lstm"
-
-    vocab_size: int = 50_277
-    embedding_size: int = 96
-    hidden_size: int = 116
-    num_hidden_layers: int = 1
-    initializer_range: float = 0.02
-    label_alignment: Literal["next_token", "aligned"] = "aligned"
-    tie_word_embeddings: bool = True
-    provenance: dict[str, Any] | None = None
-    implicit = False
-
-    def validate_sizes(self) -> None:
-        """Check every range."""
-        check_positive(self, "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
 
 
 def check_positive(config: PreTrainedConfig, *names: str) -> None:

@@ -27,6 +27,21 @@ class Alignment:
     order: Int[Tensor, "B L"]
 
     @classmethod
+    def where_padded(
+        cls, mask: Tensor | None, size: tuple[int, int], before: int
+    ) -> "Alignment | None":
+        """Return the alignment of (B, L) tokens by their mask; None where there is no padding.
+
+        The mask may be of the ``before`` tokens before them too.
+        """
+        if mask is None:
+            return None
+        recent = mask[:, before:] if mask.shape[-1] == before + size[1] else mask
+        if recent.shape == size and bool(recent.all()):
+            return None
+        return cls.of(recent, size)
+
+    @classmethod
     def of(cls, mask: Tensor, size: tuple[int, int]) -> "Alignment":
         """Read an attention mask of (B, L) tokens: true or 1 where one is, wherever that may be.
 

@@ -8,9 +8,9 @@ from transformers import PreTrainedModel
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Solution
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.losses import aligned_loss
-from implicit_models.language_models.sources import SourceError
+from implicit_models.language_models.source_names import SourceError
 
 
 @dataclass(frozen=True)

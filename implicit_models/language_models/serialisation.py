@@ -9,9 +9,9 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM
 
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.model_card import write_card
-from implicit_models.language_models.modelling import (
+from implicit_models.language_models.pretrained import (
     ModelFileError,
     StrictPreTrainedModel,
     list_wrong_weights,

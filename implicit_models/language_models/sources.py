@@ -11,11 +11,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.utils import logging
 
-from implicit_models.language_models.parameters import is_folder, is_hub_id
-
-
-class SourceError(ValueError):
-    """A model's source cannot be read, or does not fit."""
+from implicit_models.language_models.source_names import SourceError, is_folder, is_hub_id
 
 
 def load_source(source: str) -> PreTrainedModel:

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from implicit_models.cost.flops import configuration_flops
 from implicit_models.cost.passes import training_flops
 from implicit_models.equilibrium.phase import Phase
+from implicit_models.families.costs import FLOAT32_BYTES
+from implicit_models.families.sizes import count_parameters
 from implicit_models.language_models.configuration import ImplicitConfig
-from implicit_models.language_models.sizes import count_parameters
 from implicit_models.planning.activations import (
-    FLOAT32,
     NUMBER_BYTES,
-    BlockMemory,
+    block_memory,
     evaluated_again_bytes,
     gradient_steps,
     kept_bytes,
@@ -57,12 +57,12 @@ class Layout:
     checkpointing: str = "none"
 
     def at_once(self, batch_size: int) -> int:
-        """Give the sequences of a global batch that a GPU computes at once."""
+        """Return the sequences of a global batch that a GPU computes at once."""
         share = self.share(batch_size)
         return share if self.micro_batch is None else min(share, self.micro_batch)
 
     def share(self, batch_size: int) -> int:
-        """Give the sequences of a global batch that a GPU computes in all."""
+        """Return the sequences of a global batch that a GPU computes in all."""
         return -(-batch_size // self.num_gpus)
 
 
@@ -131,7 +131,7 @@ class MemoryPlan:
         return max(moments, key=moments.__getitem__)
 
     def fits(self, memory_bytes: float) -> bool:
-        """Tell whether a GPU of so much memory holds it, with some left for fragments."""
+        """Return whether a GPU of so much memory holds it, with some left for fragments."""
         return self.peak <= USABLE_PART * memory_bytes
 
     @property
@@ -249,10 +249,10 @@ def plan_memory(
     tokens, of_step = sequences * length, layout.share(batch_size) * length
     is_split = layout.parallelism == "fsdp" and layout.num_gpus > 1
     parts = layout.num_gpus if is_split else 1
-    part, whole = -(-count // parts) * FLOAT32, count * FLOAT32
+    part, whole = -(-count // parts) * FLOAT32_BYTES, count * FLOAT32_BYTES
     normalised = number * num_normalised(config) if config.weight_normalisation else 0
     copies = number * count if precision != "float32" else 0
-    block = BlockMemory.of(config, number)
+    block = block_memory(config, number)
     width = config.hidden_size
     # The iterates: start, present and next one, those of sequences that have ended; and the
     # injection of those that have not.
@@ -278,7 +278,7 @@ def plan_memory(
 
 
 def fitting_layouts(layout: Layout, batch_size: int, *, is_implicit: bool) -> Iterator[Layout]:
-    """Give layouts to try, those first that cost the least time.
+    """Return layouts to try, those first that cost the least time.
 
     Fewer sequences at once cost nothing as long as they fill the GPU; ``fsdp`` gathers weights
     once a step; checkpointing evaluates the cell once more; more GPUs are dear.
@@ -323,7 +323,7 @@ class StoragePlan:
 
 def plan_storage(config: ImplicitConfig) -> StoragePlan:
     """Plan what a training writes, but for headers and tokenizers."""
-    model = count_parameters(config).total * FLOAT32
+    model = count_parameters(config).total * FLOAT32_BYTES
     return StoragePlan(checkpoint=model * (1 + _MOMENTS), model=model)
 
 

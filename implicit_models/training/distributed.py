@@ -19,9 +19,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from implicit_models.language_models.building import LanguageModel
-from implicit_models.language_models.modelling import ImplicitPreTrainedModel
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.placement import DeviceError, default_device
+from implicit_models.language_models.trunk import ImplicitPreTrainedModel
 from implicit_models.training.precision import InPrecision
 from implicit_models.training.rendezvous import open_store
 

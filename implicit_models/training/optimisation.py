@@ -2,7 +2,7 @@
 
 import torch
 
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.training.parameters import OptimisationParameters
 
 

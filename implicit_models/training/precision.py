@@ -6,16 +6,14 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from implicit_models.language_models.building import LanguageModel
-
-# Mamba2 raises the decay to powers of the length, so these stay as exact as they are kept.
-_EXACT = ("A_log", "dt_bias", "D")
+from implicit_models.families.family import family_of
+from implicit_models.language_models.language_model import LanguageModel
 
 
 class InPrecision(nn.Module):
     """A model whose forward pass computes in another precision than its weights have.
 
-    The weights are cast once a forward pass, all but Mamba2's decay, time step and skip, and their
+    The weights are cast once a forward pass, all but those that the family keeps exact, and their
     gradients arrive in the precision they are kept in.
 
     Parameters
@@ -28,6 +26,7 @@ class InPrecision(nn.Module):
         super().__init__()
         self.model = model
         self.dtype = getattr(torch, precision)
+        self.exact = family_of(model.config).exact_weights
 
     @property
     def config(self) -> Any:
@@ -39,7 +38,7 @@ class InPrecision(nn.Module):
         if self.dtype == torch.float32:
             return self.model(**inputs)
         cast = {
-            name: weight if name.rpartition(".")[2] in _EXACT else weight.to(self.dtype)
+            name: weight if name.rpartition(".")[2] in self.exact else weight.to(self.dtype)
             for name, weight in self.model.named_parameters()
         }
         return functional_call(self.model, cast, (), inputs)

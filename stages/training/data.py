@@ -9,8 +9,8 @@ from implicit_models.data.corpora import open_corpus
 from implicit_models.data.parameters import CorpusParameters
 from implicit_models.data.tokenisation import tokenizer_digest
 from implicit_models.data.word_problems import open_splits
-from implicit_models.language_models.building import LabelAlignment
 from implicit_models.language_models.labelled import Sequences
+from implicit_models.language_models.language_model import LabelAlignment
 from stages.common import DataParameters
 from stages.vocabulary import check_tokenizer
 

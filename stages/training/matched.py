@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from implicit_models.cost.matching import match_parameters, match_training_flops
-from implicit_models.language_models.modelling import ModelFileError
+from implicit_models.language_models.pretrained import ModelFileError
 from implicit_models.training.curriculum import explicit_segment
 from implicit_models.training.parameters import ExplicitParameters
 from stages.common import read_dataset
@@ -76,13 +76,12 @@ def matched_to(
         )
         model, steps, reached = found.parameters, found.num_training_steps, found.flops
     log.info(
-        "%s of %s: %.6g; with %d training steps, %s layers and width %s: %.6g",
+        "%s of %s: %.6g; with %d training steps and %s: %.6g",
         match.quantity,
         match.run,
         target,
         steps,
-        model.num_layers,
-        model.d_model,
+        model.in_words,
         reached,
     )
     return baseline.replace(model=model, training=_stretched(training, steps))

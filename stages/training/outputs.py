@@ -10,7 +10,7 @@ from typing import Any
 
 from implicit_models.cost.meter import Measurement
 from implicit_models.data.tokenisation import load_tokenizer
-from implicit_models.language_models.building import LanguageModel, num_parameters
+from implicit_models.language_models.language_model import LanguageModel, num_parameters
 from implicit_models.language_models.serialisation import save_model
 from implicit_models.parameters import Parameters
 from implicit_models.tracking.tracker import Level, Tracker

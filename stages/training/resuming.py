@@ -7,7 +7,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from implicit_models.language_models.modelling import ModelFileError
+from implicit_models.language_models.pretrained import ModelFileError
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.distributed import Processes
 from implicit_models.training.progress import Progress

@@ -16,7 +16,8 @@ from implicit_models.cost.meter import Meter
 from implicit_models.cost.passes import step_flops
 from implicit_models.data.batching import batch_indices
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.language_models.building import LanguageModel, build
+from implicit_models.families.building import build
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.language_models.sources import digest_source
 from implicit_models.parameters import ParameterError

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks import gpu, gpu_counts, gpu_steps
 from benchmarks.gpu_device import FULL, MODELS, TINY
-from implicit_models.language_models.sizes import count_parameters
+from implicit_models.families.sizes import count_parameters
 
 
 def step(side: str, batch: int, speed: float, memory: float) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from transformers import (
 )
 from transformers.models.gpt2 import GPT2LMHeadModel
 
-from implicit_models.cost.flops import CountedFlops, configuration_flops, model_flops
+from implicit_models.cost.flops import configuration_flops, model_flops
 from implicit_models.cost.passes import step_flops
 from implicit_models.cost.reading import Past, reading_flops
-from implicit_models.language_models.conversion import from_transformers
+from implicit_models.families.conversion import from_transformers
+from implicit_models.families.huggingface.counted_flops import CountedFlops
+from implicit_models.families.sizes import SIZES, count_parameters, from_size
 from implicit_models.language_models.modelling import ImplicitForCausalLM
-from implicit_models.language_models.sizes import SIZES, count_parameters, from_size
 from tests.cost.counting import count
 from tests.language_models.kinds import EXPLICIT, VOCABULARY, model_of, tokens
 from tests.language_models.models import LSTM, small_model

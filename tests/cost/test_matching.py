@@ -13,8 +13,9 @@ from implicit_models.cost.matching import (
     match_training_flops,
 )
 from implicit_models.cost.passes import training_flops
-from implicit_models.language_models.building import build, configuration, num_parameters
-from implicit_models.language_models.parameters import ModelParameters
+from implicit_models.families.building import build, configuration
+from implicit_models.families.parameters import ModelParameters
+from implicit_models.language_models.language_model import num_parameters
 from implicit_models.parameters import ParameterError
 from stages.entries import MatchParameters
 from tests.language_models.models import EXPLICIT, EXPLICIT_LLAMA, IMPLICIT, IMPLICIT_LLAMA, LSTM

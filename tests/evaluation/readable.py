@@ -13,7 +13,7 @@ from transformers import (
 
 from implicit_models.equilibrium.phase import Phase, search_phase
 from implicit_models.equilibrium.window import Window
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.reading import is_implicit
 from tests.language_models.models import ALL, VOCABULARY, small_model
 

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from implicit_models.equilibrium.solution import Result, Solution
-from implicit_models.language_models.building import build
-from implicit_models.language_models.configuration import ImplicitMamba2Config
+from implicit_models.families.building import build
+from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
+from implicit_models.families.parameters import ModelParameters
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.outputs import ImplicitCausalLMOutput
-from implicit_models.language_models.parameters import ModelParameters
 
 
 class Stub(ImplicitForCausalLM):

@@ -31,7 +31,7 @@ from implicit_models.evaluation.state_tracking import evaluate_state_tracking
 from implicit_models.evaluation.test_time_compute import sweep_test_time_compute
 from implicit_models.evaluation.text import evaluate_text
 from implicit_models.evaluation.text_sweep import sweep_text
-from implicit_models.language_models.building import LanguageModel
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.reading import is_implicit
 from tests.cost.counting import count
 from tests.evaluation.readable import llama, make, random_tokens

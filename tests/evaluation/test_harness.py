@@ -45,8 +45,8 @@ from implicit_models.evaluation.harness import (
 )
 from implicit_models.evaluation.parameters import BenchmarkParameters
 from implicit_models.evaluation.readers import reader_of
-from implicit_models.language_models.building import build
-from implicit_models.language_models.conversion import from_transformers
+from implicit_models.families.building import build
+from implicit_models.families.conversion import from_transformers
 from implicit_models.parameters import ParameterError
 from tests.cost.counting import count
 from tests.language_models.kinds import model_of

@@ -5,7 +5,7 @@ from transformers import LlamaConfig
 
 from implicit_models.evaluation.downstream import ACCURACIES, AVERAGE, COLUMNS, PERPLEXITY
 from implicit_models.evaluation.published import PUBLISHED, published_beside, published_rows
-from implicit_models.language_models.sizes import SIZES, from_size
+from implicit_models.families.sizes import SIZES, from_size
 
 
 @pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row.family}-{row.size}{row.kind}")

@@ -18,7 +18,7 @@ from implicit_models.evaluation.scoring import (
     prefix,
     score,
 )
-from implicit_models.language_models.sources import SourceError
+from implicit_models.language_models.source_names import SourceError
 from tests.evaluation.readable import (
     KINDS,
     TIGHT,

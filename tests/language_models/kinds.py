@@ -4,16 +4,12 @@ from typing import Any
 
 import torch
 
-from implicit_models.language_models.configuration import (
-    ImplicitConfig,
-    ImplicitLlamaConfig,
-    ImplicitMamba2Config,
-)
-from implicit_models.language_models.modelling import (
-    ImplicitForCausalLM,
-    ImplicitLlamaForCausalLM,
-    ImplicitMamba2ForCausalLM,
-)
+from implicit_models.families.llama.configuration import ImplicitLlamaConfig
+from implicit_models.families.llama.family import ImplicitLlamaForCausalLM
+from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
+from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
+from implicit_models.language_models.configuration import ImplicitConfig
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 
 VOCABULARY = 31
 TIGHT = 1e-12  # a tolerance with which all ways to search give the same to 1e-9

@@ -7,10 +7,11 @@ import torch
 from implicit_models.backbones.key_value import KeyValueCarry
 from implicit_models.backbones.linear import NormalisedWeight
 from implicit_models.backbones.stack import StackCarry
-from implicit_models.language_models.building import LanguageModel, build
+from implicit_models.families.building import build
+from implicit_models.families.parameters import ModelParameters
 from implicit_models.language_models.cache import CarryCache
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.modelling import ImplicitForCausalLM
-from implicit_models.language_models.parameters import ModelParameters
 
 VOCABULARY = 11
 IMPLICIT = ModelParameters(

@@ -9,17 +9,14 @@ import pytest
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from implicit_models.language_models.configuration import (
-    ImplicitConfig,
-    ImplicitLlamaConfig,
-    ImplicitMamba2Config,
-    LSTMConfig,
-)
-from implicit_models.language_models.modelling import (
-    ImplicitLlamaForCausalLM,
-    ImplicitMamba2ForCausalLM,
-)
-from implicit_models.language_models.serialisation import ModelFileError, load_model
+from implicit_models.families.llama.configuration import ImplicitLlamaConfig
+from implicit_models.families.llama.family import ImplicitLlamaForCausalLM
+from implicit_models.families.lstm.configuration import LSTMConfig
+from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
+from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
+from implicit_models.language_models.configuration import ImplicitConfig
+from implicit_models.language_models.pretrained import ModelFileError
+from implicit_models.language_models.serialisation import load_model
 from tests.language_models.kinds import KINDS, configuration, model_of
 
 every_kind = pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,8 @@ from transformers import AutoModel, AutoModelForCausalLM, Trainer, TrainingArgum
 
 from implicit_models.equilibrium.phase import bounded_phase
 from implicit_models.language_models.cache import CarryCache
-from implicit_models.language_models.modelling import ImplicitForCausalLM, ModelFileError
+from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.pretrained import ModelFileError
 from tests.language_models.kinds import (
     EXPLICIT,
     IMPLICIT,

@@ -13,8 +13,8 @@ from implicit_models.equilibrium.solution import Result
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps, relative_residual
 from implicit_models.equilibrium.window import Window
-from implicit_models.language_models.building import num_parameters
-from implicit_models.language_models.parameters import ModelParameters
+from implicit_models.families.parameters import ModelParameters
+from implicit_models.language_models.language_model import num_parameters
 from tests.language_models.models import (
     ALL,
     EXPLICIT,

@@ -15,9 +15,9 @@ from transformers import (
     PreTrainedModel,
 )
 
-from implicit_models.language_models.conversion import from_transformers, to_transformers
+from implicit_models.families.conversion import from_transformers, to_transformers
 from implicit_models.language_models.modelling import ImplicitForCausalLM
-from implicit_models.language_models.sources import SourceError
+from implicit_models.language_models.source_names import SourceError
 from tests.language_models.kinds import mask_of, model_of, tokens
 
 VOCABULARY = 31

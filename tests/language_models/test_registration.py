@@ -11,6 +11,7 @@ import pytest
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 import implicit_models
+from implicit_models.families.registration import register_models, registered
 from tests.language_models.kinds import KINDS, model_of
 
 ORDERS = {
@@ -26,7 +27,7 @@ AutoModelForCausalLM, AutoModel
 import implicit_models
 """,
     "one of its modules first": """
-import implicit_models.language_models.recurrent
+import implicit_models.families.lstm.model
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 """,
 }
@@ -64,10 +65,10 @@ def test_every_order_of_import(tmp_path: Path) -> None:
 def test_registering_again_is_harmless() -> None:
     for _ in range(2):
         importlib.reload(implicit_models)
-        registration = importlib.import_module("implicit_models.language_models.registration")
-        registration.register_configurations()
-        registration.register_ours()
-        registration.register_lstm()
+        for kind in KINDS:
+            model = model_of(kind)
+            registered(type(model.config))
+            register_models(type(model.config), type(model), type(model.model))
     for kind in KINDS:
         model = model_of(kind)
         assert type(AutoModelForCausalLM.from_config(model.config)) is type(model)

@@ -6,22 +6,13 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, Mamba2Config, Mamba2ForCausalLM
 
-from implicit_models.language_models.configuration import (
-    ImplicitConfig,
-    ImplicitLlamaConfig,
-    ImplicitMamba2Config,
-)
-from implicit_models.language_models.modelling import (
-    ImplicitForCausalLM,
-    ImplicitLlamaForCausalLM,
-    ImplicitMamba2ForCausalLM,
-)
-from implicit_models.language_models.sizes import (
-    SIZES,
-    count_parameters,
-    from_size,
-    size_table,
-)
+from implicit_models.families.llama.configuration import ImplicitLlamaConfig
+from implicit_models.families.llama.family import ImplicitLlamaForCausalLM
+from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
+from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
+from implicit_models.families.sizes import SIZES, count_parameters, from_size, size_table
+from implicit_models.language_models.configuration import ImplicitConfig
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 from tests.language_models.kinds import KINDS, configuration
 
 # PAPER.md: layers and width; for Llama the width of SwiGLU (2/3 of d_ff, in 64s) and the heads.

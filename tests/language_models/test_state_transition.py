@@ -9,9 +9,9 @@ from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase, 
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import ResidualBelow
 from implicit_models.equilibrium.window import Window
+from implicit_models.families.parameters import ModelParameters
 from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.modelling import ImplicitForCausalLM
-from implicit_models.language_models.parameters import ModelParameters
 from implicit_models.language_models.state_transition import (
     implicit_function_jacobian,
     off_diagonal_share,

@@ -17,14 +17,11 @@ from typing import Any
 import pytest
 
 import tests
+from implicit_models.families.llama.configuration import ImplicitLlamaConfig
+from implicit_models.families.llama.family import ImplicitLlamaForCausalLM, ImplicitLlamaModel
+from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
+from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM, ImplicitMamba2Model
 from implicit_models.language_models.cache import CarryCache
-from implicit_models.language_models.configuration import ImplicitLlamaConfig, ImplicitMamba2Config
-from implicit_models.language_models.modelling import (
-    ImplicitLlamaForCausalLM,
-    ImplicitLlamaModel,
-    ImplicitMamba2ForCausalLM,
-    ImplicitMamba2Model,
-)
 
 SOURCE = os.environ.get("TRANSFORMERS_SOURCE")
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -19,19 +19,16 @@ from implicit_models.equilibrium.gradients import ImplicitFunction
 from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import ResidualBelow
+from implicit_models.families.llama.configuration import ImplicitLlamaConfig
+from implicit_models.families.llama.family import ImplicitLlamaForCausalLM
+from implicit_models.families.mamba2 import family as mamba2
+from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
+from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
+from implicit_models.families.sizes import count_parameters, from_size
 from implicit_models.kernels.dispatch import Kernels, fused_kernels, reference_kernels, using
 from implicit_models.language_models import losses
-from implicit_models.language_models.configuration import (
-    ImplicitConfig,
-    ImplicitLlamaConfig,
-    ImplicitMamba2Config,
-)
-from implicit_models.language_models.modelling import (
-    ImplicitForCausalLM,
-    ImplicitLlamaForCausalLM,
-    ImplicitMamba2ForCausalLM,
-)
-from implicit_models.language_models.sizes import count_parameters, from_size
+from implicit_models.language_models.configuration import ImplicitConfig
+from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.planning import activations
 from implicit_models.planning.activations import kept_bytes
 from implicit_models.planning.plans import (
@@ -405,5 +402,5 @@ def test_constants_of_others_are_theirs() -> None:
     assert activations.TOKENS_AT_ONCE == losses._TOKENS_AT_ONCE
     assert activations.LOGITS_AT_ONCE == losses._LOGITS_AT_ONCE
     scan = pytest.importorskip("implicit_models.kernels.fused.scan", reason="needs Triton")
-    assert activations.SCAN_CHUNK == scan.CHUNK_LENGTH
+    assert mamba2.TRITON_CHUNK == scan.CHUNK_LENGTH
     assert os.environ.get("TRITON_INTERPRET") == "1" or torch.cuda.is_available()

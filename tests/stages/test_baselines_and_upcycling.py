@@ -14,11 +14,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaFor
 
 from implicit_models.data.parameters import DatasetParameters
 from implicit_models.data.word_problems import write_splits
-from implicit_models.language_models.building import build
-from implicit_models.language_models.parameters import ModelParameters, is_folder, is_hub_id
+from implicit_models.families.building import build
+from implicit_models.families.parameters import ModelParameters
 from implicit_models.language_models.reading import read
 from implicit_models.language_models.serialisation import load_model, save_model
-from implicit_models.language_models.sources import SourceError
+from implicit_models.language_models.source_names import SourceError, is_folder, is_hub_id
 from implicit_models.parameters import read_section
 from implicit_models.tracking.tracker import NullTracker
 from stages.common import run_stage

@@ -8,8 +8,8 @@ import pytest
 from implicit_models.cost.flops import configuration_flops
 from implicit_models.data.parameters import CorpusParameters, TaskFilesParameters
 from implicit_models.evaluation.parameters import BenchmarkParameters, ReadingParameters
-from implicit_models.language_models.building import configuration
-from implicit_models.language_models.sizes import SIZES, VOCABULARY, count_parameters, from_size
+from implicit_models.families.building import configuration
+from implicit_models.families.sizes import SIZES, VOCABULARY, count_parameters, from_size
 from implicit_models.parameters import read_names, read_section
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.training.curriculum import bounded_segment, free_segment

@@ -23,9 +23,9 @@ import numpy as np
 from transformers import LlamaConfig
 
 from implicit_models.data.batching import batch_indices
-from implicit_models.language_models.building import build
+from implicit_models.families.building import build
+from implicit_models.families.parameters import ModelParameters
 from implicit_models.language_models.losses import IGNORED
-from implicit_models.language_models.parameters import ModelParameters
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import (
     Segment,

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from implicit_models.data.batching import batch_indices
+from implicit_models.families.building import build
+from implicit_models.families.parameters import ModelParameters
 from implicit_models.kernels.dispatch import KERNELS, kernels_for, using
-from implicit_models.language_models.building import build
-from implicit_models.language_models.parameters import ModelParameters
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import (
     Segment,

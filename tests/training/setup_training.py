@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from implicit_models.data.batching import batch_indices
-from implicit_models.language_models.building import LanguageModel, build
-from implicit_models.language_models.parameters import ModelParameters
+from implicit_models.families.building import build
+from implicit_models.families.parameters import ModelParameters
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import Segment, bounded_segment, free_segment
 from implicit_models.training.definition import Training

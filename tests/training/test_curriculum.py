@@ -12,7 +12,7 @@ from implicit_models.equilibrium.gradients import Phantom, Unrolled
 from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
-from implicit_models.language_models.sizes import from_size
+from implicit_models.families.sizes import from_size
 from implicit_models.parameters import ParameterError
 from implicit_models.training.curriculum import bounded_segment
 from implicit_models.training.parameters import (

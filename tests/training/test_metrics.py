@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
-from implicit_models.language_models.building import build
+from implicit_models.families.building import build
 from implicit_models.language_models.losses import IGNORED, aligned_loss
 from implicit_models.training.distributed import ALONE, Execution
 from implicit_models.training.metrics import Mean, accuracies, averaged

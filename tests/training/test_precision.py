@@ -7,9 +7,9 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from implicit_models.equilibrium.phase import bounded_phase, free_phase
-from implicit_models.language_models.building import build
+from implicit_models.families.building import build
+from implicit_models.families.parameters import ModelParameters
 from implicit_models.language_models.losses import aligned_loss
-from implicit_models.language_models.parameters import ModelParameters
 from implicit_models.language_models.placement import DeviceError
 from implicit_models.language_models.reading import read
 from implicit_models.training.distributed import Execution, distribute

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 from implicit_models.equilibrium.solution import Result
 from implicit_models.equilibrium.window import Window
-from implicit_models.language_models.building import build
+from implicit_models.families.building import build
 from implicit_models.language_models.losses import IGNORED
 from implicit_models.language_models.reading import LabelledReading, read_labelled
 from implicit_models.training import step as training_step

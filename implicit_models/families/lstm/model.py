@@ -1,21 +1,21 @@
-"""torch's LSTM as a language model: what a true RNN reaches, and at what cost."""
+"""torch's LSTM as a language model."""
 
 import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor, nn
 
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.language_models.configuration import LSTMConfig
+from implicit_models.families.lstm.configuration import LSTMConfig
 from implicit_models.language_models.losses import LOSSES
-from implicit_models.language_models.modelling import StrictPreTrainedModel
 from implicit_models.language_models.outputs import ImplicitCausalLMOutput
+from implicit_models.language_models.pretrained import StrictPreTrainedModel
 
 
 class LSTMLanguageModel(StrictPreTrainedModel):
     """Embedding, LSTM, projection to the embedding's width, head tied to the embedding.
 
     Initialisation: embeddings normal with ``initializer_range``, the rest torch's own
-    (uniform in +-1/sqrt(hidden_size)). It has no cache: it reads whole texts.
+    (uniform in +-1/sqrt(hidden_size)). It has no cache: it takes whole texts.
     """
 
     config_class = LSTMConfig
@@ -31,7 +31,7 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
-        """Give the embedding, which is the head as well."""
+        """Return the embedding, which is the head as well."""
         return self.embed_tokens
 
     def set_input_embeddings(self, value: nn.Embedding) -> None:
@@ -45,7 +45,7 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         phase: Phase | None = None,
         use_cache: bool | None = None,
     ) -> ImplicitCausalLMOutput:
-        """Give logits for each token; see `ImplicitForCausalLM.forward`."""
+        """Compute logits for each token; see `ImplicitForCausalLM.forward`."""
         if phase is not None:
             raise ValueError(f"phase is {phase}; this explicit model takes None")
         hidden, _ = self.lstm(self.embed_tokens(input_ids))

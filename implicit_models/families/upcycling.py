@@ -1,6 +1,6 @@
 """Upcycling: an implicit model made of an explicit checkpoint.
 
-    python -m implicit_models.language_models.upcycling SOURCE TARGET
+    python -m implicit_models.families.upcycling SOURCE TARGET
 
 The source is a folder or a hub id of transformers' Llama or Mamba2, or of an explicit model of
 ours. The target's search starts from the embeddings and its injection is zero, so that one
@@ -17,10 +17,11 @@ from typing import Literal
 import torch
 from transformers import AutoTokenizer, PreTrainedModel
 
+from implicit_models.families.conversion import from_transformers
 from implicit_models.language_models.configuration import ImplicitConfig
-from implicit_models.language_models.conversion import from_transformers
 from implicit_models.language_models.modelling import ImplicitForCausalLM
-from implicit_models.language_models.sources import SourceError, load_source
+from implicit_models.language_models.source_names import SourceError
+from implicit_models.language_models.sources import load_source
 
 
 def upcycle(
@@ -28,7 +29,7 @@ def upcycle(
     seed: int = 0,
     label_alignment: Literal["next_token", "aligned"] | None = None,
 ) -> ImplicitForCausalLM:
-    """Give an implicit model of the source's weights.
+    """Return an implicit model of the source's weights.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ def upcycle(
     Raises
     ------
     SourceError
-        Where the source is no explicit Llama or Mamba2.
+        Where the source is neither one of ours nor a peer of theirs, or implicit already.
     """
     explicit = source if isinstance(source, ImplicitForCausalLM) else from_transformers(source)
     if explicit.config.implicit:
@@ -69,7 +70,7 @@ def upcycle(
 def main(arguments: list[str] | None = None) -> None:
     """Read the command line and write the target."""
     parser = argparse.ArgumentParser(
-        prog="python -m implicit_models.language_models.upcycling", description=__doc__
+        prog="python -m implicit_models.families.upcycling", description=__doc__
     )
     parser.add_argument("source", help="a folder or hub id of an explicit Llama or Mamba2")
     parser.add_argument("target", type=Path, help="the folder to write; it must not exist")

@@ -1,0 +1,1 @@
+"""Llama, explicit and implicit."""

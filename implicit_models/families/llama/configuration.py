@@ -1,0 +1,77 @@
+"""The configuration of Llama, as Hugging Face's."""
+
+from typing import Any
+
+from huggingface_hub.dataclasses import strict
+
+from implicit_models.families.registration import registered
+from implicit_models.language_models.configuration import ImplicitConfig, check_positive
+
+
+@registered
+@strict
+class ImplicitLlamaConfig(ImplicitConfig):
+    """Llama, implicit or (``implicit=False``) explicit.
+
+    Attributes
+    ----------
+    num_attention_heads, num_key_value_heads
+        Heads of the queries, and of keys and values (None: as many), which share them in groups.
+    head_dim
+        Width of a head; None takes ``hidden_size / num_attention_heads``.
+    intermediate_size
+        Hidden width of the feed-forward network.
+    rope_parameters
+        As transformers': ``rope_theta``, and ``rope_type`` for scaled variants that do not
+        depend on the length of the text.
+    max_position_embeddings
+        The length trained for; nothing here depends on it but scaled rotary embeddings.
+    """
+
+    family = "llama"
+    model_type = "implicit_llama"
+
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+    intermediate_size: int = 2048
+    max_position_embeddings: int = 2048
+    rope_parameters: dict[str, Any] | None = None
+    default_theta = 500_000.0
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        """Fill in what follows from other fields."""
+        if self.num_key_value_heads is None:
+            self.num_key_value_heads = self.num_attention_heads
+        if self.head_dim is None and self.num_attention_heads > 0:
+            if self.hidden_size % self.num_attention_heads:
+                raise ValueError(
+                    f"num_attention_heads is {self.num_attention_heads}; it must divide "
+                    f"hidden_size = {self.hidden_size}, or head_dim must be given"
+                )
+            self.head_dim = self.hidden_size // self.num_attention_heads
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self) -> None:
+        """Check that the sizes fit together."""
+        self.validate_common()  # first, as these follow from those
+        counts = ["num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"]
+        check_positive(self, *counts, "max_position_embeddings")
+        assert self.num_key_value_heads and self.head_dim
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"num_key_value_heads is {self.num_key_value_heads}; it must divide "
+                f"num_attention_heads = {self.num_attention_heads}"
+            )
+        if self.head_dim % 2:
+            raise ValueError(f"head_dim is {self.head_dim}; rotary embeddings need an even one")
+        rope = self.rope_parameters or {}
+        if rope.get("rope_theta", self.default_theta) <= 0.0:
+            raise ValueError(f"rope_theta is {rope['rope_theta']}; it must be positive")
+        rope_type = rope.get("rope_type", "default")
+        if rope_type not in ("default", "linear", "llama3", "yarn"):
+            raise ValueError(
+                f"rope_parameters.rope_type is {rope_type!r}; allowed are default, linear, llama3 "
+                "and yarn, whose rotations do not depend on the length of the text"
+            )

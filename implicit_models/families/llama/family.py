@@ -1,0 +1,251 @@
+"""Llama (Touvron et al. 2023): its blocks, its models, and what they cost."""
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformers import GenerationMixin, LlamaConfig, LlamaForCausalLM
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from implicit_models.backbones.attention import AttentionMixer, AttentionShape
+from implicit_models.backbones.feed_forward import FeedForward
+from implicit_models.backbones.rotary import Rotary, inverse_powers
+from implicit_models.backbones.stack import Block
+from implicit_models.families.costs import FLOAT32_BYTES, BlockMemory, Work
+from implicit_models.families.family import StackFamily, count_weight
+from implicit_models.families.llama.configuration import ImplicitLlamaConfig
+from implicit_models.families.peer import Joined, Peer, Rule, Same, common_fields, refuse
+from implicit_models.families.registration import register_models
+from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.trunk import ImplicitModel
+
+
+class ImplicitLlamaModel(ImplicitModel):
+    """Llama without a head."""
+
+    config_class = ImplicitLlamaConfig
+
+    @staticmethod
+    def block(config: ImplicitLlamaConfig) -> Block:
+        """Build attention, with a feed-forward network behind it."""
+        sizes = {
+            "num_layers": config.num_hidden_layers,
+            "normalised_weights": config.weight_normalisation,
+        }
+        mixer = AttentionMixer(_shape(config), _rotary(config), **sizes)
+        feed_forward = FeedForward(config.hidden_size, config.intermediate_size, **sizes)
+        return Block(mixer, feed_forward, config.rms_norm_eps)
+
+
+class ImplicitLlamaForCausalLM(ImplicitForCausalLM, GenerationMixin):
+    """Llama as a language model.
+
+    Initialisation
+    --------------
+    ======================  ==============================================
+    qkv_proj, gate_up_proj  uniform in +-1/sqrt(d_model)
+    out_proj, down_proj     uniform in +-1/sqrt(fan_in 2 num_layers)
+    the rest                as in `ImplicitForCausalLM`
+    ======================  ==============================================
+    """
+
+    config_class = ImplicitLlamaConfig
+    trunk_class = ImplicitLlamaModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlamaFlops:
+    """What Llama's blocks cost."""
+
+    num_layers: int
+    d_model: int
+    d_inner: int
+    d_projection: int
+    d_feed_forward: int
+
+    def evaluation(self, length: int, *, before: float | None = None) -> Work:
+        """Return the work of computing some tokens together; see `StackFlops`."""
+        widths = self.d_projection + self.d_inner + 3 * self.d_feed_forward
+        pairs = length * ((before or 0) + length)
+        layers = self.num_layers
+        return Work(2 * layers * self.d_model * widths * length, 4 * layers * self.d_inner * pairs)
+
+    def carry(self, length: int) -> float:
+        """Return 0: keys and values are there already."""
+        return 0.0
+
+    def last_products(self, length: int) -> float:
+        """Return the FLOPs of the last products of the feed-forward networks."""
+        return 2 * self.num_layers * self.d_feed_forward * self.d_model * length
+
+
+class LlamaPeer(Peer):
+    """transformers' Llama."""
+
+    model_class = LlamaForCausalLM
+
+    def our_configuration(self, config: LlamaConfig) -> ImplicitLlamaConfig:
+        """Return the configuration of our explicit model; see `Peer`."""
+        refuse(config, attention_bias=False, mlp_bias=False, hidden_act="silu")
+        return ImplicitLlamaConfig(implicit=False, **_same_fields(config))
+
+    def their_configuration(self, config: ImplicitLlamaConfig) -> LlamaConfig:
+        """Return the configuration of transformers that means the same."""
+        return LlamaConfig(**_same_fields(config))
+
+    def rules(self, config: ImplicitLlamaConfig) -> list[Rule]:
+        """Return which of our weights is which of theirs."""
+        rules: list[Rule] = [
+            Same("model.embed_tokens.weight", "model.embed_tokens.weight"),
+            Same("model.stack.norm", "model.norm.weight"),
+            Same("lm_head.weight", "lm_head.weight"),
+        ]
+        for layer in range(config.num_hidden_layers):
+            ours, theirs = f"model.stack.blocks.{layer}", f"model.layers.{layer}"
+            attention = [f"{theirs}.self_attn.{name}_proj.weight" for name in "qkv"]
+            gate_up = [f"{theirs}.mlp.{name}_proj.weight" for name in ("gate", "up")]
+            rules += [
+                Same(f"{ours}.norm", f"{theirs}.input_layernorm.weight"),
+                Same(f"{ours}.feed_forward_norm", f"{theirs}.post_attention_layernorm.weight"),
+                Joined(f"{ours}.mixer.qkv_proj.weight", tuple(attention)),
+                Same(f"{ours}.mixer.out_proj.weight", f"{theirs}.self_attn.o_proj.weight"),
+                Joined(f"{ours}.feed_forward.gate_up_proj.weight", tuple(gate_up)),
+                Same(f"{ours}.feed_forward.down_proj.weight", f"{theirs}.mlp.down_proj.weight"),
+            ]
+        return rules
+
+
+class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
+    """Llama, explicit and implicit."""
+
+    model_class = ImplicitLlamaForCausalLM
+    peer = LlamaPeer()
+    published_sizes = {
+        name: {
+            "num_hidden_layers": layers,
+            "hidden_size": width,
+            "num_attention_heads": heads,
+            # The paper's d_ff, of which SwiGLU takes 2/3 (how the paper rounds is not known).
+            "intermediate_size": -(-2 * d_ff // (3 * 64)) * 64,
+        }
+        for name, layers, width, d_ff, heads in (
+            ("130m", 12, 768, 3072, 12),
+            ("350m", 24, 1024, 4096, 16),
+            ("760m", 24, 1536, 6144, 16),
+            ("1.3b", 24, 2048, 8192, 32),
+        )
+    }
+
+    def make_configuration(self, **fields: Any) -> ImplicitLlamaConfig:
+        """Return a configuration of Llama."""
+        return ImplicitLlamaConfig(**fields)
+
+    def sizes(self, parameters: Any) -> dict[str, Any]:
+        """Return Llama's own sizes under transformers' names."""
+        return {
+            "num_attention_heads": parameters.num_heads,
+            "num_key_value_heads": parameters.num_key_value_heads,
+            "head_dim": parameters.head_dim,
+            "intermediate_size": parameters.d_feed_forward,
+            "rope_parameters": {"rope_type": "default", "rope_theta": parameters.rope_theta},
+        }
+
+    def of_size(self, parameters: Any, vary: str, number: int) -> Any:
+        """Return the parameters with so many layers, or with so many units of heads.
+
+        d_feed_forward and d_model go with the heads, in proportion.
+        """
+        if vary == "depth":
+            return parameters.replace(num_layers=number)
+        width, heads, hidden = parameters.d_model, parameters.num_heads, parameters.d_feed_forward
+        shared_by = heads // (parameters.num_key_value_heads or heads)
+        unit = math.lcm(shared_by, heads // math.gcd(heads, width))  # of heads, so that all divide
+        # As round a number as it was: matrix units like multiples of 64, or of 8.
+        multiple = math.gcd(hidden, 64)
+        chosen = number * unit
+        return parameters.replace(
+            d_model=width * chosen // heads,
+            num_heads=chosen,
+            num_key_value_heads=chosen // shared_by,
+            head_dim=parameters.head_dim or width // heads,
+            d_feed_forward=max(1, round(hidden * chosen / heads / multiple)) * multiple,
+        )
+
+    def projection_width(self, config: ImplicitLlamaConfig) -> int:
+        """Return the width of queries, keys and values."""
+        return _shape(config).d_projection
+
+    def count_block(self, config: ImplicitLlamaConfig) -> int:
+        """Count the parameters of one block."""
+        shape, width, hidden = _shape(config), config.hidden_size, config.intermediate_size
+        block = 2 * width + count_weight(config, shape.d_projection, width)
+        block += count_weight(config, width, shape.d_inner)
+        return block + count_weight(config, 2 * hidden, width) + count_weight(config, width, hidden)
+
+    def stack_flops(self, config: ImplicitLlamaConfig) -> LlamaFlops:
+        """Return what the blocks cost, in closed form."""
+        shape = _shape(config)
+        return LlamaFlops(
+            num_layers=config.num_hidden_layers,
+            d_model=config.hidden_size,
+            d_inner=shape.d_inner,
+            d_projection=shape.d_projection,
+            d_feed_forward=config.intermediate_size,
+        )
+
+    def block_memory(self, config: ImplicitLlamaConfig, number_bytes: int) -> BlockMemory:
+        """Count a block's bytes, where a number of its activations has so many."""
+        shape, width, number = _shape(config), config.hidden_size, number_bytes
+        stream, injection = FLOAT32_BYTES * width, number * shape.d_projection
+        attention = number * (shape.d_projection + shape.d_inner)
+        attention += FLOAT32_BYTES * config.num_attention_heads
+        # Gate, its SiLU, up, and the product.
+        feed_forward = 4 * number * config.intermediate_size
+        norms = 2 * (FLOAT32_BYTES + number * width)
+        most = max(attention + injection, feed_forward)  # before and after the rotation
+        return BlockMemory(
+            injection=injection,
+            kept=2 * stream + norms + attention + feed_forward,
+            search=2 * stream + number * width + most,
+            backward=2 * stream + injection + most,
+        )
+
+
+def _shape(config: ImplicitLlamaConfig) -> AttentionShape:
+    assert config.num_key_value_heads and config.head_dim
+    return AttentionShape(
+        d_model=config.hidden_size,
+        num_heads=config.num_attention_heads,
+        num_key_value_heads=config.num_key_value_heads,
+        head_dim=config.head_dim,
+    )
+
+
+def _same_fields(config: Any) -> dict[str, Any]:
+    names = ("num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size")
+    names += ("max_position_embeddings", "rope_parameters", "rms_norm_eps")
+    return common_fields(config) | {name: getattr(config, name) for name in names}
+
+
+def _rotary(config: ImplicitLlamaConfig) -> Rotary:
+    assert config.rope_parameters and config.head_dim
+    kind = config.rope_parameters["rope_type"]
+    if kind == "default":
+        theta = config.rope_parameters["rope_theta"]
+        return Rotary(functools.partial(inverse_powers, theta, config.head_dim))
+    scaling = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))[1]
+    return Rotary(functools.partial(_scaled_frequencies, kind, config), scaling)
+
+
+def _scaled_frequencies(
+    kind: str, config: ImplicitLlamaConfig, device: torch.device
+) -> Float[Tensor, " half"]:
+    return ROPE_INIT_FUNCTIONS[kind](config, device)[0]
+
+
+FAMILY = LlamaFamily()
+register_models(ImplicitLlamaConfig, ImplicitLlamaForCausalLM, ImplicitLlamaModel)

@@ -1,0 +1,46 @@
+"""The parameters of a Llama."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from implicit_models.families.parameters import StackParameters
+from implicit_models.parameters import ParameterError
+
+
+class LlamaParameters(StackParameters):
+    """A Llama, explicit or implicit.
+
+    Attributes
+    ----------
+    num_heads, num_key_value_heads
+        Heads of the queries, and of keys and values (as many where not given).
+    head_dim
+        Width of a head; ``d_model / num_heads`` where it is not given.
+    d_feed_forward
+        Hidden width of SwiGLU.
+    rope_theta
+        The base of the rotary embeddings.
+    """
+
+    family: Literal["llama"]
+    num_heads: int = Field(ge=1)
+    d_feed_forward: int = Field(ge=1)
+    num_key_value_heads: int | None = Field(default=None, ge=1)
+    head_dim: int | None = Field(default=None, ge=1)
+    rope_theta: float = Field(default=500_000.0, gt=0.0)
+
+    def check(self) -> None:
+        """Check that the heads divide the width, and their groups the heads."""
+        if self.head_dim is None and self.d_model % self.num_heads:
+            raise ParameterError(
+                f"num_heads is {self.num_heads}; it must divide d_model = {self.d_model}, or "
+                "head_dim must be given"
+            )
+        if (self.head_dim or self.d_model // self.num_heads) % 2:
+            raise ParameterError("head_dim is odd; rotary embeddings need an even one")
+        if self.num_heads % (self.num_key_value_heads or self.num_heads):
+            raise ParameterError(
+                f"num_key_value_heads is {self.num_key_value_heads}; it must divide num_heads = "
+                f"{self.num_heads}"
+            )

@@ -1,0 +1,1 @@
+"""torch's LSTM, to compare with."""

@@ -1,0 +1,1 @@
+"""Mamba2, explicit and implicit."""

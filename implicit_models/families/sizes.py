@@ -1,0 +1,70 @@
+"""The paper's model sizes, and how many parameters a configuration has.
+
+    python -m implicit_models.families.sizes
+
+prints them as a table.
+"""
+
+import difflib
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from implicit_models.families.costs import ParameterCount
+from implicit_models.families.family import StackFamily, family_named, own_family
+from implicit_models.families.table import FAMILIES
+from implicit_models.language_models.configuration import ImplicitConfig
+
+VOCABULARY = 50_277  # of the GPT-NeoX tokenizer
+
+# Of the paper's pretraining (Schöne et al. 2025): the family, and the fields of its configuration.
+_SIZES = {
+    f"{name}-{size}": (family, fields)
+    for name, family in ((name, family_named(name)) for name in FAMILIES)
+    if isinstance(family, StackFamily)
+    for size, fields in family.published_sizes.items()
+}
+SIZES = tuple(_SIZES)
+
+
+def from_size(name: str, **changes: Any) -> ImplicitConfig:
+    """Return the configuration of one of the paper's models, ``"mamba2-1.3b"``.
+
+    Parameters
+    ----------
+    changes
+        Other fields of the configuration, ``implicit=False``.
+
+    Raises
+    ------
+    ValueError
+        Naming the size, those there are, and the closest one.
+    """
+    if name not in SIZES:
+        close = difflib.get_close_matches(name.lower(), SIZES, n=1)
+        meant = f" (did you mean {close[0]!r}?)" if close else ""
+        raise ValueError(f"{name!r} is no size{meant}; there are {', '.join(SIZES)}")
+    family, fields = _SIZES[name]
+    return family.make_configuration(**({"vocab_size": VOCABULARY} | dict(fields) | changes))
+
+
+def count_parameters(config: PreTrainedConfig) -> ParameterCount:
+    """Count the parameters of a model of ours of this configuration, in closed form."""
+    return own_family(config).count_parameters(config)
+
+
+def size_table() -> str:
+    """Return a Markdown table of the paper's sizes."""
+    lines = ["| size | total | without embedding | injection |", "|---|--:|--:|--:|"]
+    for name in SIZES:
+        count = count_parameters(from_size(name))
+        share = count.injection / count.non_embedding
+        lines.append(
+            f"| {name} | {count.total:,} | {count.non_embedding:,} | "
+            f"{count.injection:,} ({share:.1%}) |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(size_table())

@@ -1,0 +1,1 @@
+"""Implicit models made of explicit checkpoints."""
