@@ -91,7 +91,7 @@ class AttentionMixer(nn.Module):
         return self.shape.d_inner, self.shape.d_keys, self.shape.d_keys
 
     def reset_parameters(self) -> None:
-        """Draw the initial weights, as tabulated in `ImplicitForCausalLM`."""
+        """Draw the initial weights, as tabulated in `ImplicitLlamaForCausalLM`."""
         self.qkv_proj.reset(self.shape.d_model**-0.5)
         self.out_proj.reset((self.shape.d_inner * 2 * self.num_layers) ** -0.5)
 

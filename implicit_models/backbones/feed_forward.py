@@ -31,7 +31,7 @@ class FeedForward(nn.Module):
         self.down_proj = NormalisedWeight(d_model, d_hidden, normalised=normalised)
 
     def reset_parameters(self) -> None:
-        """Draw the initial weights, as tabulated in `ImplicitForCausalLM`."""
+        """Draw the initial weights, as tabulated in `ImplicitLlamaForCausalLM`."""
         self.gate_up_proj.reset(self.d_model**-0.5)
         self.down_proj.reset((self.d_hidden * 2 * self.num_layers) ** -0.5)
 

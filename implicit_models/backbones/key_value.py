@@ -106,6 +106,11 @@ class KeyValueCarry:
         """The values, like the keys."""
         return self.buffer.values[:, :, : self.reach]
 
+    @property
+    def by_sequence(self) -> Int[Tensor, " B"]:
+        """The lengths."""
+        return self.lengths
+
     def slots(self, length: int) -> Int[Tensor, "#B L"]:
         """Give the slots, which are the positions, of each sequence's next tokens."""
         tokens = torch.arange(length, device=self.lengths.device)

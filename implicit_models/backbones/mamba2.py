@@ -53,6 +53,11 @@ class Mamba2Carry(NamedTuple):
     convolution: Float[Tensor, "B tail C"]
     state: Float[Tensor, "B H P N"]
 
+    @property
+    def by_sequence(self) -> Float[Tensor, "B H P N"]:
+        """The states."""
+        return self.state
+
     def select(self, rows: Tensor) -> "Mamba2Carry":
         """Give the carry of some of the batch's sequences."""
         return Mamba2Carry(self.convolution[rows], self.state[rows])
@@ -114,7 +119,7 @@ class Mamba2Mixer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Draw the initial weights, as tabulated in `ImplicitForCausalLM`."""
+        """Draw the initial weights, as tabulated in `ImplicitMamba2ForCausalLM`."""
         shape = self.shape
         self.in_proj.reset(shape.d_model**-0.5)
         bound = shape.conv_kernel**-0.5

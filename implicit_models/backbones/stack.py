@@ -1,28 +1,74 @@
 """Pre-norm residual blocks in a row, and the norm after the last."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from implicit_models.backbones.attention import (
-    AttentionMixer,
-    AttentionPositions,
-    AttentionWeights,
-)
 from implicit_models.backbones.feed_forward import FeedForward, FeedForwardWeights
-from implicit_models.backbones.key_value import KeyValueCarry, KeyValueTrail
-from implicit_models.backbones.mamba2 import Mamba2Carry, Mamba2Mixer, Mamba2Trail, Mamba2Weights
 from implicit_models.kernels.dispatch import kernels_for
 from implicit_models.kernels.reference import accumulation_dtype
 
-Mixer = Mamba2Mixer | AttentionMixer
-MixerCarry = Mamba2Carry | KeyValueCarry
-MixerTrail = Mamba2Trail | KeyValueTrail
-Keep = Callable[[MixerTrail], Any]
+
+@runtime_checkable
+class MixerCarry(Protocol):
+    """What a mixer hands from one piece of a text to the next."""
+
+    @property
+    def by_sequence(self) -> Tensor:
+        """Some tensor that has a row for each sequence."""
+        ...
+
+    def select(self, rows: Tensor, /) -> "MixerCarry":
+        """Return the carry of some of the batch's sequences."""
+        ...
+
+
+@runtime_checkable
+class MixerTrail(Protocol):
+    """What an evaluation leaves behind, from which the carry after any of its tokens follows."""
+
+    def carry(self, counts: Int[Tensor, " B"] | None = None, /) -> Any:
+        """Return the carry after each sequence's first ``counts`` tokens; None means all."""
+        ...
+
+
+@runtime_checkable
+class Mixer(Protocol):
+    """What mixes the tokens of a block: an ``nn.Module``."""
+
+    @property
+    def shape(self) -> Any:
+        """Its sizes; among them ``d_model``, and ``d_projection``, the width of the injection."""
+        ...
+
+    def weights(self) -> Any:
+        """Return the effective weights, for every iteration of a solve."""
+        ...
+
+    def initial_carry(self, batch: int, /) -> Any:
+        """Return the carry of a sequence's start."""
+        ...
+
+    def positions(self, carry: Any, length: int, /) -> Any:
+        """Return what the next ``length`` tokens of all blocks share by their positions."""
+        ...
+
+    def __call__(
+        self, hidden: Tensor, injection: Tensor | None, carry: Any, weights: Any, positions: Any, /
+    ) -> tuple[Tensor, Any]:
+        """Mix tokens, with the injection added to the input projection's output.
+
+        Returns the mixed tokens and a `MixerTrail`; None in its place without a carry, which means
+        a text from its start, whose carry nobody needs.
+        """
+        ...
+
+
+Keep = Callable[[Any], Any]
 
 
 class StackCarry(NamedTuple):
@@ -31,7 +77,7 @@ class StackCarry(NamedTuple):
     blocks: tuple[MixerCarry, ...]
 
     def select(self, rows: Tensor) -> "StackCarry":
-        """Give the carry of some of the batch's sequences."""
+        """Return the carry of some of the batch's sequences."""
         return StackCarry(tuple(block.select(rows) for block in self.blocks))
 
 
@@ -41,7 +87,7 @@ class StackTrail(NamedTuple):
     blocks: tuple[MixerTrail, ...]
 
     def carry(self, counts: Int[Tensor, " B"] | None = None) -> StackCarry:
-        """Give the carry after each sequence's first ``counts`` tokens; None means all."""
+        """Return the carry after each sequence's first ``counts`` tokens; None means all."""
         return StackCarry(tuple(block.carry(counts) for block in self.blocks))
 
 
@@ -49,7 +95,7 @@ class BlockWeights(NamedTuple):
     """A block's effective weights, computed once a solve."""
 
     norm: Float[Tensor, " D"]
-    mixer: Mamba2Weights | AttentionWeights
+    mixer: Any
     feed_forward_norm: Float[Tensor, " D"] | None
     feed_forward: FeedForwardWeights | None
 
@@ -72,7 +118,7 @@ class Block(nn.Module):
         super().__init__()
         self.norm_epsilon = norm_epsilon
         self.norm = nn.Parameter(torch.empty(mixer.shape.d_model))
-        self.mixer = mixer
+        self.mixer: Any = mixer
         self.feed_forward = feed_forward
         if feed_forward is not None:
             self.feed_forward_norm = nn.Parameter(torch.empty(mixer.shape.d_model))
@@ -84,7 +130,7 @@ class Block(nn.Module):
             nn.init.ones_(self.feed_forward_norm)
 
     def weights(self) -> BlockWeights:
-        """Give the effective weights, for every iteration of a solve."""
+        """Return the effective weights, for every iteration of a solve."""
         feed_forward = self.feed_forward
         return BlockWeights(
             self.norm,
@@ -99,7 +145,7 @@ class Block(nn.Module):
         injection: Float[Tensor, "B L projection"] | None,
         carry: MixerCarry | None,
         weights: BlockWeights,
-        positions: AttentionPositions | None,
+        positions: Any,
     ) -> tuple[Float[Tensor, "B L D"], MixerTrail | None]:
         """Apply the block."""
         rms_norm = kernels_for(hidden.device).rms_norm
@@ -141,14 +187,14 @@ class Stack(nn.Module):
         return self.mixers[0].shape.d_projection
 
     def weights(self) -> StackWeights:
-        """Give every block's effective weights, for every iteration of a solve."""
+        """Return every block's effective weights, for every iteration of a solve."""
         return StackWeights(tuple(block.weights() for block in self._blocks()), self.norm)
 
     def initial_carry(self, batch: int) -> StackCarry:
-        """Give the carry of a sequence's start."""
+        """Return the carry of a sequence's start."""
         return StackCarry(tuple(mixer.initial_carry(batch) for mixer in self.mixers))
 
-    def positions(self, carry: StackCarry | None, length: int) -> AttentionPositions | None:
+    def positions(self, carry: StackCarry | None, length: int) -> Any:
         """Place the next ``length`` tokens of each sequence, for every iteration of a solve."""
         first: Any = None if carry is None else carry.blocks[0]
         return self.mixers[0].positions(first, length)
@@ -159,7 +205,7 @@ class Stack(nn.Module):
         injection: Float[Tensor, "B L projection"] | None,
         carry: StackCarry | None,
         weights: StackWeights,
-        positions: AttentionPositions | None,
+        positions: Any,
         *,
         keep: Keep | None = None,
         checkpointing: bool = False,
@@ -194,7 +240,7 @@ class Stack(nn.Module):
         injection: Float[Tensor, "B L projection"] | None,
         carry: StackCarry | None,
         weights: StackWeights,
-        positions: AttentionPositions | None,
+        positions: Any,
         damping: float,
         keep: Keep | None = None,
     ) -> tuple[Float[Tensor, "B L D"], Float[Tensor, "B L"], tuple[Any, ...]]:
@@ -219,7 +265,7 @@ class Stack(nn.Module):
         injection: Tensor | None,
         carry: StackCarry | None,
         weights: StackWeights,
-        positions: AttentionPositions | None,
+        positions: Any,
         keep: Keep | None,
         checkpointing: bool,
         hidden_states: list[Tensor] | None,

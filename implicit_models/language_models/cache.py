@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from transformers import Cache
 
-from implicit_models.backbones.key_value import KeyValueCarry
 from implicit_models.backbones.stack import StackCarry
 
 
@@ -34,20 +33,20 @@ class CarryCache(Cache):
         return self
 
     def copy(self) -> "CarryCache":
-        """Give another cache of the same tokens; going on with one leaves the other as it is."""
+        """Return another cache of the same tokens; going on with one leaves the other as it is."""
         return CarryCache(self.carry, self._num_tokens)
 
     def __len__(self) -> int:
         return 0 if self.carry is None else len(self.carry.blocks)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Give the number of tokens so far, padding included."""
+        """Return the number of tokens so far, padding included."""
         return self._num_tokens
 
     @property
     def num_sequences(self) -> int:
         """Number of sequences; 0 before the first token."""
-        return 0 if self.carry is None else len(_by_sequence(self.carry))
+        return 0 if self.carry is None else len(self.carry.blocks[0].by_sequence)
 
     @property
     def is_compileable(self) -> bool:
@@ -80,7 +79,7 @@ class CarryCache(Cache):
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each sequence."""
         if self.carry is not None:
-            rows = torch.arange(self.num_sequences, device=_by_sequence(self.carry).device)
+            rows = torch.arange(self.num_sequences, device=self.carry.blocks[0].by_sequence.device)
             self.carry = self.carry.select(rows.repeat_interleave(repeats))
 
     def crop(self, tokens_to_remove: int) -> None:
@@ -89,7 +88,7 @@ class CarryCache(Cache):
 
 
 def checked_cache(cache: Any, num_sequences: int) -> CarryCache | None:
-    """Give the cache back; a ValueError where it is another kind of cache, or of other texts."""
+    """Return the cache back; a ValueError where it is another kind of cache, or of other texts."""
     if cache is None:
         return None
     if not isinstance(cache, CarryCache):
@@ -102,9 +101,3 @@ def checked_cache(cache: Any, num_sequences: int) -> CarryCache | None:
             f"past_key_values holds {cache.num_sequences} sequences; the input has {num_sequences}"
         )
     return cache
-
-
-def _by_sequence(carry: StackCarry) -> Tensor:
-    """Give a tensor that has a row for each sequence."""
-    first = carry.blocks[0]
-    return first.lengths if isinstance(first, KeyValueCarry) else first.state

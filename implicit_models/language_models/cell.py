@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from implicit_models.backbones.attention import AttentionPositions
 from implicit_models.backbones.linear import NormalisedWeight
 from implicit_models.backbones.stack import Keep, Stack, StackCarry, StackTrail, StackWeights
 from implicit_models.equilibrium.stopping import Measure, relative_residual
@@ -27,7 +26,7 @@ class StackCell:
     weights: StackWeights
     injection: Float[Tensor, "B L projection"]
     carry: StackCarry | None
-    positions: AttentionPositions | None
+    positions: Any
     checkpointing: bool
     graphed: dict[float, GraphedCallable] = field(default_factory=dict, compare=False)
 

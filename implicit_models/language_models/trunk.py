@@ -361,9 +361,7 @@ def _self_iterations(
     steps: Tensor, after: int, size: tuple[int, int], lengths: Tensor | None
 ) -> Int[Tensor, "B L"]:
     """Count each token's evaluations: those of the search, and as many as came after it."""
-    if steps.dim() == 1:
-        steps = steps[:, None].expand(size)
-    iterations = steps + after
+    iterations = (steps + after).expand(size)
     if lengths is None:
         return iterations
     inside = torch.arange(size[1], device=lengths.device) < lengths[:, None]
