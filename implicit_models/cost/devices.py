@@ -47,7 +47,7 @@ class Accelerator:
     float32: float
 
     def peak_flops(self, dtype: torch.dtype) -> float | None:
-        """Give FLOPs a second for factors of a dtype; None where the vendor's are not known."""
+        """Return FLOPs a second for factors of a dtype; None where the vendor's are not known."""
         if dtype in (torch.bfloat16, torch.float16):
             return self.bfloat16
         if dtype != torch.float32:
@@ -85,7 +85,7 @@ ACCELERATORS: dict[str, Accelerator] = {
 
 
 def accelerator(name: str) -> Accelerator:
-    """Give what is known of an accelerator, ``h100``.
+    """Return what is known of an accelerator, ``h100``.
 
     Raises
     ------
@@ -102,7 +102,7 @@ def accelerator(name: str) -> Accelerator:
 
 
 def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
-    """Give the most FLOPs a second that products of matrices of a dtype can reach on a device.
+    """Return the most FLOPs a second that products of matrices of a dtype can reach on a device.
 
     The vendor's figure of a known GPU; of any other device that of a large product, measured once
     in some tens of milliseconds; what ``IMPLICIT_MODELS_PEAK_FLOPS`` says before either.
@@ -124,7 +124,7 @@ def peak_flops(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def find_accelerator(device_name: str) -> Accelerator | None:
-    """Give the accelerator that torch calls so; None where it is not known."""
+    """Return the accelerator that torch calls so; None where it is not known."""
     known = ACCELERATORS.values()
     return next((each for each in known if re.search(each.pattern, device_name)), None)
 

@@ -88,7 +88,7 @@ class Meter:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Give the most bytes held at once since the process began; see `Measurement`."""
+    """Return the most bytes held at once since the process began; see `Measurement`."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     # Linux's own figure first: that of getrusage is inherited from the process that started this.
@@ -117,7 +117,7 @@ class _EnergyMeter:
             self._thread.start()
 
     def stop(self) -> float | None:
-        """Give the joules since the start; None where there is no counter to read."""
+        """Return the joules since the start; None where there is no counter to read."""
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -172,7 +172,7 @@ def _cpu_counters() -> _Counters:
 
 
 def _nvml_device(device: torch.device) -> tuple[Any, Any]:
-    """Give NVIDIA's library and what it calls a device; None where it is not there."""
+    """Return NVIDIA's library and what it calls a device; None where it is not there."""
     if importlib.util.find_spec("pynvml") is None:
         return None, None
     library = importlib.import_module("pynvml")

@@ -88,7 +88,7 @@ class CarryCache(Cache):
 
 
 def checked_cache(cache: Any, num_sequences: int) -> CarryCache | None:
-    """Return the cache back; a ValueError where it is another kind of cache, or of other texts."""
+    """Return the cache; raise a ValueError where it is another kind of cache, or of other texts."""
     if cache is None:
         return None
     if not isinstance(cache, CarryCache):

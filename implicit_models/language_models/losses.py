@@ -29,7 +29,7 @@ def aligned_loss(
     labels: Int[Tensor, "B L"],
     num_items: Tensor | int | None = None,
 ) -> Float[Tensor, ""]:
-    """Give the cross-entropy in nats where ``labels[t]`` belongs to ``inputs[:t + 1]``.
+    """Return the cross-entropy in nats where ``labels[t]`` belongs to ``inputs[:t + 1]``.
 
     The mean over all labels but `IGNORED`; with ``num_items`` their sum over that number (of
     the labels of all batches whose gradients are accumulated).
@@ -45,7 +45,7 @@ def next_token_loss(
     labels: Int[Tensor, "B L"],
     num_items: Tensor | int | None = None,
 ) -> Float[Tensor, ""]:
-    """Give the cross-entropy in nats of each token given those before it; as `aligned_loss`.
+    """Return the cross-entropy in nats of each token given those before it; as `aligned_loss`.
 
     ``labels`` may be a copy of the inputs: they are shifted here.
     """
@@ -74,7 +74,7 @@ def predicted_loss(
     num_items: Tensor | int | None = None,
     num_classes: int | None = None,
 ) -> Predicted:
-    """Give the `aligned_loss` of the logits ``hidden @ head.T``, of which it holds a few at a time.
+    """Return the `aligned_loss` of the logits ``hidden @ head.T``, holding a few at a time.
 
     Its gradients are computed along with it, as the logits pass by, and added up in float32
     at least. It goes backward once, and has no second derivative.
@@ -141,7 +141,7 @@ class _PredictedLoss(torch.autograd.Function):
 def _by_pieces(
     rows: Tensor, head: Tensor, targets: Tensor, scale: Tensor, classes: int, wanted: Sequence[bool]
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Give the loss, the likeliest tokens, and the gradients of rows and head where wanted."""
+    """Return the loss, the likeliest tokens, and the gradients of rows and head where wanted."""
     cross_entropy = kernels_for(rows.device).cross_entropy
     row = -(-len(head) // _ROW_MULTIPLE) * _ROW_MULTIPLE
     at_once = max(_TOKENS_AT_ONCE, _LOGITS_AT_ONCE // max(row, 1))

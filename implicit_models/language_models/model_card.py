@@ -43,7 +43,7 @@ def write_card(
 
 
 def model_card(model: PreTrainedModel, provenance: Mapping[str, Any] | None = None) -> str:
-    """Give the card: sizes, how the fixed point is searched, and how the model was made.
+    """Return the card: sizes, how the fixed point is searched, and how the model was made.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def _table(title: str, values: Mapping[str, Any]) -> list[str]:
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Give everything that is set, nested keys with dots."""
+    """Return everything that is set, nested keys with dots."""
     for key, value in values.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")

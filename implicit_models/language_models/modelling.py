@@ -56,7 +56,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
         self.post_init()
 
     def get_output_embeddings(self) -> nn.Linear:
-        """Give the head."""
+        """Return the head."""
         return self.lm_head
 
     def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
@@ -66,7 +66,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
     def cell(
         self, input_ids: Int[Tensor, "B L"], carry: StackCarry | None = None
     ) -> tuple[StackCell, Float[Tensor, "B L D"]]:
-        """Give the implicit model's cell for these tokens, and the start of the search."""
+        """Return the implicit model's cell for these tokens, and the start of the search."""
         return self.model.cell(input_ids, carry)
 
     def forward(
@@ -86,7 +86,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
         max_self_iterations: int | None = None,
         targets: Int[Tensor, "B L"] | None = None,
     ) -> ImplicitCausalLMOutput | tuple[Any, ...]:
-        """Give logits for each token; parameters beyond these as in `ImplicitModel.forward`.
+        """Return logits for each token; parameters beyond these as in `ImplicitModel.forward`.
 
         Parameters
         ----------

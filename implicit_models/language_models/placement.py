@@ -12,7 +12,7 @@ class DeviceError(ValueError):
 
 
 def default_device() -> torch.device:
-    """Give the device named by ``IMPLICIT_MODELS_DEVICE``; without it a GPU, or else the CPU.
+    """Return the device named by ``IMPLICIT_MODELS_DEVICE``; without it a GPU, or else the CPU.
 
     Raises
     ------

@@ -51,7 +51,7 @@ class LabelledReading:
     _logits: Float[Tensor, "B L V"] | None
 
     def predictions(self) -> Int[Tensor, "B L"]:
-        """Give the likeliest label of each token."""
+        """Return the likeliest label of each token."""
         if self._predictions is not None:
             return self._predictions
         assert self._logits is not None
@@ -59,7 +59,7 @@ class LabelledReading:
 
 
 def is_implicit(model: LanguageModel) -> bool:
-    """Tell whether a forward pass seeks a fixed point."""
+    """Return whether a forward pass seeks a fixed point."""
     return getattr(model.config, "implicit", False)
 
 

@@ -118,7 +118,7 @@ def implicit_function_jacobian(
 
 
 def off_diagonal_share(jacobian: Float[Tensor, "S S"]) -> float:
-    """Give the share of a Jacobian's squared Frobenius norm that lies off its diagonal.
+    """Return the share of a Jacobian's squared Frobenius norm that lies off its diagonal.
 
     0 for a diagonal matrix; NaN for zero.
     """
