@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformers.utils.generic import ModelOutput
@@ -62,3 +63,14 @@ class ImplicitCausalLMOutput(ModelOutput):
     search: Solution | None = None
     penalty: Float[Tensor, ""] | None = None
     predictions: Int[Tensor, "B L"] | None = None
+
+
+def count_self_iterations(
+    steps: Tensor, after: int, size: tuple[int, int], lengths: Tensor | None
+) -> Int[Tensor, "B L"]:
+    """Count each token's evaluations: those of the search, and as many as came after it."""
+    iterations = (steps + after).expand(size)
+    if lengths is None:
+        return iterations
+    inside = torch.arange(size[1], device=lengths.device) < lengths[:, None]
+    return iterations * inside

@@ -16,10 +16,11 @@ from implicit_models.equilibrium.solution import Solution
 from implicit_models.language_models.cache import CarryCache, checked_cache
 from implicit_models.language_models.cell import Injection, StackCell
 from implicit_models.language_models.configuration import ImplicitConfig
-from implicit_models.language_models.outputs import ImplicitModelOutput
+from implicit_models.language_models.outputs import ImplicitModelOutput, count_self_iterations
 from implicit_models.language_models.padding import Alignment
 from implicit_models.language_models.phases import default_phase
 from implicit_models.language_models.pretrained import StrictPreTrainedModel
+from implicit_models.language_models.vocabulary import check_token_ids
 
 
 class ImplicitPreTrainedModel(StrictPreTrainedModel):
@@ -234,7 +235,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
                 f"{input_ids.dtype}; it must be (B, L), of integers"
             )
         if not torch.compiler.is_compiling():
-            _check_range(input_ids, self.config.vocab_size)
+            check_token_ids(input_ids, self.config.vocab_size)
         return self.embed_tokens(input_ids)
 
     def _phase(
@@ -335,34 +336,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
         if states is not None:
             states[-1] = hidden
         more = 1 if phase.gradient is None else phase.gradient.num_steps
-        iterations = _self_iterations(
+        iterations = count_self_iterations(
             search.steps, more, (len(embedded), embedded.shape[1]), lengths
         )
         return _Evaluated(hidden, after, states, search, penalty, iterations)
-
-
-def _check_range(input_ids: Tensor, vocabulary_size: int) -> None:
-    """Check that each id is a token's, without waiting for a GPU."""
-    if input_ids.device.type == "cuda":
-        inside = (input_ids >= 0) & (input_ids < vocabulary_size)
-        torch._assert_async(  # type: ignore[attr-defined]
-            inside.all(), f"input_ids holds one that is not between 0 and {vocabulary_size - 1}"
-        )
-    elif input_ids.device.type == "cpu" and input_ids.numel():
-        least, most = (int(extreme) for extreme in input_ids.aminmax())
-        if least < 0 or most >= vocabulary_size:
-            raise ValueError(
-                f"input_ids holds {least if least < 0 else most}; token ids must lie between "
-                f"0 and {vocabulary_size - 1}"
-            )
-
-
-def _self_iterations(
-    steps: Tensor, after: int, size: tuple[int, int], lengths: Tensor | None
-) -> Int[Tensor, "B L"]:
-    """Count each token's evaluations: those of the search, and as many as came after it."""
-    iterations = (steps + after).expand(size)
-    if lengths is None:
-        return iterations
-    inside = torch.arange(size[1], device=lengths.device) < lengths[:, None]
-    return iterations * inside
