@@ -22,8 +22,8 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from benchmarks import harness
-from implicit_models.data.corpora import CorpusSplit, open_corpus, write_corpus
-from implicit_models.data.parameters import CorpusParameters, HeldOutParameters
+from implicit_models.problems.text.data.corpora import CorpusSplit, open_corpus, write_corpus
+from implicit_models.problems.text.parameters import CorpusParameters, HeldOutParameters
 
 VOCABULARY = 16384
 BATCH_BYTES = 2**21  # handed to the library at once

@@ -49,8 +49,6 @@ from implicit_models.equilibrium.phase import Phase, search_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.equilibrium.window import Window
-from implicit_models.evaluation.harness import SharedContextLM, load_tasks
-from implicit_models.evaluation.length_extrapolation import evaluate_length_extrapolation
 from implicit_models.families.conversion import to_transformers
 from implicit_models.families.costs import ModelFlops
 from implicit_models.families.llama.configuration import ImplicitLlamaConfig
@@ -60,6 +58,10 @@ from implicit_models.families.lstm.model import LSTMLanguageModel
 from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
 from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
 from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.problems.downstream.evaluation.harness import SharedContextLM, load_tasks
+from implicit_models.problems.text.evaluation.length_extrapolation import (
+    evaluate_length_extrapolation,
+)
 from tests.cost.counting import count
 
 HuggingFaceLM: Any = HFLM  # its decorator hides from type checkers what it is

@@ -32,11 +32,11 @@ from transformers import (
 
 from implicit_models.cost.meter import peak_memory
 from implicit_models.data.batching import batch_indices
-from implicit_models.data.packing import Packed, pack
-from implicit_models.data.shards import TokenStream
 from implicit_models.families.building import build
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.language_models.language_model import LanguageModel
+from implicit_models.problems.text.data.packing import Packed, pack
+from implicit_models.problems.text.data.shards import TokenStream
 from implicit_models.training import trainer
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import explicit_segment

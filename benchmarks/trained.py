@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from implicit_models.data.batching import batch_indices
-from implicit_models.data.groups import multiplication_table, parse
-from implicit_models.data.sequences import prefix_products, sample_inputs
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.families.building import build
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.parameters import digest, read_section
+from implicit_models.problems.word_problem.data.groups import multiplication_table, parse
+from implicit_models.problems.word_problem.data.sequences import prefix_products, sample_inputs
 from implicit_models.tracking.tracker import NullTracker
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import bounded_segment, free_segment

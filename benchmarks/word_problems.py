@@ -13,10 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import harness
-from implicit_models.data import groups
-from implicit_models.data.parameters import DatasetParameters, SplitParameters, TestParameters
-from implicit_models.data.sequences import prefix_products, sample_inputs
-from implicit_models.data.word_problems import write_splits
+from implicit_models.problems.word_problem.data import groups
+from implicit_models.problems.word_problem.data.sequences import prefix_products, sample_inputs
+from implicit_models.problems.word_problem.data.writing import write_splits
+from implicit_models.problems.word_problem.parameters import (
+    SplitParameters,
+    TestParameters,
+    WordProblemParameters,
+)
 
 LENGTH = 256
 BLOCK = 4096  # sequences drawn at a time, as `write_splits` does
@@ -112,7 +116,7 @@ def _loop(group: str, num_sequences: int) -> None:
 
 
 def _write(num_sequences: int, folder: Path) -> None:
-    parameters = DatasetParameters(
+    parameters = WordProblemParameters(
         kind="word_problem",
         group="A5",
         seed=0,

@@ -21,9 +21,12 @@ LIBRARY = Path(__file__).parent
 NOT_COMPUTING = (
     "__init__.py",
     "code_digest.py",
+    "code_imports.py",
     "cost/devices.py",
     "parameters",
+    "families/table.py",
     "planning",
+    "problems/table.py",
     "reporting",
     "tracking",
 )
@@ -31,6 +34,7 @@ NOT_COMPUTING = (
 # Parsing all of the library takes a second, so what it gave is kept where Python keeps bytecode.
 _CACHE = LIBRARY / "__pycache__" / f"code_digests.{sys.implementation.cache_tag}.json"
 _MAX_CACHED = 5000  # digests
+
 
 _STRING = r'"(?:\\.|[^"\\\n])*"|' + r"'(?:\\.|[^'\\\n])*'"
 _COMMENT = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -60,6 +64,13 @@ def code_digests(folder: Path = LIBRARY, without: Collection[str] = ()) -> dict[
     if added:
         _write_cache(cached if len(cached) <= _MAX_CACHED else added)
     return digests
+
+
+def not_of_problem(kind: str) -> list[str]:
+    """Return the paths in the library that say nothing of models of one kind of problem."""
+    problems = sorted(path.name for path in (LIBRARY / "problems").iterdir() if path.is_dir())
+    others = [f"problems/{name}" for name in problems if name != kind]
+    return [*others, f"problems/{kind}/report"]
 
 
 def python_tokens(text: str) -> Any:

@@ -10,32 +10,52 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
 from typing import Any, NoReturn
 
-from implicit_models.data.parameters import (
-    CorpusParameters,
-    DatasetParameters,
-    HubCorpusParameters,
-)
 from implicit_models.parameters import (
     MissingKeyError,
     ParameterError,
     read_content,
     read_section,
 )
+from implicit_models.problems import problem
+from implicit_models.problems.table import TABLES as DEFAULT_KINDS
 
+PARAMETERS = Path("params.yaml")
 RESULTS = Path("results")
-NAMES_CHECKED = Path("data", "names.checked")  # with a dot, which no entry's name has
 TABLES = ("runs", "upcycled", "baselines", "matched")  # of models; the first two are implicit
-DATA = {  # tables of what they learn
-    "datasets": DatasetParameters,
-    "corpora": CorpusParameters,
-    "hub_corpora": HubCorpusParameters,
-}
+DATA_TABLES = ("datasets", "corpora", "hub_corpora")  # of what they learn
 
-DataParameters = DatasetParameters | CorpusParameters
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """An entry of a table of data.
+
+    Attributes
+    ----------
+    kind
+        Of the problem.
+    parameters
+        The entry.
+    """
+
+    table: str
+    name: str
+    kind: str
+    parameters: Any
+
+    @property
+    def key(self) -> str:
+        """Where the entry stands in params.yaml."""
+        return f"{self.table}.{self.name}"
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return Path("data", self.name)
 
 
 def run_stage(main: FunctionType, *tables: str) -> None:
@@ -80,10 +100,10 @@ def run_stage(main: FunctionType, *tables: str) -> None:
         sys.exit(2)
 
 
-def read_entries(table: str) -> dict[str, dict[str, Any]]:
+def read_entries(table: str, path: Path = PARAMETERS) -> dict[str, dict[str, Any]]:
     """Read a table as it is; one that is not there is empty, but runs and baselines must be."""
     try:
-        return read_section(table, dict[str, Any])
+        return read_section(table, dict[str, Any], path)
     except MissingKeyError:
         if table in ("runs", "baselines"):
             raise
@@ -95,7 +115,7 @@ def run_table(name: str) -> str:
     return "upcycled" if name in read_entries("upcycled") else "runs"
 
 
-def find_table(name: str, tables: Sequence[str]) -> str:
+def find_table(name: str, tables: Sequence[str], path: Path = PARAMETERS) -> str:
     """Return in which table an entry is.
 
     Raises
@@ -103,7 +123,7 @@ def find_table(name: str, tables: Sequence[str]) -> str:
     ParameterError
         Where it is in none or in several, with the closest name there is.
     """
-    names = {table: list(read_entries(table)) for table in tables}
+    names = {table: list(read_entries(table, path)) for table in tables}
     found = [table for table in names if name in names[table]]
     if len(found) > 1:
         raise ParameterError(
@@ -113,7 +133,7 @@ def find_table(name: str, tables: Sequence[str]) -> str:
         valid = [other for table in names.values() for other in table]
         closest = difflib.get_close_matches(name, valid, n=1, cutoff=0.0)
         raise ParameterError(
-            f"params.yaml: {name} is no entry of {', '.join(tables)}; the closest is "
+            f"{path}: {name} is no entry of {', '.join(tables)}; the closest is "
             f"{', '.join(closest)} (valid: {', '.join(valid)})"
         )
     return found[0]
@@ -129,15 +149,47 @@ def owner(model: str) -> tuple[str, str] | None:
     return None
 
 
-def read_dataset(table: str, name: str) -> tuple[str, DataParameters]:
-    """Read which data set or corpus an entry names, and its parameters."""
+def read_data(table: str, name: str, path: Path = PARAMETERS) -> Data:
+    """Read an entry of a table of data, as its kind of problem has it."""
+    section = read_section(f"{table}.{name}", dict[str, Any], path)
+    kinds = problem.kinds_of(table)
+    kind = section.get("kind", DEFAULT_KINDS[table])
+    if kind not in kinds:
+        found = "is missing" if kind is None else f"= {kind!r} is not allowed"
+        raise ParameterError(
+            f"{path}: {table}.{name}.kind {found}; allowed is one of {', '.join(kinds)}"
+        )
+    schema = problem.parameters_of(kind).SCHEMAS[table]
+    parameters = read_section(f"{table}.{name}", schema, path)
+    return Data(table=table, name=name, kind=kind, parameters=parameters)
+
+
+def read_dataset(table: str, name: str, path: Path = PARAMETERS) -> Data:
+    """Read the data that an entry of a table of models names."""
     key = f"{table}.{name}.dataset"
-    dataset = read_section(key, str)
+    dataset = read_section(key, str, path)
     try:
-        data_table = find_table(dataset, tuple(DATA))
+        data_table = find_table(dataset, DATA_TABLES, path)
     except ParameterError as error:
         raise ParameterError(f"{key} = {dataset!r} is not allowed: {error}") from None
-    return dataset, read_section(f"{data_table}.{dataset}", DATA[data_table])
+    return read_data(data_table, dataset, path)
+
+
+def read_part(section: str, kind: str) -> Any:
+    """Read the part of ``evaluation`` or ``sweep`` that is about a kind of problem.
+
+    Raises
+    ------
+    ParameterError
+        Where params.yaml has no such part.
+    """
+    found = getattr(read_section(section, problem.section_schema(section)), kind)
+    if found is None:
+        raise ParameterError(
+            f"params.yaml: {section}.{kind} is missing; a model of this kind of data is tested as "
+            "it says"
+        )
+    return found
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

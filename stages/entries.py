@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from implicit_models.data.parameters import CorpusParameters
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.language_models.source_names import is_folder, is_hub_id
 from implicit_models.parameters import (
@@ -16,6 +15,7 @@ from implicit_models.parameters import (
     read_content,
     read_section,
 )
+from implicit_models.problems.problem import parameters_of
 from implicit_models.training.parameters import (
     BoundedParameters,
     ExplicitParameters,
@@ -24,7 +24,7 @@ from implicit_models.training.parameters import (
     MonitoringParameters,
     OptimisationParameters,
 )
-from stages.common import DATA, DataParameters, find_table, read_dataset, read_entries
+from stages.common import Data, read_dataset, read_entries
 
 
 class _ModelEntry(Parameters):
@@ -205,9 +205,9 @@ def read_run(table: str, name: str) -> RunParameters:
             "with a folder this is an entry of upcycled, where DVC waits for what makes it"
         )
     _check_source(f"{table}.{name}", run.model)
-    dataset = read_dataset(table, name)[1]
+    data = read_dataset(table, name)
     for section, lengths in (("bounded", run.bounded.lengths), ("free", run.free.lengths)):
-        _check_lengths(f"{table}.{name}.{section}", lengths, run.dataset, dataset)
+        _check_lengths(f"{table}.{name}.{section}", lengths, data)
     return run
 
 
@@ -218,23 +218,20 @@ def read_baseline(table: str, name: str) -> BaselineParameters:
     if isinstance(baseline, MatchedParameters):
         _check_match(f"matched.{name}.match.run", baseline)
     _check_source(f"{table}.{name}", baseline.model)
-    dataset = read_dataset(table, name)[1]
     lengths = baseline.training.lengths
-    _check_lengths(f"{table}.{name}.training", lengths, baseline.dataset, dataset)
+    _check_lengths(f"{table}.{name}.training", lengths, read_dataset(table, name))
     return baseline
 
 
 def read_monitoring(table: str, name: str) -> MonitoringParameters:
     """Read the section ``monitoring`` and check it against an entry's data set."""
     monitoring = read_section("monitoring", MonitoringParameters)
-    dataset, parameters = read_dataset(table, name)
-    if isinstance(parameters, CorpusParameters):
-        return monitoring  # how many there are is known once they are prepared
-    if monitoring.validation_sequences > parameters.validation.num_sequences:
+    data = read_dataset(table, name)
+    known = parameters_of(data.kind).num_validation_sequences(data.parameters)
+    if known is not None and monitoring.validation_sequences > known[0]:
         raise ParameterError(
             f"monitoring.validation_sequences = {monitoring.validation_sequences} is not allowed; "
-            f"allowed is at most datasets.{dataset}.validation.num_sequences, "
-            f"{parameters.validation.num_sequences}"
+            f"allowed is at most {data.key}.{known[1]}, {known[0]}"
         )
     return monitoring
 
@@ -261,20 +258,8 @@ def _check_source(key: str, model: ModelParameters) -> None:
         )
 
 
-def _check_lengths(
-    key: str, lengths: LengthParameters, dataset_name: str, dataset: DataParameters
-) -> None:
-    if isinstance(dataset, CorpusParameters):
-        table = find_table(dataset_name, tuple(DATA))
-        for split in ("validation", "test"):
-            if not getattr(dataset, split).is_asked_for:
-                raise ParameterError(
-                    f"{table}.{dataset_name}.{split} holds nothing out; a model that is trained on "
-                    "a corpus needs its validation and test split: name files, or a share"
-                )
-        longest, where = dataset.sequence_length, f"{table}.{dataset_name}.sequence_length"
-    else:
-        longest, where = dataset.train.length, f"datasets.{dataset_name}.train.length"
+def _check_lengths(key: str, lengths: LengthParameters, data: Data) -> None:
+    longest, where = parameters_of(data.kind).check_training(data.key, data.parameters)
     if lengths.end > longest:
         raise ParameterError(
             f"{key}.lengths.end = {lengths.end} is not allowed; allowed is at most {where}, "

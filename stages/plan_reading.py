@@ -9,17 +9,14 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from implicit_models.data import groups
-from implicit_models.data.parameters import CorpusParameters
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.parameters import ParameterError, Parameters, read_names, read_section
+from implicit_models.problems.problem import parameters_of
 from implicit_models.training.parameters import MonitoringParameters
-from stages.common import DATA, DataParameters
+from stages.common import Data, read_dataset
 from stages.entries import BaselineParameters, MatchedParameters, RunParameters
 
 TABLES = {"runs": RunParameters, "baselines": BaselineParameters, "matched": MatchedParameters}
-# Tokenizers of the hub whose size is known without a download.
-VOCABULARIES = {"EleutherAI/gpt-neox-20b": 50_277, "openai-community/gpt2": 50_257}
 CONFIGURATIONS = Path("conf")
 
 
@@ -63,7 +60,7 @@ class Training:
 
     name: str
     entry: RunParameters | BaselineParameters
-    data: DataParameters
+    data: Data
 
     def vocabulary_size(self, given: int | None) -> int:
         """Give the number of token ids, as far as it is known before anything is prepared.
@@ -75,21 +72,7 @@ class Training:
         """
         if given is not None:
             return given
-        if not isinstance(self.data, CorpusParameters):
-            size = 1
-            for factor in groups.parse(self.data.group):
-                size *= factor.size
-            return size
-        name = self.data.tokenizer
-        if name in VOCABULARIES:
-            return VOCABULARIES[name]
-
-        from implicit_models.data.tokenisation import TokenizerError, load_tokenizer
-
-        try:
-            return load_tokenizer(name).vocabulary_size
-        except TokenizerError as error:
-            raise ParameterError(f"{error}; or give its size: vocabulary=50277") from None
+        return parameters_of(self.data.kind).vocabulary_size(self.data.parameters)
 
 
 def write_parameters(preset: str | None, overrides: Sequence[str], path: Path) -> str:
@@ -148,16 +131,9 @@ def read_trainings(path: Path, only: str | None) -> tuple[list[Training], list[s
             others.append(f"{name} ({model.family})")
             continue
         entry = read_section(key, TABLES[tables[name]], path)
-        data = _read_data(f"{key}.dataset", entry.dataset, path)
+        data = read_dataset(tables[name], name, path)
         trainings.append(Training(name=name, entry=entry, data=data))
     return trainings, others
-
-
-def _read_data(key: str, dataset: str, path: Path) -> DataParameters:
-    tables = {name: table for table in DATA for name in read_names(table, path)}
-    if dataset not in tables:
-        raise ParameterError(f"{path}: {key} = {dataset!r} is none; {_closest(dataset, tables)}")
-    return read_section(f"{tables[dataset]}.{dataset}", DATA[tables[dataset]], path)
 
 
 def _compose(path: Path, overrides: Sequence[str]) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from implicit_models.cost.devices import Accelerator, accelerator
-from implicit_models.data.parameters import CorpusParameters
 from implicit_models.planning.plans import RUNTIME_BYTES, USABLE_PART, Layout, plan_storage
+from implicit_models.problems.problem import parameters_of
 from stages.entries import RunParameters
 from stages.plan_entries import EXPECTED_PART, PlannedPhase
 from stages.plan_reading import PlanParameters
@@ -165,7 +165,7 @@ def _storage(planned: Sequence[PlannedPhase], options: PlanParameters) -> list[s
                 _gigabytes(ids),
             )
         )
-        if isinstance(first.training.data, CorpusParameters):
+        if parameters_of(first.training.data.kind).IS_TEXT:
             longest.setdefault(entry.dataset, tokens)  # runs come first
     lines = _aligned(rows, left=1)
     for dataset, tokens in longest.items():

@@ -1,15 +1,15 @@
 """Summarise the results of all models and benchmarks of params.yaml."""
 
-from typing import TypeVar
-
-from implicit_models.evaluation.parameters import BenchmarkParameters, ReadingParameters
 from implicit_models.parameters import read_section
+from implicit_models.problems.problem import parameters_of, report_of, results_of
+from implicit_models.problems.table import TESTED_APART
 from implicit_models.reporting.parameters import ReportParameters
 from stages.common import (
-    DATA,
+    DATA_TABLES,
     RESULTS,
     TABLES,
     owner,
+    read_data,
     read_entries,
     run_stage,
     write_json,
@@ -17,8 +17,6 @@ from stages.common import (
 )
 from stages.entries import read_models
 from stages.tracked import open_run, tracked_run_id
-
-T = TypeVar("T")
 
 
 def main(_: str) -> None:
@@ -28,31 +26,36 @@ def main(_: str) -> None:
     """
     parameters = read_section("report", ReportParameters)
     models = read_models()
-    benchmarks = _read_table("benchmarks", BenchmarkParameters)
-    readings = _read_table("readings", ReadingParameters)
     data = {
-        name: read_section(f"{table}.{name}", schema).model_dump()
-        for table, schema in DATA.items()
+        name: read_data(table, name).parameters
+        for table in DATA_TABLES
         for name in read_entries(table)
     }
+    tested_apart = {
+        table: {
+            name: read_section(f"{table}.{name}", parameters_of(kind).ENTRIES[table])
+            for name in read_entries(table)
+        }
+        for table, kind in TESTED_APART.items()
+    }
 
-    from implicit_models.reporting.benchmark_results import read_benchmarks
-    from implicit_models.reporting.reading_results import read_readings
     from implicit_models.reporting.report import make_report
     from implicit_models.reporting.results import read_results
 
     folder = RESULTS / "runs"
     run_ids = {name: tracked_run_id(table, name) for table in TABLES for name in models[table]}
-    for table, entries in (("benchmarks", benchmarks), ("readings", readings)):
+    for table, entries in tested_apart.items():
         for name, entry in entries.items():
             run_ids[name] = tracked_run_id(*(owner(entry.model) or (table, name)))
     report = make_report(
-        read_results(folder, models),
+        read_results(folder, models, results_of),
         data,
         parameters,
         run_ids,
-        read_benchmarks(folder, benchmarks),
-        read_readings(folder, readings),
+        {
+            table: report_of(kind).ENTRIES[table].read(folder, tested_apart[table])
+            for table, kind in TESTED_APART.items()
+        },
     )
     write_json(RESULTS / "summary.json", report.summary)
     write_text(RESULTS / "report.html", report.html)
@@ -66,10 +69,6 @@ def main(_: str) -> None:
                 for file, figure in report.figures.items():
                     if name in figure.runs:
                         tracker.log_artifact(RESULTS / "figures" / file, "figures")
-
-
-def _read_table(table: str, schema: type[T]) -> dict[str, T]:
-    return {name: read_section(f"{table}.{name}", schema) for name in read_entries(table)}
 
 
 if __name__ == "__main__":

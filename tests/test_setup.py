@@ -82,7 +82,7 @@ def test_parameter_modules_import_nothing_heavy():
         ("results/summary.json", False),
         ("results/runs/a5/metrics.json", False),
         ("results/runs/a5/train_free.json", False),
-        ("implicit_models/data/groups.py", False),
+        ("implicit_models/problems/word_problem/data/groups.py", False),
         ("benchmarks/results/word_problems.json", False),
         ("checkpoints/a5/step_100", True),
         ("mlflow.db-journal", True),

@@ -147,7 +147,7 @@ def test_a_text_in_another_tokenizer_is_refused(repository, tmp_path):
     tokenizer = json.loads(path.read_text())
     tokenizer["normalizer"] = {"type": "Lowercase"}
     path.write_text(json.dumps(tokenizer))
-    process = other.start("python", "-m", "stages.evaluate_benchmarks", RUN)
+    process = other.start("python", "-m", "stages.evaluation.evaluate_benchmarks", RUN)
     output = process.communicate()[0]
     assert process.returncode == 2
     assert "data/text was made with another tokenizer" in output
@@ -155,17 +155,19 @@ def test_a_text_in_another_tokenizer_is_refused(repository, tmp_path):
 
 def test_a_killed_evaluation_finds_its_answers_again(repository):
     code = f"""
-import stages.tasks as tasks
-from implicit_models.evaluation.parameters import BenchmarkParameters
+from pathlib import Path
+
+from implicit_models.problems.downstream.evaluation import interface
+from implicit_models.problems.downstream.parameters import BenchmarkParameters
 from implicit_models.parameters import read_section
 
 def stop(*_, progress_store, identity, **__):
     print(progress_store, identity)
     raise SystemExit
 
-tasks.evaluate_tasks = stop
-key = "benchmarks.{RUN}_downstream"
-tasks.evaluate_on_tasks(key, read_section(key, BenchmarkParameters))
+interface.evaluate_tasks = stop
+entry = read_section("benchmarks.{RUN}_downstream", BenchmarkParameters)
+interface.evaluate(Path(entry.model), Path("data", entry.tasks), entry)
 """
     first, second = (repository.run("python", "-c", code).splitlines()[-1] for _ in range(2))
     assert "checkpoints/evaluation" in first

@@ -4,6 +4,7 @@ import base64
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from implicit_models.reporting import figures
 from implicit_models.reporting.results import RunResults
 
-Draw = Callable[[Sequence[RunResults], Mapping[str, figures.RunStyle]], Figure]
+Draw = Callable[[Sequence[Any], Mapping[str, figures.RunStyle]], Figure]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,16 +8,14 @@ from typing import Any
 import jinja2
 
 from implicit_models.reporting import figures
-from implicit_models.reporting.benchmark_results import BenchmarkResults
+from implicit_models.reporting.entry_results import EntryResults
 from implicit_models.reporting.illustration import Illustration
 from implicit_models.reporting.parameters import ReportParameters
-from implicit_models.reporting.reading_results import ReadingResults
 from implicit_models.reporting.results import RunResults
-from implicit_models.reporting.sections import dataset_section, downstream_section, readings_section
-from implicit_models.reporting.summary import summarise
+from implicit_models.reporting.summary import TESTED_APART, summarise
 from implicit_models.reporting.tables.cost import cost_cells, with_costs
+from implicit_models.reporting.tables.success import success_table
 from implicit_models.reporting.tables.table import Table
-from implicit_models.reporting.tables.word_problem import success_table
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -48,39 +46,37 @@ def make_report(
     datasets: Mapping[str, Any],
     parameters: ReportParameters,
     mlflow_run_ids: Mapping[str, str | None],
-    benchmarks: Sequence[BenchmarkResults] = (),
-    readings: Sequence[ReadingResults] = (),
+    tested_apart: Mapping[str, Sequence[EntryResults]] | None = None,
 ) -> Report:
-    """Write the report about some runs.
+    """Return the report about some runs.
 
     Parameters
     ----------
     runs
         What `read_results` gives.
     datasets
-        The entries of the tables ``datasets`` and ``corpora`` of params.yaml.
+        What they learned from: the entries of params.yaml, by name.
     mlflow_run_ids
         Identifier of each run's, and each benchmark's, parent run in the tracking store, where
         there is one.
-    benchmarks, readings
-        What `read_benchmarks` and `read_readings` give.
+    tested_apart
+        What `EntryResults.read` gives, by table.
     """
-    summary = summarise(runs, parameters, mlflow_run_ids, benchmarks, readings)
+    summary = summarise(runs, parameters, mlflow_run_ids, tested_apart)
     styles = figures.run_styles(runs)
     by_dataset: dict[str, list[RunResults]] = {}
     for run in runs:
         by_dataset.setdefault(run.dataset, []).append(run)
     sections = [
-        dataset_section(group, datasets[name], parameters, styles)
+        type(group[0]).section(group, datasets[name], parameters, styles)
         for name, group in by_dataset.items()
     ]
-    if readings:
-        sections.append(readings_section(readings))
-    if benchmarks:
-        sections.append(downstream_section(benchmarks, runs))
+    for table in TESTED_APART:
+        if found := (tested_apart or {}).get(table):
+            sections.append(type(found[0]).section(found, runs))
     content = {
         "sections": sections,
-        "success": _success(summary, by_dataset.values()),
+        "success": _success(summary, runs, by_dataset.values()),
         "mlflow_run_ids": {name: key for name, key in mlflow_run_ids.items() if key},
     }
     environment = jinja2.Environment(
@@ -98,9 +94,13 @@ def make_report(
     )
 
 
-def _success(summary: Mapping[str, Any], groups: Iterable[Sequence[RunResults]]) -> Table | None:
-    """Give the table of success rates, where there are word problems."""
+def _success(
+    summary: Mapping[str, Any],
+    runs: Sequence[RunResults],
+    groups: Iterable[Sequence[RunResults]],
+) -> Table | None:
+    """Return the table of success rates, where a problem knows success."""
     if not summary["success"]:
         return None
     cells = {name: cost for group in groups for name, cost in cost_cells(group).items()}
-    return with_costs(success_table(summary), cells)
+    return with_costs(success_table(summary["success"], runs), cells)

@@ -1,25 +1,22 @@
 """What the stages left on disk, run by run."""
 
+import abc
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-from jaxtyping import Float
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from implicit_models.reporting.entries import TrainedEntry, trained_entry
 from implicit_models.reporting.files import MissingResultError, read_csv, read_json
 from implicit_models.reporting.history import Series, join_segments, read_history
-from implicit_models.reporting.text_results import (
-    PositionCurve,
-    ShownToken,
-    read_perplexity_by_position,
-    read_shown_tokens,
-)
+from implicit_models.reporting.parameters import ReportParameters
 
-__all__ = ["MissingResultError", "RunResults", "Series", "UnknownLengthError", "read_results"]
+if TYPE_CHECKING:
+    from implicit_models.reporting.figures.style import RunStyle
+    from implicit_models.reporting.sections import Section
+
+__all__ = ["MissingResultError", "RunResults", "Series", "read_results"]
 
 
 class _Table(NamedTuple):
@@ -54,20 +51,16 @@ _TABLES = {
 }
 
 
-class UnknownLengthError(ValueError):
-    """A run was not evaluated at any length that it was trained on."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class RunResults:
-    """Everything known about one run or baseline.
+class RunResults(abc.ABC):
+    """Everything known about one run or baseline; a kind of problem says what it means.
 
     Attributes
     ----------
     kind
         ``"implicit"`` or ``"explicit"``.
-    data
-        What it was evaluated on: ``"word_problem"`` or ``"text"``.
+    problem
+        The kind of what it learned and was evaluated on, such as ``"word_problem"``.
     entry
         The run's entry of params.yaml.
     dataset
@@ -78,16 +71,12 @@ class RunResults:
         Training steps done when the free phase begins; None for explicit models.
     evaluation, test_time_compute
         The content of the files of these names; no sweep for explicit models.
+    position_rows
+        The rows of ``evaluation_by_position.csv``.
     training
         The content of ``train_*.json``, by stage.
     history
         Training curves by metric, over all phases.
-    by_position
-        Accuracy at each position of word problems, by length.
-    perplexity_by_position
-        Perplexity by position in text, by length.
-    shown_tokens
-        The first tokens of the test text, one by one.
     source
         The run whose weights its training began from; None where there is none, or where it is not
         among the results.
@@ -95,7 +84,7 @@ class RunResults:
 
     name: str
     kind: str
-    data: str
+    problem: str
     entry: TrainedEntry
     dataset: str
     training_length: int
@@ -104,34 +93,40 @@ class RunResults:
     test_time_compute: Mapping[str, Any] | None
     training: Mapping[str, Mapping[str, Any]]
     history: Mapping[str, Series]
-    by_position: Mapping[int, Float[np.ndarray, " L"]]
-    perplexity_by_position: Mapping[int, PositionCurve]
-    shown_tokens: Sequence[ShownToken]
+    position_rows: Sequence[Mapping[str, str]]
     source: "RunResults | None" = None
 
-    @property
-    def lengths(self) -> list[int]:
-        """The evaluated lengths, in order."""
-        by_length = "length_extrapolation" if self.data == "text" else "accuracy"
-        return sorted(int(length) for length in self.evaluation[by_length])
+    @classmethod
+    @abc.abstractmethod
+    def section(
+        cls,
+        runs: Sequence[Any],
+        dataset: Any,
+        parameters: ReportParameters,
+        styles: "Mapping[str, RunStyle]",
+    ) -> "Section":
+        """Write the section of the runs, all of this class, on one data set.
 
-    @property
-    def solved_length(self) -> int:
-        """The longest evaluated length that is not longer than the training length.
-
-        Raises
-        ------
-        UnknownLengthError
-            Where there is none.
+        Parameters
+        ----------
+        dataset
+            Its entry of params.yaml.
         """
-        known = [length for length in self.lengths if length <= self.training_length]
-        if not known:
-            raise UnknownLengthError(
-                f"{self.name} was trained on {self.training_length} tokens and evaluated on "
-                f"{self.lengths} only; add a length of at most {self.training_length} to "
-                "evaluation.word_problem.lengths"
-            )
-        return known[-1]
+
+    @abc.abstractmethod
+    def scores(self) -> dict[str, Any]:
+        """Return what ``summary.json`` says of the run beside its costs."""
+
+    def solution(self) -> tuple[int, float] | None:
+        """Return the length and the accuracy that decide whether a run has solved its task.
+
+        None where a problem knows no such thing.
+        """
+        return None
+
+    def paper_columns(self) -> dict[str, float]:
+        """Return the scores that stand in a column of the paper's downstream table."""
+        return {}
 
     @property
     def train_seconds(self) -> float:
@@ -187,7 +182,9 @@ class RunResults:
 
 
 def read_results(
-    directory: Path, tables: Mapping[str, Mapping[str, TrainedEntry]]
+    directory: Path,
+    tables: Mapping[str, Mapping[str, TrainedEntry]],
+    class_of: Callable[[str], type[RunResults]],
 ) -> list[RunResults]:
     """Read the results of all runs and baselines, in the order of params.yaml.
 
@@ -197,6 +194,8 @@ def read_results(
         One folder per run, under its name.
     tables
         The entries of ``runs``, ``upcycled``, ``baselines`` and ``matched``.
+    class_of
+        Finds the class of the results of a kind of problem.
 
     Raises
     ------
@@ -204,7 +203,7 @@ def read_results(
         Naming the file that a run has not produced, and the stage that writes it.
     """
     runs = {
-        name: _read_run(directory / name, table, entry)
+        name: _read_run(directory / name, table, entry, class_of)
         for table in _TABLES
         for name, entry in tables.get(table, {}).items()
     }
@@ -216,7 +215,9 @@ def read_results(
     return [with_source(run) for run in runs.values()]
 
 
-def _read_run(folder: Path, table: str, entry: TrainedEntry) -> RunResults:
+def _read_run(
+    folder: Path, table: str, entry: TrainedEntry, class_of: Callable[[str], type[RunResults]]
+) -> RunResults:
     kind, training, evaluation, sweep = _TABLES[table]
     swept = None if sweep is None else read_json(folder / "test_time_compute.json", sweep)
     costs = {file: read_json(folder / f"{file}.json", stage) for file, stage in training.items()}
@@ -225,12 +226,11 @@ def _read_run(folder: Path, table: str, entry: TrainedEntry) -> RunResults:
         for file, stage in training.items()
     ]
     evaluated = read_json(folder / "evaluation.json", evaluation)
-    data = evaluated.get("data", "word_problem")
-    positions = read_csv(folder / "evaluation_by_position.csv", evaluation)
-    return RunResults(
+    problem = evaluated["data"]
+    return class_of(problem)(
         name=folder.name,
         kind=kind,
-        data=data,
+        problem=problem,
         entry=entry,
         dataset=entry.dataset,
         training_length=entry.training_length,
@@ -239,15 +239,5 @@ def _read_run(folder: Path, table: str, entry: TrainedEntry) -> RunResults:
         test_time_compute=swept,
         training=costs,
         history=read_history(join_segments(segments)),
-        by_position=_by_position(positions) if data == "word_problem" else {},
-        perplexity_by_position=read_perplexity_by_position(positions) if data == "text" else {},
-        shown_tokens=read_shown_tokens(evaluated.get("tokens", ())),
+        position_rows=read_csv(folder / "evaluation_by_position.csv", evaluation),
     )
-
-
-def _by_position(rows: list[dict[str, str]]) -> dict[int, np.ndarray]:
-    lengths = dict.fromkeys(int(row["length"]) for row in rows)
-    return {
-        length: np.array([float(row["accuracy"]) for row in rows if int(row["length"]) == length])
-        for length in lengths
-    }

@@ -22,7 +22,7 @@ from implicit_models.parameters.errors import closest_name
 
 FILE = "placement.yaml"
 HERE = "here"
-NAMES = "check_names"  # the stage that all others wait for
+CODE = "code"  # the stage that all others wait for
 
 _LEAST_MINUTES = 5
 
@@ -141,7 +141,7 @@ class Placement(Parameters):
 
         What only looks at params.yaml waits in no queue.
         """
-        if name == NAMES:
+        if name == CODE:
             return Place()
         for pattern, place in self.stages.items():
             if fnmatch.fnmatchcase(name, pattern):

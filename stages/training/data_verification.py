@@ -10,8 +10,8 @@ import json
 import logging
 from pathlib import Path
 
+from implicit_models.problems.problem import TrainingData
 from stages.common import write_json
-from stages.training.data import TrainingData
 
 ALWAYS = 8 * 2**30  # bytes
 

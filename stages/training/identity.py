@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from implicit_models.code_digest import NOT_COMPUTING, code_digests
+from implicit_models.code_digest import NOT_COMPUTING, code_digests, not_of_problem
 from implicit_models.parameters import digest
 from stages.common import write_json
 
@@ -39,12 +39,19 @@ class Identity:
 
     @classmethod
     def of(
-        cls, parameters: Mapping[str, Any], data: Any, origin: str | None, batch_size: int
+        cls,
+        problem: str,
+        parameters: Mapping[str, Any],
+        data: Any,
+        origin: str | None,
+        batch_size: int,
     ) -> "Identity":
         """Return the identity of a training by the code and the torch of this process.
 
         Parameters
         ----------
+        problem
+            Its kind: the code of others does not count.
         parameters
             Those that the weights depend on.
         data
@@ -52,7 +59,8 @@ class Identity:
         origin
             Digest of the state or of the source that the training starts from.
         """
-        code = code_digests(without=(*NOT_COMPUTING, "evaluation"))
+        others = (*not_of_problem(problem), f"problems/{problem}/evaluation")
+        code = code_digests(without=(*NOT_COMPUTING, "evaluation", *others))
         rest = digest(_without_batch(parameters), data, origin)
         return cls(rest, batch_size, torch.__version__, code)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from implicit_models.cost.matching import match_parameters, match_training_flops
 from implicit_models.language_models.pretrained import ModelFileError
+from implicit_models.problems.problem import data_of
 from implicit_models.training.curriculum import explicit_segment
 from implicit_models.training.parameters import ExplicitParameters
 from stages.common import read_dataset
 from stages.entries import MatchedParameters
-from stages.training.data import open_training_data
 from stages.training.outputs import COST
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,8 @@ def like_its_run(name: str, baseline: MatchedParameters) -> MatchedParameters:
         Where the run's model does not tell what its training has cost.
     """
     cost = _read_cost(baseline.match.run)
-    data = open_training_data(*read_dataset("matched", name))
+    dataset = read_dataset("matched", name)
+    data = data_of(dataset.kind).open_training(dataset.folder, dataset.parameters)
     segment = explicit_segment(baseline.training)
     steps = range(baseline.training.num_training_steps)
     return matched_to(

@@ -3,13 +3,12 @@
 import csv
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from implicit_models.cost.meter import Measurement
-from implicit_models.data.tokenisation import load_tokenizer
 from implicit_models.language_models.language_model import LanguageModel, num_parameters
 from implicit_models.language_models.serialisation import save_model
 from implicit_models.parameters import Parameters
@@ -34,9 +33,9 @@ def write_model(
     parameters: Mapping[str, Any],
     progress: Progress,
     digest: str | None,
-    tokenizer: Path | None,
+    save_beside: Callable[[Path], None],
 ) -> None:
-    """Write a trained model, its card, its tokenizer, and what its training has cost.
+    """Write a trained model, its card, what it needs beside it, and what its training has cost.
 
     No times: training again must leave the same bytes, or DVC would have all that follows done
     again as well.
@@ -50,11 +49,12 @@ def write_model(
     digest
         Of the whole entry, by which its tracked run is found; None for the model of an earlier
         segment, or it would have the next one trained again for nothing.
+    save_beside
+        Of `TrainingData`.
     """
     _remember_phases(model, parameters)
     save_model(model, folder, _provenance(entry, parameters, progress, digest))
-    if tokenizer is not None:
-        load_tokenizer(tokenizer).save(folder)
+    save_beside(folder)
     totals = {"tokens": progress.tokens, "flops": progress.flops}
     write_json(folder / COST, {"num_parameters": num_parameters(model), **totals})
 

@@ -21,6 +21,7 @@ from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.language_models.sources import digest_source
 from implicit_models.parameters import ParameterError
+from implicit_models.problems.problem import TrainingData, data_of
 from implicit_models.tracking.tracker import NullTracker, Tracker
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import Segment
@@ -37,7 +38,7 @@ from implicit_models.training.progress import Progress
 from implicit_models.training.state_file import save_state
 from implicit_models.training.trainer import train
 from implicit_models.training.validation import validator
-from stages.common import RESULTS, read_dataset
+from stages.common import RESULTS, Data, read_dataset
 from stages.entries import BaselineParameters, RunParameters, seed_group
 from stages.finished_checkpoints import (
     CHECKPOINTS,
@@ -48,7 +49,6 @@ from stages.finished_checkpoints import (
 )
 from stages.tracked import entry_digest, open_run, track_data, track_model
 from stages.training.change_policy import check_start
-from stages.training.data import TrainingData, open_training_data
 from stages.training.data_verification import verify_data
 from stages.training.identity import Identity
 from stages.training.outputs import (
@@ -108,7 +108,8 @@ def train_segment(this: SegmentStage) -> None:
             discard_recorded(this.name)
         processes.wait()
 
-        data = _open_data(this, processes)
+        read = read_dataset(this.table, this.name)
+        data = _open_data(this, read, processes)
         model = _build_model(this, data).to(processes.device)  # type: ignore[arg-type]
         training = _define_training(this, data, model, processes.device)
         module = distribute(model, this.entry.optimisation.precision, execution)
@@ -116,7 +117,9 @@ def train_segment(this: SegmentStage) -> None:
         begin = load_start(this.start, module, optimiser, this.segment.first_step, processes)
 
         origin = processes.from_main(_origin(this) if processes.is_main else None)
-        identity = Identity.of(this.parameters, data.identity, origin, training.batch_size)
+        identity = Identity.of(
+            read.kind, this.parameters, data.identity, origin, training.batch_size
+        )
         root = CHECKPOINTS / this.name / this.stage
         checkpoints = CheckpointFolder(root, identity.digest, processes)
         if this.start is not None:
@@ -158,10 +161,10 @@ def train_segment(this: SegmentStage) -> None:
         processes.wait()
 
 
-def _open_data(this: SegmentStage, processes: Processes) -> TrainingData:
+def _open_data(this: SegmentStage, read: Data, processes: Processes) -> TrainingData:
     """Open what is trained on, and check that there is enough of it for a batch of all."""
     dataset = this.entry.dataset
-    data = open_training_data(*read_dataset(this.table, this.name))
+    data = data_of(read.kind).open_training(read.folder, read.parameters)
     found, held_out = len(data.train.inputs), len(data.validation.inputs)
     length = data.train.inputs.shape[1]
     batch_size = this.entry.optimisation.sequences_a_step(length)
@@ -280,5 +283,5 @@ def _write(this: SegmentStage, model: LanguageModel, data: TrainingData, end: Pr
         parameters=this.parameters,
         progress=end,
         digest=entry_digest(this.table, this.name) if this.state is None else None,
-        tokenizer=data.tokenizer,
+        save_beside=data.save_beside,
     )

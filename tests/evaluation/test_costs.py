@@ -13,26 +13,27 @@ from implicit_models.equilibrium.phase import Phase, search_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.equilibrium.window import Window
-from implicit_models.evaluation import continuations as module
-from implicit_models.evaluation.answers import Answers, Continuation
-from implicit_models.evaluation.continuations import ReadingCost, answer
-from implicit_models.evaluation.length_extrapolation import evaluate_length_extrapolation
-from implicit_models.evaluation.parameters import (
-    TextEvaluationParameters,
-    TextSweepParameters,
-    WordProblemEvaluationParameters,
-    WordProblemSweepParameters,
-)
-from implicit_models.evaluation.perplexity import evaluate_perplexity
 from implicit_models.evaluation.readers import reader_of
 from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.evaluation.scoring import prefix, score
-from implicit_models.evaluation.state_tracking import evaluate_state_tracking
-from implicit_models.evaluation.test_time_compute import sweep_test_time_compute
-from implicit_models.evaluation.text import evaluate_text
-from implicit_models.evaluation.text_sweep import sweep_text
+from implicit_models.evaluation.sweep import sweep_test_time_compute
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.reading import is_implicit
+from implicit_models.problems.downstream.evaluation import continuations as module
+from implicit_models.problems.downstream.evaluation.answers import Answers, Continuation
+from implicit_models.problems.downstream.evaluation.continuations import ReadingCost, answer
+from implicit_models.problems.text.evaluation.length_extrapolation import (
+    evaluate_length_extrapolation,
+)
+from implicit_models.problems.text.evaluation.perplexity import evaluate_perplexity
+from implicit_models.problems.text.evaluation.sweep import sweep_text
+from implicit_models.problems.text.evaluation.text import evaluate_text
+from implicit_models.problems.text.parameters import TextEvaluationParameters, TextSweepParameters
+from implicit_models.problems.word_problem.evaluation.state_tracking import evaluate_state_tracking
+from implicit_models.problems.word_problem.parameters import (
+    WordProblemEvaluationParameters,
+    WordProblemSweepParameters,
+)
 from tests.cost.counting import count
 from tests.evaluation.readable import llama, make, random_tokens
 from tests.language_models.models import VOCABULARY

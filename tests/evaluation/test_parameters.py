@@ -1,15 +1,13 @@
 import pytest
 import yaml
 
-from implicit_models.evaluation.parameters import (
-    EvaluationParameters,
-    SweepParameters,
-    TextEvaluationParameters,
-    TextSweepParameters,
+from implicit_models.parameters import ParameterError, read_section
+from implicit_models.problems.problem import section_schema
+from implicit_models.problems.text.parameters import TextEvaluationParameters, TextSweepParameters
+from implicit_models.problems.word_problem.parameters import (
     WordProblemEvaluationParameters,
     WordProblemSweepParameters,
 )
-from implicit_models.parameters import ParameterError, read_section
 
 EVALUATION = {
     "lengths": (16, 32),
@@ -105,12 +103,13 @@ def test_each_kind_of_data_has_a_section_of_its_own_and_needs_none(tmp_path):
     word_problem = {**EVALUATION, "lengths": [16, 32]}
     text = {**TEXT, "lengths": [], "max_tokens": None}
     file.write_text(yaml.safe_dump({"evaluation": {"word_problem": word_problem, "text": text}}))
-    found = read_section("evaluation", EvaluationParameters, file)
+    found = read_section("evaluation", section_schema("evaluation"), file)
     assert found.word_problem == WordProblemEvaluationParameters(**EVALUATION)
     assert found.text == TextEvaluationParameters(**TEXT | {"lengths": ()})
     file.write_text(yaml.safe_dump({"evaluation": {"text": text}, "sweep": {}}))
-    assert read_section("evaluation", EvaluationParameters, file).word_problem is None
-    assert read_section("sweep", SweepParameters, file) == SweepParameters()
+    assert read_section("evaluation", section_schema("evaluation"), file).word_problem is None
+    sweep = read_section("sweep", section_schema("sweep"), file)
+    assert (sweep.word_problem, sweep.text) == (None, None)
     file.write_text(yaml.safe_dump({"evaluation": {"text": text | {"strides": 4}}}))
     with pytest.raises(ParameterError, match=r"evaluation\.text\.strides = 4 .*text\.stride"):
-        read_section("evaluation", EvaluationParameters, file)
+        read_section("evaluation", section_schema("evaluation"), file)

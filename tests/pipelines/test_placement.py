@@ -58,7 +58,7 @@ def test_the_check_of_names_waits_in_no_queue(tmp_path):
         tmp_path, "pools: {slurm: {kind: slurm, slurm: {time: 60}}}\nstages: {'*': {pool: slurm}}\n"
     )
     for each in (placement, placement.everything_in("slurm")):
-        assert each.place("check_names") == Place()
+        assert each.place("code") == Place()
         assert each.place("report").pool == "slurm"
     assert NAMES in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 

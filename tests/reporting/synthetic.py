@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,16 @@ def tables(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         return read_models(path)
 
 
+def datasets_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of the tables of data as the report reads them."""
+    tables = ("datasets", "corpora")
+    return {
+        name: SimpleNamespace(**entry)
+        for table in tables
+        for name, entry in content.get(table, {}).items()
+    }
+
+
 def _accuracy(name: str, position: np.ndarray) -> np.ndarray:
     """Give the accuracy at a position: where the run loses track, and how fast."""
     reach = {"a5_lstm": 45, "a5_mamba2_1_layer": 2.5, "a5_mamba2_4_layers": 5}
@@ -99,6 +110,7 @@ def _files(name: str, kind: str, seed: int) -> dict[str, str]:
     steps = {str(n): {"mean": 1.4 * n + seed, "p50": 1.3 * n, "p95": 2.0 * n} for n in LENGTHS}
     work = {str(n): {"mean": 23.4 + n / 1000, "p50": 22.0, "p95": 31.5} for n in LENGTHS}
     evaluation = {
+        "data": "word_problem",
         "kind": kind,
         "num_parameters": 119_000 + len(name),
         "chance": 1 / 60,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from implicit_models.evaluation.parameters import BenchmarkParameters
+from implicit_models.problems.downstream.parameters import BenchmarkParameters
 from tests.reporting.synthetic import explicit_entry, implicit_entry, write_rows
 
 LENGTHS = (256, 512, 1024, 2048)

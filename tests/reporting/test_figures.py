@@ -3,9 +3,11 @@ import dataclasses
 import numpy as np
 import pytest
 
+from implicit_models.problems.problem import results_of
+from implicit_models.problems.word_problem.report import figures as word_problem
+from implicit_models.problems.word_problem.report.figures import length_title
 from implicit_models.reporting import figures
 from implicit_models.reporting.figures.axes import spread
-from implicit_models.reporting.figures.word_problem import length_title
 from implicit_models.reporting.results import read_results
 from tests.reporting.synthetic import parameters, tables, write_results
 
@@ -14,7 +16,7 @@ from tests.reporting.synthetic import parameters, tables, write_results
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("synthetic")
     write_results(root)
-    return read_results(root / "results" / "runs", tables(parameters()))
+    return read_results(root / "results" / "runs", tables(parameters()), results_of)
 
 
 def test_seeds_share_the_colour_and_groups_do_not(runs):
@@ -33,7 +35,7 @@ def test_training_curves_hold_the_history_and_mark_the_phase_change(runs):
 
 
 def test_accuracy_by_length_draws_every_run_the_training_length_and_chance(runs):
-    axis = figures.accuracy_by_length(runs, figures.run_styles(runs)).axes[0]
+    axis = word_problem.accuracy_by_length(runs, figures.run_styles(runs)).axes[0]
     heights = [np.round(line.get_ydata(), 12).tolist() for line in axis.lines]
     for run in runs:
         values = run.evaluation["accuracy_last_10"].values()
@@ -61,18 +63,18 @@ def test_the_title_holds_for_runs_of_different_lengths(runs):
     assert title(shorter, last) == (
         f"At 128 tokens, 8x the training length, the best explicit run reads {best[last.name]}"
     )
-    axis = figures.accuracy_by_position([shorter, last], figures.run_styles(runs)).axes[0]
+    axis = word_problem.accuracy_by_position([shorter, last], figures.run_styles(runs)).axes[0]
     assert [len(line.get_xdata()) for line in axis.lines[:2]] == [16, 128]
     assert axis.get_title().startswith("Where in sequences of 16 or 128 tokens")
 
 
 def test_accuracy_by_position_draws_the_longest_length(runs):
-    axis = figures.accuracy_by_position(runs, figures.run_styles(runs)).axes[0]
+    axis = word_problem.accuracy_by_position(runs, figures.run_styles(runs)).axes[0]
     np.testing.assert_array_equal(axis.lines[0].get_ydata(), runs[0].by_position[128])
 
 
 def test_accuracy_by_compute_draws_both_sweeps(runs):
-    axes = figures.accuracy_by_compute(runs, figures.run_styles(runs)).axes
+    axes = word_problem.accuracy_by_compute(runs, figures.run_styles(runs)).axes
     assert axes[0].lines[0].get_xdata().tolist() == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert axes[1].lines[0].get_xdata().tolist() == [0.3, 0.1, 0.03, 0.01, 0.003]
 

@@ -6,25 +6,26 @@ from pathlib import Path
 import pytest
 import yaml
 
+from implicit_models.problems.problem import results_of
+from implicit_models.problems.word_problem.report.tables import mode_table, search_table
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.report import make_report
 from implicit_models.reporting.results import read_results
-from implicit_models.reporting.tables.word_problem import mode_table, search_table
 from implicit_models.tracking.tracker import NullTracker
 from stages.report import main
-from tests.reporting.synthetic import LENGTHS, parameters, tables, write_results
+from tests.reporting.synthetic import LENGTHS, datasets_of, parameters, tables, write_results
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("synthetic")
     write_results(root)
-    return read_results(root / "results" / "runs", tables(parameters()))
+    return read_results(root / "results" / "runs", tables(parameters()), results_of)
 
 
 @pytest.fixture(scope="module")
 def report(runs):
-    datasets = parameters()["datasets"]
+    datasets = datasets_of(parameters())
     return make_report(runs, datasets, ReportParameters(), {"a5_lstm": "0123abcd"})
 
 
@@ -83,7 +84,7 @@ def test_a_run_whose_modes_were_not_compared_has_no_table_of_them(runs, monkeypa
     }
     run = dataclasses.replace(runs[0], evaluation=runs[0].evaluation | left_out)
     for shown, expected in ([run], 0), ([run, runs[1]], 1):
-        text = make_report(shown, parameters()["datasets"], ReportParameters(), {}).markdown
+        text = make_report(shown, datasets_of(parameters()), ReportParameters(), {}).markdown
         assert text.count("### Search for the fixed point") == 1
         assert text.count("### Sliding window, simultaneous and sequential mode") == expected
 
@@ -164,12 +165,14 @@ def test_the_stage_tracks_the_report_and_the_figures_of_each_entry(tmp_path, mon
 
 
 def test_the_same_results_give_the_same_report(runs, report):
-    again = make_report(runs, parameters()["datasets"], ReportParameters(), {"a5_lstm": "0123abcd"})
+    again = make_report(
+        runs, datasets_of(parameters()), ReportParameters(), {"a5_lstm": "0123abcd"}
+    )
     assert again == report
 
 
 def test_baselines_alone_make_a_report(runs):
     explicit = [run for run in runs if run.kind == "explicit"]
-    report = make_report(explicit, parameters()["datasets"], ReportParameters(), {})
+    report = make_report(explicit, datasets_of(parameters()), ReportParameters(), {})
     assert "no implicit run solves it" in report.markdown
     assert "Search for the fixed point" not in report.markdown

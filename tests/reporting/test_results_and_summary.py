@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from implicit_models.problems.problem import results_of
+from implicit_models.problems.word_problem.report.results import UnknownLengthError
 from implicit_models.reporting.parameters import ReportParameters
-from implicit_models.reporting.results import MissingResultError, UnknownLengthError, read_results
+from implicit_models.reporting.results import MissingResultError, read_results
 from implicit_models.reporting.summary import group_by_seed, summarise
 from tests.reporting.synthetic import LENGTHS, parameters, tables, write_results
 
@@ -37,7 +39,7 @@ RUN_KEYS = {
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("synthetic")
     write_results(root)
-    return read_results(root / "results" / "runs", tables(parameters()))
+    return read_results(root / "results" / "runs", tables(parameters()), results_of)
 
 
 def test_all_runs_are_read_in_the_order_of_the_parameters(runs):
@@ -112,7 +114,7 @@ def test_a_missing_file_is_named_with_the_stage_of_dvc_that_writes_it(tmp_path, 
         text = path.read_text()
         path.unlink()
         with pytest.raises(MissingResultError, match=f"{name}/{path.name} does not exist") as error:
-            read_results(directory, tables(content))
+            read_results(directory, tables(content), results_of)
         path.write_text(text)
         stage = re.search(rf"`dvc repro (\w+)@{name}`$", str(error.value))
         assert stage, error.value

@@ -7,9 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from implicit_models.data.parameters import DatasetParameters
-from implicit_models.data.word_problems import write_splits
 from implicit_models.parameters import read_section
+from implicit_models.problems.word_problem.data.writing import write_splits
+from implicit_models.problems.word_problem.parameters import WordProblemParameters
 from implicit_models.tracking.tracker import NullTracker
 from pipelines.composition import compose
 
@@ -40,7 +40,7 @@ def write_project(folder: Path) -> None:
     """Write parameters and data into an empty folder."""
     path = folder / "params.yaml"
     path.write_text(small_parameters())
-    write_splits(read_section("datasets.s3", DatasetParameters, path), folder / "data" / "s3")
+    write_splits(read_section("datasets.s3", WordProblemParameters, path), folder / "data" / "s3")
 
 
 def replace_in_parameters(before: str, after: str) -> None:

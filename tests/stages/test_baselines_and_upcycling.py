@@ -12,14 +12,14 @@ import torch
 from omegaconf import OmegaConf
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
-from implicit_models.data.parameters import DatasetParameters
-from implicit_models.data.word_problems import write_splits
 from implicit_models.families.building import build
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.language_models.reading import read
 from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.language_models.source_names import SourceError, is_folder, is_hub_id
 from implicit_models.parameters import read_section
+from implicit_models.problems.word_problem.data.writing import write_splits
+from implicit_models.problems.word_problem.parameters import WordProblemParameters
 from implicit_models.tracking.tracker import NullTracker
 from stages.common import run_stage
 from stages.training import train_baseline, train_bounded, train_free
@@ -109,7 +109,7 @@ def few_steps(parameters):
     for key, value in FEW_STEPS.items():
         OmegaConf.update(parameters, key, value)
     OmegaConf.save(parameters, "params.yaml")
-    write_splits(read_section("datasets.s3", DatasetParameters), Path("data/s3"))
+    write_splits(read_section("datasets.s3", WordProblemParameters), Path("data/s3"))
 
 
 def write_config(folder: str, **config) -> str:
@@ -286,7 +286,7 @@ def test_a_source_that_cannot_be_upcycled_is_one_line(refuse, parameters, few_st
 @pytest.mark.slow
 def test_an_upcycled_model_learns_what_its_source_cannot(parameters):
     OmegaConf.save(parameters, "params.yaml")
-    write_splits(read_section("datasets.s3", DatasetParameters), Path("data/s3"))
+    write_splits(read_section("datasets.s3", WordProblemParameters), Path("data/s3"))
     train_baseline.main(BASELINE)
     train_bounded.main(RUN)
     train_free.main(RUN)

@@ -10,25 +10,19 @@ import pytest
 from omegaconf import OmegaConf
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from implicit_models.data.parameters import DatasetParameters
-from implicit_models.data.word_problems import write_splits
 from implicit_models.parameters import read_section
+from implicit_models.problems.word_problem.data.writing import write_splits
+from implicit_models.problems.word_problem.parameters import WordProblemParameters
 from implicit_models.tracking.tracker import NullTracker
 from stages.common import run_stage
+from tests.stages.commands import STAGES
 
 ROOT = Path(__file__).parents[2]
 RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"
 BOUNDED, FREE, EXPLICIT = (f"training.train_{kind}" for kind in ("bounded", "free", "baseline"))
+EVALUATE = "evaluation.evaluate_benchmarks"
+SWEEP_COMPUTE = "evaluation.sweep_test_time_compute"
 EVALUATION, SWEEP = "evaluation.word_problem", "sweep.word_problem"
-TABLES = {
-    "prepare": ["datasets", "corpora", "hub_corpora", "tasks", "hub_tasks"],
-    BOUNDED: ["runs"],
-    FREE: ["runs"],
-    EXPLICIT: ["baselines", "matched"],
-    "sweep_test_time_compute": ["runs"],
-    "evaluate_benchmarks": ["runs", "upcycled", "baselines", "matched", "benchmarks", "readings"],
-    "report": [],
-}
 
 # stage, entry, key to change, new value (None: delete the key), what the message must say
 WRONG_PARAMETERS = [
@@ -109,46 +103,46 @@ WRONG_PARAMETERS = [
         [f"baselines.{BASELINE}.training.lengths.end = 99", "12"],
     ),
     (EXPLICIT, RUN, None, None, [f"{RUN} is no entry of baselines, matched"]),
-    ("evaluate_benchmarks", "s3_lstn", None, None, ["s3_lstn", "closest is s3_lstm"]),
+    (EVALUATE, "s3_lstn", None, None, ["s3_lstn", "closest is s3_lstm"]),
     (
-        "evaluate_benchmarks",
+        EVALUATE,
         RUN,
         EVALUATION + ".max_steps",
         0,
         ["evaluation.word_problem.max_steps = 0"],
     ),
     (
-        "evaluate_benchmarks",
+        EVALUATE,
         RUN,
         EVALUATION + ".window",
         0,
         ["evaluation.word_problem.window = 0", "at least 1"],
     ),
     (
-        "evaluate_benchmarks",
+        EVALUATE,
         RUN,
         EVALUATION + ".lengths",
         [7],
         ["length 7", "[12, 24, 48]"],
     ),
     (
-        "evaluate_benchmarks",
+        EVALUATE,
         RUN,
         EVALUATION + ".num_sequences",
         65,
         ["= 65", "at most", "64"],
     ),
-    ("evaluate_benchmarks", RUN, f"baselines.{RUN}", {}, ["both runs and baselines"]),
-    ("sweep_test_time_compute", RUN, SWEEP + ".length", 25, ["length 25"]),
+    (EVALUATE, RUN, f"baselines.{RUN}", {}, ["both runs and baselines"]),
+    (SWEEP_COMPUTE, RUN, SWEEP + ".length", 25, ["length 25"]),
     (
-        "sweep_test_time_compute",
+        SWEEP_COMPUTE,
         RUN,
         SWEEP + ".patience",
         0,
         ["sweep.word_problem.patience = 0", "at least 1"],
     ),
     (
-        "sweep_test_time_compute",
+        SWEEP_COMPUTE,
         RUN,
         SWEEP + ".tolerance",
         0.1,
@@ -181,7 +175,7 @@ def refuse(tmp_path, monkeypatch, capsys, quick_parameters):
         OmegaConf.save(parameters, "params.yaml")
         monkeypatch.setattr(sys, "argv", [stage, *arguments])
         with pytest.raises(SystemExit) as stop:
-            run_stage(importlib.import_module(f"stages.{stage}").main, *TABLES[stage])
+            run_stage(importlib.import_module(f"stages.{stage}").main, *STAGES[stage])
         assert stop.value.code == 2
         message = capsys.readouterr().err
         assert message.startswith("error: ")
@@ -198,7 +192,7 @@ def test_wrong_parameters(refuse, stage, entry, key, value, words):
         assert word in message
 
 
-@pytest.mark.parametrize("stage", [stage for stage in TABLES if TABLES[stage]])
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if STAGES[stage]])
 def test_missing_argument(refuse, stage):
     message = refuse(stage)
     assert "required: name" in message
@@ -210,8 +204,8 @@ def test_missing_argument(refuse, stage):
     [
         (BOUNDED, RUN),
         (EXPLICIT, BASELINE),
-        ("evaluate_benchmarks", BASELINE),
-        ("sweep_test_time_compute", RUN),
+        (EVALUATE, BASELINE),
+        (SWEEP_COMPUTE, RUN),
     ],
 )
 def test_missing_data(refuse, stage, entry):
@@ -220,9 +214,9 @@ def test_missing_data(refuse, stage, entry):
 
 def test_missing_models_and_results(refuse, quick_parameters):
     OmegaConf.save(quick_parameters, "params.yaml")
-    write_splits(read_section("datasets.s3", DatasetParameters), Path("data/s3"))
+    write_splits(read_section("datasets.s3", WordProblemParameters), Path("data/s3"))
     assert f"models/{RUN}/bounded/training_state.safetensors" in refuse(FREE, RUN)
-    assert f"models/{RUN}/final" in refuse("evaluate_benchmarks", RUN)
+    assert f"models/{RUN}/final" in refuse(EVALUATE, RUN)
     assert f"results/runs/{RUN}" in refuse("report")
 
 
@@ -247,7 +241,7 @@ def test_only_the_first_process_of_torchrun_prints_a_mistake(
 
 def test_diverging_training(refuse, quick_parameters, monkeypatch):
     OmegaConf.save(quick_parameters, "params.yaml")
-    write_splits(read_section("datasets.s3", DatasetParameters), Path("data/s3"))
+    write_splits(read_section("datasets.s3", WordProblemParameters), Path("data/s3"))
 
     def diverge(*_):
         raise FloatingPointError("the loss of step 3 (bounded) is nan")
@@ -273,8 +267,9 @@ for stage, tables in json.loads(sys.argv[1]).items():
 assert not {"torch", "mlflow", "matplotlib"} & set(sys.modules), sorted(sys.modules)
 """
     (tmp_path / "params.yaml").write_text("runs: {}\nreport: {wrong: 1}\n")
+    stages = {name: tables for name, tables in STAGES.items() if name != "code"}
     subprocess.run(
-        [sys.executable, "-c", program, json.dumps(TABLES)],
+        [sys.executable, "-c", program, json.dumps(stages)],
         cwd=tmp_path,
         env={"PYTHONPATH": str(ROOT)},
         check=True,

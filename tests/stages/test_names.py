@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from implicit_models.data.word_problems import write_splits
 from implicit_models.parameters import (
     TABLES,
     ParameterError,
@@ -18,6 +17,8 @@ from implicit_models.parameters import (
     read_content,
     read_section,
 )
+from implicit_models.problems.word_problem.data.writing import write_splits
+from implicit_models.problems.word_problem.parameters import WordProblemParameters
 from pipelines.composition import compose
 from pipelines.dag import read_dag
 from pipelines.presets import write_parameters
@@ -26,18 +27,9 @@ from pipelines.sweeps.points import SweepError
 from pipelines.sweeps.points import compose as compose_point
 from stages.common import run_stage
 from tests.repositories import ROOT, Repository, clone, commit
+from tests.stages.commands import STAGES
 
 OUTSIDE = "precious"  # a folder beside the repository
-STAGES = {
-    "check_names": [],
-    "prepare": ["datasets", "corpora", "hub_corpora", "tasks", "hub_tasks"],
-    "training.train_bounded": ["runs"],
-    "training.train_free": ["runs"],
-    "training.train_baseline": ["baselines", "matched"],
-    "sweep_test_time_compute": ["runs"],
-    "evaluate_benchmarks": ["runs", "upcycled", "baselines", "matched", "benchmarks", "readings"],
-    "report": [],
-}
 ALLOWED = "allowed are letters, digits, _ and -, with a letter or digit first"
 
 
@@ -150,8 +142,7 @@ def test_a_stage_that_dvc_runs_learns_its_entry_from_dvc(project, quick, monkeyp
 
 def test_what_is_no_split_of_its_own_stays(project, quick):
     Path("params.yaml").write_text(yaml.safe_dump(quick))
-    schema = importlib.import_module("implicit_models.data.parameters").DatasetParameters
-    parameters = read_section("datasets.s3", schema)
+    parameters = read_section("datasets.s3", WordProblemParameters)
     folder = project.parent / OUTSIDE
     (folder / "train").rename(folder / "mine")
     (folder / "test_L96").mkdir()
@@ -176,11 +167,11 @@ def test_links_are_refused_before_dvc_follows_them(link, project, quick, monkeyp
     Path("params.yaml").write_text(yaml.safe_dump(quick))
     Path(link).parent.mkdir(parents=True)
     Path(link).symlink_to(project.parent / OUTSIDE)
-    monkeypatch.setattr(sys, "argv", ["check_names"])
+    monkeypatch.setattr(sys, "argv", ["code"])
     with pytest.raises(SystemExit):
-        run_stage(importlib.import_module("stages.check_names").main)
+        run_stage(importlib.import_module("stages.code").main)
     assert f"{link} leads to" in capsys.readouterr().err
-    assert unharmed(project) and not Path("data/names.checked").exists()
+    assert unharmed(project) and not Path("code").exists()
 
 
 def with_preset(project: Path, parameters: str) -> None:
@@ -251,7 +242,7 @@ def test_dvc_runs_nothing_and_empties_nothing(name, repository, quick):
     path.write_text(before)
     assert process.returncode != 0
     ran = [line for line in output.splitlines() if line.startswith("Running stage")]
-    assert ran in ([], ["Running stage 'check_names':"])
+    assert ran in ([], ["Running stage 'code':"])
     assert ALLOWED in output or (name == ".." and "overlap" in output), output
     assert unharmed(repository.path)
     assert repository.run("git", "status", "--porcelain") == ""

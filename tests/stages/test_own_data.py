@@ -5,22 +5,22 @@ from typing import Any
 
 import pytest
 
-from implicit_models.data.corpus_writing import write_corpus
-from implicit_models.data.parameters import (
+from implicit_models.language_models.serialisation import save_model
+from implicit_models.problems.problem import Evaluated, evaluation_of
+from implicit_models.problems.text.data.corpus_writing import write_corpus
+from implicit_models.problems.text.data.tokenisation import load_tokenizer
+from implicit_models.problems.text.parameters import (
     CorpusParameters,
-    DatasetParameters,
     HeldOutParameters,
+    TextEvaluationParameters,
+)
+from implicit_models.problems.word_problem.data.writing import write_splits
+from implicit_models.problems.word_problem.parameters import (
     SplitParameters,
     TestParameters,
-)
-from implicit_models.data.tokenisation import load_tokenizer
-from implicit_models.data.word_problems import write_splits
-from implicit_models.evaluation.parameters import (
-    TextEvaluationParameters,
     WordProblemEvaluationParameters,
+    WordProblemParameters,
 )
-from implicit_models.language_models.serialisation import save_model
-from stages.own_data import evaluate_corpus, evaluate_word_problem
 from tests.cost.counting import count
 from tests.language_models.kinds import model_of
 
@@ -37,6 +37,10 @@ SEARCH: dict[str, Any] = {
 def model_in(folder: Path, kind: str, vocabulary_size: int) -> Path:
     save_model(model_of(kind, vocab_size=vocabulary_size), folder)
     return folder
+
+
+def evaluate(kind: str, model: Path, data: Path, parameters: Any) -> Evaluated:
+    return evaluation_of(kind).evaluate(model, data, parameters)
 
 
 def assert_costs(metrics: dict[str, Any], flops: int, num_tokens: int) -> None:
@@ -79,24 +83,31 @@ def test_costs_on_a_corpus_and_after_an_interruption(kind: str, tmp_path, monkey
         **SEARCH,
     )
     found: list[Any] = []
-    flops = count(lambda: found.append(evaluate_corpus(folder, data, parameters)))
-    metrics, _, store = found[0]
+    flops = count(lambda: found.append(evaluate("text", folder, data, parameters)))
+    metrics = found[0].metrics
+    perplexity = metrics["perplexity"]["perplexity"]
+    assert found[0].score == ("evaluation.perplexity.perplexity", perplexity, False)
+    kept_files = [each for each in Path("checkpoints").rglob("*") if each.is_file()]
     lengths = metrics["length_extrapolation"].values()
     num_read = round(flops / metrics["cost"]["flops_per_token"])
     # Windows overlap: more tokens are read than are scored.
     assert num_read > sum(each["num_tokens"] for each in (metrics["perplexity"], *lengths))
     assert_costs(metrics, flops, num_read)
     # What was kept is not read again, and yet costs what it did.
-    assert count(lambda: found.append(evaluate_corpus(folder, data, parameters))) == 0
-    kept = {name: found[1][0]["cost"][name] for name in ("flops", "seconds", "flops_per_token")}
-    assert kept == {name: metrics["cost"][name] for name in kept} and store is not None
+    assert count(lambda: found.append(evaluate("text", folder, data, parameters))) == 0
+    kept = {
+        name: found[1].metrics["cost"][name] for name in ("flops", "seconds", "flops_per_token")
+    }
+    assert kept == {name: metrics["cost"][name] for name in kept}
+    found[0].discard()
+    assert kept_files and not any(each.exists() for each in kept_files)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_costs_on_a_word_problem(kind: str, tmp_path) -> None:
     data, some = tmp_path / "data", SplitParameters(num_sequences=10, length=6)
     write_splits(
-        DatasetParameters(
+        WordProblemParameters(
             kind="word_problem",
             group="S3",
             seed=0,
@@ -110,5 +121,7 @@ def test_costs_on_a_word_problem(kind: str, tmp_path) -> None:
         lengths=(20, 70), num_sequences=5, batch_size=3, num_mode_sequences=0, **SEARCH
     )
     folder, found = model_in(tmp_path / "model", kind, 6), []
-    flops = count(lambda: found.append(evaluate_word_problem(folder, data, parameters)))
-    assert_costs(found[0][0], flops, 5 * (20 + 70))
+    flops = count(
+        lambda: found.append(evaluation_of("word_problem").evaluate(folder, data, parameters))
+    )
+    assert_costs(found[0].metrics, flops, 5 * (20 + 70))

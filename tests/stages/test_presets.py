@@ -6,22 +6,29 @@ from pathlib import Path
 import pytest
 
 from implicit_models.cost.flops import configuration_flops
-from implicit_models.data.parameters import CorpusParameters, TaskFilesParameters
-from implicit_models.evaluation.parameters import BenchmarkParameters, ReadingParameters
 from implicit_models.families.building import configuration
 from implicit_models.families.sizes import SIZES, VOCABULARY, count_parameters, from_size
 from implicit_models.parameters import read_names, read_section
+from implicit_models.problems import table as problems
+from implicit_models.problems.problem import parameters_of
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.training.curriculum import bounded_segment, free_segment
 from pipelines.composition import compose as compose_parameters
-from stages.common import DATA, TABLES, find_table, read_dataset, read_entries, run_table
+from stages.common import (
+    TABLES,
+    find_table,
+    read_data,
+    read_dataset,
+    read_entries,
+    read_part,
+    run_table,
+)
 from stages.entries import read_baseline, read_monitoring, read_run
-from stages.evaluation_stage import check_test_splits, read_part
 from tests.repositories import presets
 
 ROOT = Path(__file__).parents[2]
 PRESETS = presets()
-TABLED = {"benchmarks", "readings", "tasks", "hub_tasks", *DATA, *TABLES}
+TABLED = {*problems.TESTED_APART, *problems.TABLES, *TABLES}
 SECTIONS = TABLED | {"evaluation", "monitoring", "report", "sweep"}
 
 
@@ -58,24 +65,19 @@ def test_preset_is_valid(preset, compose):
             assert find_table(name, TABLES) == table
             read_monitoring(table, name)
             check_tests("evaluation", table, name)
-    for table in ("tasks", "hub_tasks"):
+    for table in problems.TABLES:
         for name in read_entries(table):
-            read_section(f"{table}.{name}", TaskFilesParameters)
-    for table in ("corpora", "hub_corpora"):
+            read_data(table, name)
+    for table, kind in problems.TESTED_APART.items():
         for name in read_entries(table):
-            read_section(f"{table}.{name}", DATA[table])
-    for name in read_entries("benchmarks"):
-        read_section(f"benchmarks.{name}", BenchmarkParameters)
-    for name in read_entries("readings"):
-        read_section(f"readings.{name}", ReadingParameters)
+            read_section(f"{table}.{name}", parameters_of(kind).ENTRIES[table])
 
 
 def check_tests(section: str, table: str, name: str) -> None:
-    dataset, data = read_dataset(table, name)
-    part = read_part(section, data)
-    if not isinstance(data, CorpusParameters):
-        lengths = part.lengths if section == "evaluation" else [part.length]
-        check_test_splits(section, lengths, part.num_sequences, dataset, data)
+    data = read_dataset(table, name)
+    problem = parameters_of(data.kind)
+    check = {"evaluation": problem.check_evaluation, "sweep": problem.check_sweep}[section]
+    check(data.key, data.parameters, read_part(section, data.kind))
 
 
 def test_laptop_is_the_committed_file(compose):
@@ -142,7 +144,7 @@ def test_pile_presets_are_the_papers(preset, compose):
         assert (optimisation.beta1, optimisation.beta2) == (0.9, 0.95)
         assert (optimisation.weight_decay, optimisation.final_learning_rate) == (0.1, 1e-5)
         assert optimisation.precision == "bfloat16"
-        data = read_dataset("runs", read_names("runs")[0])[1]
+        data = read_dataset("runs", read_names("runs")[0]).parameters
         assert (data.sequence_length, data.test.share) == (2048, 0.001)
 
     steps = run.bounded.steps + run.free_steps

@@ -12,8 +12,8 @@ import datasets
 import pytest
 import yaml
 
-from implicit_models.data import hub_source
-from implicit_models.data.task_files import HUB_SOURCES
+from implicit_models.problems.downstream.data.task_files import HUB_SOURCES
+from implicit_models.problems.text.data import hub_source
 from implicit_models.tracking.opening import open_tracker
 from pipelines.composition import compose
 from pipelines.dag import read_dag

@@ -12,7 +12,6 @@ from implicit_models.tracking.digests import content_digest
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.recording import SpoolTracker
 from stages.entries import read_models, seed_group
-from stages.evaluation_stage import score
 from stages.tracked import open_run, track_data, track_model, track_score
 
 ROOT = Path(__file__).parents[2]
@@ -178,10 +177,3 @@ def test_data_that_nothing_identifies_are_not_tracked():
     with open_run("runs", RUN, "train_free", {}) as tracker:
         track_data(tracker, "missing", "training")
     assert events(tracker, "dataset") == []
-
-
-def test_models_are_ranked_by_their_hardest_test():
-    word_problem = {"data": "word_problem", "accuracy_last_10": {"20": 1.0, "160": 0.5, "80": 0.75}}
-    assert score(word_problem) == ("evaluation.accuracy_last_10.160", 0.5, True)
-    text = {"data": "text", "perplexity": {"perplexity": 12.5, "bits_per_byte": 1.0}}
-    assert score(text) == ("evaluation.perplexity.perplexity", 12.5, False)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models
 
-from implicit_models.data.corpora import CorpusError
-from implicit_models.data.corpus_writing import write_corpus
-from implicit_models.data.parameters import CorpusParameters, HeldOutParameters
-from implicit_models.data.tokenisation import load_tokenizer
+from implicit_models.problems.problem import TrainingData, data_of
+from implicit_models.problems.text.data.corpora import CorpusError
+from implicit_models.problems.text.data.corpus_writing import write_corpus
+from implicit_models.problems.text.data.tokenisation import load_tokenizer
+from implicit_models.problems.text.data.vocabulary import VocabularyError
+from implicit_models.problems.text.parameters import CorpusParameters, HeldOutParameters
 from stages.training import data_verification
-from stages.training.data import TrainingData, open_training_data
 from stages.training.data_verification import verify_data
-from stages.vocabulary import VocabularyError
 
 
 def parameters(source: Path) -> CorpusParameters:
@@ -40,7 +40,7 @@ def opened(tmp_path, monkeypatch):
     write_corpus(chosen, Path("data/text"))
 
     def opened() -> TrainingData:
-        return open_training_data("text", chosen)
+        return data_of("text").open_training(Path("data/text"), chosen)
 
     return opened
 

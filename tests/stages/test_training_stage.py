@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from implicit_models.data.word_problems import DataError
 from implicit_models.parameters import ParameterError
+from implicit_models.problems.word_problem.data.splits import DataError
 from stages.training import train_baseline, train_bounded, train_free
 from tests.stages.small_training import (
     BASELINE,

@@ -1,0 +1,1 @@
+"""Downstream tasks: trained models on the benchmarks of lm-eval."""

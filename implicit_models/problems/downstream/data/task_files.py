@@ -1,0 +1,299 @@
+"""Benchmark files on disk: the items of lm-eval's tasks, from local files or from the hub.
+
+A folder holds ``TASK.jsonl`` for every task, one item a line under the names and types of the
+fields that the harness's task definitions read in the hub's copies, and ``manifest.json``.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from implicit_models.data.manifests import read_manifest
+from implicit_models.problems.downstream.data.task_items import ItemError, hellaswag_item, to_item
+from implicit_models.problems.downstream.parameters import TASKS, TaskFilesParameters
+
+FORMAT_VERSION = 1
+HUB = "hub"
+
+_MANIFEST = "manifest.json"
+_LINES_OF_ITEM = 6  # of HellaSwag's text: context, label, four endings
+
+
+class TaskFileError(ValueError):
+    """A benchmark's file is missing, damaged or not in a form that is known."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a task's items are found.
+
+    Attributes
+    ----------
+    layouts
+        Files under a local source, the first layout that is there is taken.
+    dataset, configuration, split
+        On the hub, as the harness's definition has them.
+    """
+
+    layouts: tuple[tuple[str, ...], ...]
+    dataset: str
+    configuration: str | None
+    split: str
+
+
+HUB_SOURCES = {
+    "lambada_openai": _Source(
+        (("lambada/lambada_test.jsonl",),), "EleutherAI/lambada_openai", "default", "test"
+    ),
+    "hellaswag": _Source(
+        (("hellaswag/hellaswag_val.jsonl",), ("hellaswag/hellaswag_val_full.txt",)),
+        "Rowan/hellaswag",
+        None,
+        "validation",
+    ),
+    "piqa": _Source(
+        (("piqa/valid.jsonl", "piqa/valid-labels.lst"),), "baber/piqa", None, "validation"
+    ),
+    "arc_easy": _Source((("arc/arc_easy_test.jsonl",),), "allenai/ai2_arc", "ARC-Easy", "test"),
+    "arc_challenge": _Source(
+        (("arc/arc_challenge_test.jsonl",),), "allenai/ai2_arc", "ARC-Challenge", "test"
+    ),
+    "winogrande": _Source(
+        (
+            ("winogrande/winogrande_xl_dev.jsonl",),
+            ("winogrande/winogrande_xl_dev.llmfoundry.jsonl",),
+        ),
+        "allenai/winogrande",
+        "winogrande_xl",
+        "validation",
+    ),
+    "openbookqa": _Source(
+        (("openbookqa/openbookqa_test.jsonl",), ("openbookqa/openbookqa_test.llmfoundry.jsonl",)),
+        "allenai/openbookqa",
+        "main",
+        "test",
+    ),
+}
+
+
+def write_tasks(parameters: TaskFilesParameters, directory: Path) -> dict[str, Any]:
+    """Write the items of every task asked for, each checked.
+
+    Files appear under their names only when all are complete, the manifest last.
+
+    Returns
+    -------
+    dict
+        The manifest, as written.
+
+    Raises
+    ------
+    TaskFileError
+        Naming the file that is missing, or file and line of an item that is none: what was found
+        and what is allowed.
+    """
+    directory = Path(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+    try:
+        tasks = {}
+        for task in tqdm(parameters.tasks or TASKS, desc="tasks", unit="task", disable=None):
+            items = _hub_items(task) if parameters.source == HUB else _local_items(task, parameters)
+            tasks[task] = _write_items(islice(items, parameters.limit), partial / _name(task))
+            if not tasks[task]["num_items"]:
+                raise TaskFileError(f"{task}: {parameters.source} holds no item of it")
+        manifest = {"format_version": FORMAT_VERSION, "tasks": tasks}
+        text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
+        (partial / _MANIFEST).write_text(text, encoding="utf-8")
+        _move_into_place(partial, directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return manifest
+
+
+def open_tasks(directory: Path) -> Mapping[str, Path]:
+    """Give the file of each task that `write_tasks` has written, after comparing its content.
+
+    Raises
+    ------
+    TaskFileError
+        Naming a file that is missing or whose content has changed.
+    """
+    directory = Path(directory)
+    paths = {}
+    for task, entry in _read_manifest(directory)["tasks"].items():
+        path = directory / _name(task)
+        try:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            raise TaskFileError(f"{path}: no such file; {_again(directory)}") from None
+        if digest != entry["sha256"]:
+            raise TaskFileError(f"{path}: the content has changed; {_again(directory)}")
+        paths[task] = path.resolve()
+    return paths
+
+
+def _name(task: str) -> str:
+    return f"{task}.jsonl"
+
+
+def _again(directory: Path) -> str:
+    return f"`dvc repro prepare_tasks@{directory.name}` writes it"
+
+
+def _write_items(items: Iterator[dict[str, Any]], path: Path) -> dict[str, Any]:
+    digest, num_items = hashlib.sha256(), 0
+    with path.open("wb") as file:
+        for item in items:
+            line = json.dumps(item, ensure_ascii=False).encode() + b"\n"
+            file.write(line)
+            digest.update(line)
+            num_items += 1
+    return {"num_items": num_items, "sha256": digest.hexdigest()}
+
+
+def _move_into_place(partial: Path, directory: Path) -> None:
+    """Replace the content of the folder; without a manifest it counts as incomplete."""
+    directory.mkdir(exist_ok=True)
+    (directory / _MANIFEST).unlink(missing_ok=True)
+    for task in TASKS:
+        (directory / _name(task)).unlink(missing_ok=True)
+    for path in sorted(partial.glob("*.jsonl")):
+        os.replace(path, directory / path.name)
+    os.replace(partial / _MANIFEST, directory / _MANIFEST)
+
+
+def _read_manifest(directory: Path) -> dict[str, Any]:
+    if not directory.is_dir():
+        raise TaskFileError(f"{directory}: no such folder; {_again(directory)}")
+    return read_manifest(
+        directory / _MANIFEST,
+        version=FORMAT_VERSION,
+        what="set of tasks",
+        again=_again(directory),
+        error=TaskFileError,
+    )
+
+
+def _hub_items(task: str) -> Iterator[dict[str, Any]]:
+    """Download a task's split; the same checks as for a file."""
+    from datasets import load_dataset  # takes a second; local files do without
+
+    source = HUB_SOURCES[task]
+    try:
+        rows = load_dataset(source.dataset, source.configuration, split=source.split)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise TaskFileError(
+            f"{task}: {source.dataset} cannot be had from the hub ({error}); source may name a "
+            "folder with the files"
+        ) from None
+    for number, row in enumerate(rows):
+        yield _checked(to_item, task, row, number, f"{source.dataset}, row {number}")
+
+
+def _local_items(task: str, parameters: TaskFilesParameters) -> Iterator[dict[str, Any]]:
+    paths = _find(task, parameters)
+    if paths[0].suffix == ".txt" and task == "hellaswag":
+        return _text_items(paths[0])
+    labels = _labels(paths[1]) if len(paths) > 1 else None
+    return _json_items(task, paths[0], labels)
+
+
+def _find(task: str, parameters: TaskFilesParameters) -> list[Path]:
+    """Find the files of a task, named or at their usual places."""
+    root = Path(parameters.source)
+    if not root.is_dir():
+        raise TaskFileError(
+            f"source = {parameters.source!r} is no folder; allowed is a folder with the tasks' "
+            f"files, or {HUB!r}"
+        )
+    named = getattr(parameters.files, task)
+    layouts = (named,) if named else ((_name(task),), *HUB_SOURCES[task].layouts)
+    for layout in layouts:
+        paths = [root / name for name in layout]
+        if paths[0].is_file():
+            for path in paths[1:]:
+                if not path.is_file():
+                    raise TaskFileError(f"{path}: no such file; {task} needs it beside {paths[0]}")
+            return paths
+    looked_for = " or ".join(str(root / layout[0]) for layout in layouts)
+    raise TaskFileError(
+        f"{task}: there is no {looked_for}; files.{task} may name another, and tasks leave it out"
+    )
+
+
+def _json_items(task: str, path: Path, labels: list[int] | None) -> Iterator[dict[str, Any]]:
+    number = 0
+    for line, text in _lines(path):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+        except ValueError as error:
+            raise TaskFileError(f"{path}:{line}: is not JSON ({error})") from None
+        if not isinstance(row, dict):
+            raise TaskFileError(f"{path}:{line}: is {row!r}; allowed is an object with fields")
+        if labels is not None:
+            if number >= len(labels):
+                raise TaskFileError(
+                    f"{path}:{line}: has no label; there are {len(labels)} labels beside it"
+                )
+            row = row | {"label": labels[number]}
+        yield _checked(to_item, task, row, number, f"{path}:{line}")
+        number += 1
+    if labels is not None and number < len(labels):
+        raise TaskFileError(f"{path}: has {number} items, but {len(labels)} labels beside it")
+
+
+def _labels(path: Path) -> list[int]:
+    labels = []
+    for line, text in _lines(path):
+        if text.strip() not in ("0", "1"):
+            raise TaskFileError(f"{path}:{line}: is {text.strip()!r}; allowed is 0 or 1")
+        labels.append(int(text))
+    return labels
+
+
+def _text_items(path: Path) -> Iterator[dict[str, Any]]:
+    """Read HellaSwag's text: six lines for an item."""
+    lines = list(_lines(path))
+    if len(lines) % _LINES_OF_ITEM:
+        raise TaskFileError(
+            f"{path}: has {len(lines)} lines; an item has {_LINES_OF_ITEM}: context, label and "
+            "four endings"
+        )
+    for start in range(0, len(lines), _LINES_OF_ITEM):
+        context, label, *endings = (text for _, text in lines[start : start + _LINES_OF_ITEM])
+        place = f"{path}:{start + 1}"
+        yield _checked(hellaswag_item, context, label, endings, place)
+
+
+def _checked(convert: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """Convert an item; its place, the last argument, goes in front of what is wrong with it."""
+    *values, place = arguments
+    try:
+        return convert(*values)
+    except ItemError as error:
+        raise TaskFileError(f"{place}: {error}") from None
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Give the lines of a UTF-8 file, without their ends, and their numbers from 1."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                yield number, line.decode().rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise TaskFileError(
+                    f"{path}:{number}: is not UTF-8 (byte {error.start + 1} of the line)"
+                ) from None

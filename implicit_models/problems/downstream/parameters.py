@@ -1,0 +1,168 @@
+"""The parameters of downstream tasks: where their items are, and which models are tested."""
+
+import typing
+from typing import Any, Literal
+
+from pydantic import Field
+
+from implicit_models.parameters import Distinct, ParameterError, Parameters
+from implicit_models.problems.tested_apart import TestedApart
+
+Task = Literal[
+    "lambada_openai",
+    "hellaswag",
+    "piqa",
+    "arc_easy",
+    "arc_challenge",
+    "winogrande",
+    "openbookqa",
+]
+TASKS: tuple[Task, ...] = typing.get_args(Task)
+
+
+class TaskPathsParameters(Parameters):
+    """Files of each task, relative to the source; none named means those at the usual places."""
+
+    lambada_openai: tuple[str, ...] = ()
+    hellaswag: tuple[str, ...] = ()
+    piqa: tuple[str, ...] = ()
+    arc_easy: tuple[str, ...] = ()
+    arc_challenge: tuple[str, ...] = ()
+    winogrande: tuple[str, ...] = ()
+    openbookqa: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Check that as many files are named as a task has."""
+        for task in TASKS:
+            most = 2 if task == "piqa" else 1  # labels may stand in a file of their own
+            if len(getattr(self, task)) > most:
+                raise ParameterError(
+                    f"{task} = {getattr(self, task)!r} is not allowed; allowed is at most {most} "
+                    "file" + ("s, items and labels" if most > 1 else "")
+                )
+
+
+class TaskFilesParameters(Parameters):
+    """Benchmark tasks: their items, from local files or from the hub.
+
+    Attributes
+    ----------
+    source
+        A folder, or ``hub`` to download: an entry of ``hub_tasks`` needs none, one of ``tasks`` has
+        a folder, which DVC watches.
+    files
+        Of tasks whose files are not at the usual places of the folder: ``TASK.jsonl``, or
+        ``lambada/lambada_test.jsonl``, ``hellaswag/hellaswag_val.jsonl``, ``piqa/valid.jsonl`` with
+        ``piqa/valid-labels.lst``, ``arc/arc_easy_test.jsonl``, ``arc/arc_challenge_test.jsonl``,
+        ``winogrande/winogrande_xl_dev.jsonl`` and ``openbookqa/openbookqa_test.jsonl`` (or as they
+        are called in other forms, which are known too).
+    tasks
+        Which tasks; null is all of them.
+    limit
+        The first so many items of each; null is all.
+    """
+
+    kind: Literal["downstream"] = "downstream"
+    source: str = "hub"
+    files: TaskPathsParameters = TaskPathsParameters()
+    tasks: Distinct[Task] | None = None
+    limit: int | None = Field(default=None, ge=1)
+
+    def check(self) -> None:
+        """Check that the source names something, and that no file of the hub's is named."""
+        if self.source == "":
+            raise ParameterError("source = '' is not allowed; it names nothing")
+        if self.source == "hub" and self.files != TaskPathsParameters():
+            raise ParameterError("files = ... is not allowed; the hub's files are known")
+
+
+class BenchmarkParameters(TestedApart):
+    """An entry of the table ``benchmarks``: one model on the downstream tasks.
+
+    Attributes
+    ----------
+    model
+        As in `TestedApart`.
+    tasks
+        An entry of the table ``tasks``.
+    names
+        Which of its tasks; null is all of them.
+    batch_size
+        Texts read together; it changes the time and the memory.
+    max_length
+        Tokens of a text at most, what is longer being cut on the left; null as lm-eval finds it in
+        the model's configuration or tokenizer, or else 2048.
+    limit
+        The first so many items of each task; null is all.
+    window, patience, tolerance, max_steps, damping
+        Of an implicit model's searches, as in `WordProblemEvaluationParameters`; null takes what
+        the model's configuration has. An explicit model has no use for them.
+    bootstrap_samples
+        Resamplings behind the standard error of the perplexity.
+    """
+
+    data_key = "tasks"
+    label = "benchmark"
+    stage = "evaluate_downstream"
+    results_file = "benchmarks.json"
+    tracks_headline = True
+
+    tasks: str
+    names: Distinct[Task] | None = None
+    batch_size: int = Field(default=32, ge=1)
+    max_length: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1)
+    window: int | None = Field(default=None, ge=1)
+    patience: int | None = Field(default=None, ge=1)
+    tolerance: float | None = Field(default=None, gt=0.0, lt=1.0)
+    max_steps: int | None = Field(default=None, ge=1)
+    damping: float | None = Field(default=None, gt=0.0, lt=2.0)
+    bootstrap_samples: int = Field(default=1000, ge=2)
+
+    @property
+    def metric_prefix(self) -> str:
+        """The beginning of the tracked metrics' names."""
+        return "downstream."
+
+    def check(self) -> None:
+        """Check that a token may be evaluated often enough."""
+        if self.patience is not None and self.max_steps is not None:
+            self.check_at_most("patience", "max_steps")
+
+
+SCHEMAS = {"tasks": TaskFilesParameters, "hub_tasks": TaskFilesParameters}
+IS_TEXT = True
+EVALUATION = None
+SWEEP = None
+ENTRIES = {"benchmarks": BenchmarkParameters}
+
+
+def check_entry(key: str, data: TaskFilesParameters) -> None:
+    """See that items come from where their table says."""
+    is_hubs = key.startswith("hub_tasks.")
+    if (data.source == "hub") is not is_hubs:
+        allowed = "'hub', or nothing" if is_hubs else "a folder; the hub's are entries of hub_tasks"
+        raise ParameterError(f"{key}.source = {data.source!r} is not allowed; allowed is {allowed}")
+
+
+def check_training(key: str, data: TaskFilesParameters) -> tuple[int, str]:
+    """Raise a ParameterError: nothing is trained on tasks."""
+    raise ParameterError(f"{key} is a set of tasks; allowed is data to train on")
+
+
+def num_validation_sequences(data: TaskFilesParameters) -> None:
+    """Return None: nothing is trained on tasks."""
+
+
+def check_evaluation(key: str, data: TaskFilesParameters, parameters: Any) -> None:
+    """See that there are the tasks: their files are looked at when they are read."""
+
+
+def check_sweep(key: str, data: TaskFilesParameters, parameters: Any) -> None:
+    """Raise a ParameterError: nothing is swept on tasks."""
+    raise ParameterError(f"{key} is a set of tasks; no model is swept on tasks")
+
+
+def vocabulary_size(data: TaskFilesParameters) -> int:
+    """Raise a ParameterError: tasks are text, and have no tokens of their own."""
+    raise ParameterError("a set of tasks has no vocabulary")

@@ -1,0 +1,44 @@
+"""What the downstream tasks left on disk, entry by entry of the table ``benchmarks``."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from implicit_models.reporting.entry_results import EntryResults
+from implicit_models.reporting.results import RunResults
+from implicit_models.reporting.sections import Section
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkResults(EntryResults):
+    """A model on the downstream tasks."""
+
+    file = "benchmarks.json"
+    written_by = "evaluate_downstream"
+
+    def scores(self) -> dict[str, Any]:
+        """Return what ``summary.json`` says of the benchmark, under the paper's columns."""
+        return {
+            "model": self.entry.model,
+            "entry": self.trained_entry,
+            "kind": self.content["kind"],
+            "num_parameters": self.content["num_parameters"],
+            **self.content["row"],
+            "standard_errors": dict(self.content["standard_errors"]),
+        }
+
+    def scores_of_run(self) -> dict[str, Any]:
+        """Return the row, for the run that trained the model."""
+        return {"downstream": dict(self.content["row"])}
+
+    @classmethod
+    def section(cls, results: "Sequence[BenchmarkResults]", runs: Sequence[RunResults]) -> Section:
+        """Write the section of the downstream tasks."""
+        from implicit_models.problems.downstream.report.tables import downstream_table
+
+        return Section(
+            title="Downstream tasks",
+            description="The harness's own tasks, scored by the log-likelihood of the answers.",
+            illustrations=[],
+            tables=[downstream_table(results, {run.name: run for run in runs})],
+        )

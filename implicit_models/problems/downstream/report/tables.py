@@ -1,0 +1,121 @@
+"""The table of the downstream tasks: the paper's columns, and its rows beside ours."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from implicit_models.problems.downstream.report.benchmarks import BenchmarkResults
+from implicit_models.reporting.paper import ACCURACIES, AVERAGE, COLUMNS
+from implicit_models.reporting.results import RunResults
+from implicit_models.reporting.tables.cost import COST_COLUMNS, Cost
+from implicit_models.reporting.tables.table import Table, number, said_of_each
+
+PAPER = "paper"
+
+
+def downstream_table(
+    benchmarks: Sequence[BenchmarkResults], runs: Mapping[str, RunResults]
+) -> Table:
+    """Return the scores of every model, and after them the paper's of the same size.
+
+    Parameters
+    ----------
+    runs
+        Our runs by name, for what the models that are ours have cost.
+    """
+    scores = [_scores(benchmark, runs) for benchmark in benchmarks]
+    published = [benchmark.content["published"] for benchmark in benchmarks]
+    shown = [*scores, *(entry["row"] for found in published for entry in found)]
+    columns = [c for c in COLUMNS if any(row.get(c) is not None for row in shown)]
+    costs = {benchmark.name: _cost(benchmark, runs) for benchmark in benchmarks}
+    reference = next((costs[b.name] for b in benchmarks if b.content["kind"] == "implicit"), None)
+    rows: list[list[str]] = []
+    for index, benchmark in enumerate(benchmarks):
+        errors = benchmark.content["standard_errors"]
+        rows.append(
+            [
+                *(benchmark.name, benchmark.label, benchmark.content["kind"]),
+                *(_cell(column, scores[index], errors) for column in columns),
+                number((benchmark.content.get("cost") or {}).get("seconds")),
+                *costs[benchmark.name].cells(reference),
+            ]
+        )
+        if published[index] not in published[index + 1 :]:
+            rows += [_published_row(entry, columns) for entry in published[index]]
+    return Table(
+        title="Downstream tasks, zero-shot",
+        note=_note(benchmarks, has_published=any(published)),
+        columns=["run", "model", "kind", *columns, "time (s)", *COST_COLUMNS],
+        rows=rows,
+        num_text_columns=3,
+    )
+
+
+def _scores(benchmark: BenchmarkResults, runs: Mapping[str, RunResults]) -> dict[str, Any]:
+    """Return a row, with the perplexity of the paper's corpus where it is known."""
+    run = _run(benchmark, runs)
+    return {**benchmark.content["row"], **(run.paper_columns() if run is not None else {})}
+
+
+def _run(benchmark: BenchmarkResults, runs: Mapping[str, RunResults]) -> RunResults | None:
+    return runs.get(benchmark.trained_entry or "")
+
+
+def _cost(benchmark: BenchmarkResults, runs: Mapping[str, RunResults]) -> Cost:
+    run = _run(benchmark, runs)
+    if run is not None:
+        return Cost.of(run)
+    return Cost(num_parameters=benchmark.content["num_parameters"])
+
+
+def _published_row(entry: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+    scores = (_cell(column, entry["row"], {}) for column in columns)
+    return [PAPER, entry["model"], "", *scores, *["-"] * (1 + len(COST_COLUMNS))]
+
+
+def _cell(column: str, row: Mapping[str, Any], errors: Mapping[str, Any]) -> str:
+    value, error = row.get(column), errors.get(column)
+    if value is None:
+        return "-"
+    scale = 100 if column in (*ACCURACIES, AVERAGE) else 1
+    return f"{scale * value:,.2f}" + ("" if error is None else f" ± {scale * error:,.2f}")
+
+
+def _note(benchmarks: Sequence[BenchmarkResults], *, has_published: bool) -> str:
+    sentences = [
+        "Accuracies in percent, normalised by length for HellaSwag, ARC-C and OpenbookQA; the "
+        "average is that of the seven accuracies, and is given where all seven are. After ± is "
+        "the standard error.",
+        *_items(benchmarks),
+        *_limits(benchmarks),
+    ]
+    if has_published:
+        sentences.append(
+            f"Rows named {PAPER} are those of Schöne et al. (2025) of the same family and size: "
+            "trained on 207 billion tokens of the deduplicated Pile."
+        )
+    return " ".join(sentences)
+
+
+def _limits(benchmarks: Sequence[BenchmarkResults]) -> list[str]:
+    """Say which rows are of a part of the items, and are no match for a score of all of them."""
+    limits = {benchmark.name: benchmark.content.get("limit") for benchmark in benchmarks}
+    if not any(limits.values()):
+        return []
+    return said_of_each(
+        {
+            name: "All items of the files were scored."
+            if limit is None
+            else f"Only the first {limit:,} items of each task were scored, if it has more."
+            for name, limit in limits.items()
+        }
+    )
+
+
+def _items(benchmarks: Sequence[BenchmarkResults]) -> list[str]:
+    """Say how many items were scored, once for all models of which it is the same."""
+    models: dict[str, list[str]] = {}
+    for benchmark in benchmarks:
+        counts = benchmark.content["num_items"]
+        items = ", ".join(f"{name} {counts[name]:,}" for name in ACCURACIES if counts.get(name))
+        models.setdefault(items, []).append(benchmark.name)
+    return [f"Items of {', '.join(names)}: {items}." for items, names in models.items() if items]

@@ -1,0 +1,268 @@
+"""What a kind of problem is; `implicit_models.problems.table` has them all.
+
+A kind of problem is a folder with a module for each thing that stages ask of it:
+
+==================  ==============================================================================
+``parameters``      `ProblemParameters`: its sections of params.yaml, and what must fit together
+``data.interface``  `ProblemData`: how its data is written, and what a training reads of it
+``evaluation.interface``  `ProblemEvaluation`: how a trained model is evaluated and swept
+``report.interface``  `ProblemReport`: the classes of its results, which write its sections
+==================  ==============================================================================
+
+They are apart because results depend on them apart: an edit of a section of the report trains
+nothing again. A module is imported when it is asked for: reading parameters imports no torch.
+"""
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from implicit_models.problems.table import KINDS
+
+if TYPE_CHECKING:
+    from implicit_models.evaluation.sweep import SweepResult
+    from implicit_models.language_models.labelled import Sequences
+    from implicit_models.parameters import Parameters
+    from implicit_models.problems.tested_apart import TestedApart
+    from implicit_models.reporting.entry_results import EntryResults
+    from implicit_models.reporting.results import RunResults
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainingData:
+    """Sequences to train on and to validate with.
+
+    Attributes
+    ----------
+    label_alignment
+        Of the models that learn from them.
+    identity
+        What decides their content, as plain values.
+    folder
+        Where it lies, in a folder for each split.
+    verify
+        Compares all of it with its checksums.
+    check_model
+        Sees that a model's folder, which is trained on, fits them, or raises a ValueError.
+    save_beside
+        Writes into a model's folder what the model needs to be used, such as a tokenizer.
+    """
+
+    train: "Sequences"
+    validation: "Sequences"
+    vocabulary_size: int
+    label_alignment: Literal["next_token", "aligned"]
+    identity: Any
+    folder: Path
+    verify: Callable[[], None]
+    check_model: Callable[[Path], None] = lambda _: None
+    save_beside: Callable[[Path], None] = lambda _: None
+
+    def files(self) -> list[Path]:
+        """Return the files that are trained on and validated with."""
+        found = (self.folder / split for split in ("train", "validation"))
+        return sorted(path for each in found for path in each.rglob("*") if path.is_file())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated:
+    """What the evaluation of a model found.
+
+    Attributes
+    ----------
+    metrics
+        The content of the file of results.
+    headline
+        The few of them that fit a table of experiments.
+    files
+        Further files by name: mappings, or rows.
+    score
+        What final models of one data set are ranked by: the tracked metric, its value, and whether
+        higher is better. None where they are not.
+    discard
+        Removes what was kept for an interruption, once everything is written.
+    """
+
+    metrics: dict[str, Any]
+    headline: dict[str, Any]
+    files: Mapping[str, Any]
+    score: tuple[str, float, bool] | None = None
+    discard: Callable[[], None] = lambda: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept:
+    """What a sweep found.
+
+    Attributes
+    ----------
+    score
+        Which of the scores of a point is the one to plot.
+    discard
+        As in `Evaluated`.
+    """
+
+    result: "SweepResult"
+    score: str
+    discard: Callable[[], None] = lambda: None
+
+
+class ProblemParameters(Protocol):
+    """The module ``parameters`` of a kind of problem; it imports no torch.
+
+    Attributes
+    ----------
+    SCHEMAS
+        The class of its entries in each table of data.
+    IS_TEXT
+        Whether its tokens are those of a text, of which as much is needed as is trained on.
+    EVALUATION, SWEEP
+        The classes of its sections ``evaluation.KIND`` and ``sweep.KIND``; None where it has none.
+    ENTRIES
+        The class of its entries in the tables of models tested apart.
+    """
+
+    SCHEMAS: "Mapping[str, type[Parameters]]"
+    IS_TEXT: bool
+    EVALUATION: "type[Parameters] | None"
+    SWEEP: "type[Parameters] | None"
+    ENTRIES: "Mapping[str, type[TestedApart]]"
+
+    def check_entry(self, key: str, data: Any) -> None:
+        """See that an entry of data, ``key`` being its place, can be prepared."""
+        ...
+
+    def check_training(self, key: str, data: Any) -> tuple[int, str]:
+        """Return the most tokens of a sequence that is trained on, and the key that says so.
+
+        Raises
+        ------
+        ParameterError
+            Where the data, ``key`` being its place, are not fit to train on.
+        """
+        ...
+
+    def num_validation_sequences(self, data: Any) -> tuple[int, str] | None:
+        """Return how many there will be, and the key that says so; None where nobody knows yet."""
+        ...
+
+    def check_evaluation(self, key: str, data: Any, parameters: Any) -> None:
+        """See that the data hold what the section ``evaluation`` asks for."""
+        ...
+
+    def check_sweep(self, key: str, data: Any, parameters: Any) -> None:
+        """See that the data hold what the section ``sweep`` asks for."""
+        ...
+
+    def vocabulary_size(self, data: Any) -> int:
+        """Return the number of token ids, as far as it is known before anything is prepared.
+
+        Raises
+        ------
+        ParameterError
+            Where it is not.
+        """
+        ...
+
+
+class ProblemData(Protocol):
+    """The module ``data.interface`` of a kind of problem."""
+
+    def prepare(self, parameters: Any, folder: Path, unfinished: Path) -> None:
+        """Write the data of an entry and read them back.
+
+        Parameters
+        ----------
+        unfinished
+            A folder for what an interrupted call can continue from.
+        """
+        ...
+
+    def open_training(self, folder: Path, parameters: Any) -> TrainingData:
+        """Open what a training reads, memory-mapped.
+
+        Raises
+        ------
+        ValueError
+            Where something is missing or damaged.
+        """
+        ...
+
+
+class ProblemEvaluation(Protocol):
+    """The module ``evaluation.interface`` of a kind of problem."""
+
+    def evaluate(self, model: Path, data: Path, parameters: Any) -> Evaluated:
+        """Evaluate a model's folder on a folder of data."""
+        ...
+
+    def sweep(self, model: Path, data: Path, parameters: Any) -> Swept:
+        """Measure an implicit model's folder against the computation that it is allowed."""
+        ...
+
+
+class ProblemReport(Protocol):
+    """The module ``report.interface`` of a kind of problem.
+
+    Attributes
+    ----------
+    RUN
+        The class of a run's results; None where nothing is trained on such data.
+    ENTRIES
+        The class of the results of its entries in the tables of models tested apart.
+    """
+
+    RUN: "type[RunResults] | None"
+    ENTRIES: "Mapping[str, type[EntryResults]]"
+
+
+def parameters_of(kind: str) -> ProblemParameters:
+    """Return the parameters of a kind of problem."""
+    return _module(kind, "parameters")
+
+
+def data_of(kind: str) -> ProblemData:
+    """Return the data of a kind of problem."""
+    return _module(kind, "data.interface")
+
+
+def evaluation_of(kind: str) -> ProblemEvaluation:
+    """Return the evaluation of a kind of problem."""
+    return _module(kind, "evaluation.interface")
+
+
+def report_of(kind: str) -> ProblemReport:
+    """Return the report of a kind of problem."""
+    return _module(kind, "report.interface")
+
+
+def results_of(kind: str) -> "type[RunResults]":
+    """Return the class of the results of runs on a kind of problem."""
+    found = report_of(kind).RUN
+    if found is None:
+        raise ValueError(f"nothing is trained on data of the kind {kind}")
+    return found
+
+
+def section_schema(section: str) -> "type[Parameters]":
+    """Return the class of the section ``evaluation`` or ``sweep``, with a part for each kind."""
+    from pydantic import create_model
+
+    from implicit_models.parameters import Parameters
+
+    parts = {kind: getattr(parameters_of(kind), section.upper()) for kind in KINDS}
+    fields: dict[str, Any] = {
+        kind: (schema | None, None) for kind, schema in parts.items() if schema is not None
+    }
+    return create_model(section, __base__=Parameters, **fields)
+
+
+def kinds_of(table: str) -> list[str]:
+    """Return the kinds of problems that may have entries in a table of data."""
+    return [kind for kind in KINDS if table in parameters_of(kind).SCHEMAS]
+
+
+def _module(kind: str, name: str) -> Any:
+    return importlib.import_module(f"{KINDS[kind]}.{name}")

@@ -1,0 +1,1 @@
+"""Text: language models of corpora."""

@@ -1,0 +1,328 @@
+"""Documents from files: which there are, how large ones are cut, and how each kind is read."""
+
+import fnmatch
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from implicit_models.parameters import ParameterError
+from implicit_models.problems.text.data.documents import (
+    Document,
+    RecordError,
+    RecordReader,
+    UnusableError,
+    decode,
+)
+from implicit_models.problems.text.data.shards import CorpusError
+from implicit_models.problems.text.data.sources import Omitted, Piece, Record, Unit, group_pieces
+from implicit_models.problems.text.parameters import CorpusParameters
+
+SUFFIXES = (".txt", ".jsonl", ".jsonl.zst", ".parquet")
+
+_KINDS = (
+    "a source is a .txt file (one document), a .jsonl, .jsonl.zst or .parquet file (a document in "
+    "every line or row), or a folder with such files, at any depth"
+)
+_COMPRESSION = 4  # of text by zstd, about
+_BLOCK_BYTES = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalSource:
+    """Files under a folder, or a single one.
+
+    Attributes
+    ----------
+    root
+        The folder that names are relative to.
+    files
+        Names of the files for each split, in their order; under ``train`` those not named for one.
+    skips_unusable
+        Whether a document that is empty or too long is left out instead of refused.
+    """
+
+    root: Path
+    files: dict[str, tuple[str, ...]]
+    reader: RecordReader
+    skips_unusable: bool
+
+    def units(self, unit_bytes: int) -> list[Unit]:
+        """Cut large files, and put small ones together.
+
+        Raises
+        ------
+        CorpusError
+            If a file is empty or damaged, or a table lacks a field.
+        """
+        units: list[Unit] = []
+        for split, names in self.files.items():
+            cut = (piece for name in names for piece in self._pieces(name, unit_bytes))
+            for pieces in group_pieces(cut, unit_bytes):
+                units.append(Unit(number=len(units), split=split, pieces=pieces))
+        return units
+
+    def read(self, piece: Piece, after: int) -> Iterator[Record]:
+        """Read what follows the first ``after`` records of a piece.
+
+        Texts are taken as they are, line ends included; a byte order mark is not part of a text.
+        Lines that hold nothing but blanks are passed over.
+
+        Raises
+        ------
+        CorpusError
+            If a document is empty, too long, not UTF-8, or lacks a field, or a file is damaged;
+            names the file, and the line or the byte.
+        """
+        domain = _domain(piece.name)
+        for number, content in self._records(piece, after):
+            try:
+                yield number, self._record(content, domain)
+            except UnusableError as error:
+                if not self.skips_unusable:
+                    raise CorpusError(f"{self.place(piece, number)}: {error}") from None
+                yield number, Omitted.UNUSABLE
+            except RecordError as error:
+                raise CorpusError(f"{self.place(piece, number)}: {error}") from None
+
+    def place(self, piece: Piece, number: int) -> str:
+        """Say where a record is: file, and number of the line or row.
+
+        The records before the piece are counted now: it is only for a mistake.
+        """
+        path = self.root / piece.name
+        if not number:
+            return str(path)
+        if _kind(piece.name) == ".parquet":
+            from implicit_models.problems.text.data.parquet import num_rows_before
+
+            return f"{path}:{num_rows_before(path, piece.start) + number}"
+        return f"{path}:{_num_lines_before(path, piece.start) + number}"
+
+    def identity(self) -> Any:
+        """Give name, size and time of change of every file."""
+        found = []
+        for split, names in self.files.items():
+            for name in names:
+                status = (self.root / name).stat()
+                found.append([split, name, status.st_size, status.st_mtime_ns])
+        return [str(self.root.resolve()), found]
+
+    def description(self) -> dict[str, Any]:
+        """Give nothing: the parameters name the source."""
+        return {}
+
+    def _pieces(self, name: str, unit_bytes: int) -> list[Piece]:
+        """Cut a file into pieces of about a unit each."""
+        path, kind = self.root / name, _kind(name)
+        size = path.stat().st_size
+        if not size and kind != ".txt":
+            if self.skips_unusable:
+                return []
+            raise CorpusError(f"{path}: the file is empty; remove it, or fetch it again")
+        if kind == ".txt":
+            return [Piece(name=name, num_bytes=size)]
+        if kind == ".jsonl.zst":
+            return [Piece(name=name, num_bytes=size * _COMPRESSION)]
+        if kind == ".jsonl":
+            count = -(-size // unit_bytes)
+            cuts = [size * index // count for index in range(count + 1)]
+            return [
+                Piece(name=name, start=start, stop=stop, num_bytes=stop - start)
+                for start, stop in zip(cuts[:-1], cuts[1:], strict=True)
+            ]
+        from implicit_models.problems.text.data.parquet import (
+            row_group_sizes,  # pyarrow takes its time
+        )
+
+        sizes = row_group_sizes(path, self.reader.text_field, self.reader.domain_field)
+        row_groups = (
+            Piece(name=name, start=index, stop=index + 1, num_bytes=num_bytes)
+            for index, num_bytes in enumerate(sizes)
+        )
+        return [
+            Piece(
+                name=name,
+                start=group[0].start,
+                stop=group[-1].stop,
+                num_bytes=sum(piece.num_bytes for piece in group),
+            )
+            for group in group_pieces(row_groups, unit_bytes)
+        ]
+
+    def _records(self, piece: Piece, after: int) -> Iterator[tuple[int, Any]]:
+        """Give lines as text, rows as mappings, files as their paths, and None for blanks."""
+        path, kind = self.root / piece.name, _kind(piece.name)
+        if kind == ".txt":
+            return iter([(0, path)])
+        if kind == ".jsonl.zst":
+            return _compressed_lines(path, after)
+        if kind == ".jsonl":
+            return _lines(path, piece, after)
+        from implicit_models.problems.text.data.parquet import read_rows
+
+        return read_rows(
+            path,
+            piece.start,
+            piece.stop,
+            after=after,
+            text_field=self.reader.text_field,
+            domain_field=self.reader.domain_field,
+        )
+
+    def _record(self, content: Any, domain: str) -> Document | Omitted:
+        if content is None:
+            return Omitted.BLANK
+        if isinstance(content, Path):
+            self.reader.check_length(content.stat().st_size)  # before it is in memory
+            return self.reader.text(decode(content.read_bytes(), 0, str(content)), domain)
+        if isinstance(content, str):
+            return self.reader.line(content, domain)
+        return self.reader.fields(content, domain)
+
+
+def open_local_source(parameters: CorpusParameters, max_bytes: int) -> LocalSource:
+    """Find the files of a corpus and the split that each is named for.
+
+    Raises
+    ------
+    CorpusError
+        If there is nothing, or nothing that is read.
+    ParameterError
+        If a file is named for two splits, or a pattern names none.
+    """
+    root, names = find_files(Path(parameters.source).expanduser())
+    return LocalSource(
+        root=root,
+        files=_named_files(parameters, names),
+        reader=RecordReader(
+            text_field=parameters.text_field,
+            domain_field=parameters.domain_field,
+            max_bytes=max_bytes,
+        ),
+        skips_unusable=parameters.unusable_documents == "skip",
+    )
+
+
+def find_files(source: Path) -> tuple[Path, list[str]]:
+    """Find the text files of a source, in the order of their names.
+
+    Returns
+    -------
+    tuple
+        The folder, and the paths of the files under it, with slashes.
+
+    Raises
+    ------
+    CorpusError
+        If there is nothing, or nothing that is read.
+    """
+    if source.is_file():
+        if _kind(source.name) is None:
+            raise CorpusError(f"{source}: is of no kind that is read; {_KINDS}")
+        return source.parent, [source.name]
+    if not source.is_dir():
+        raise CorpusError(f"{source}: no such file or folder; {_KINDS}")
+    names = sorted(
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*")
+        if _kind(path.name) is not None and path.is_file()
+    )
+    shown = [name for name in names if not any(p.startswith(".") for p in Path(name).parts)]
+    if not shown:
+        raise CorpusError(f"{source}: holds no documents; {_KINDS}")
+    return source, shown
+
+
+def _kind(name: str) -> str | None:
+    return next((suffix for suffix in SUFFIXES if name.lower().endswith(suffix)), None)
+
+
+def _domain(name: str) -> str:
+    """Give the first folder under the source, or the file's name without its suffix."""
+    first, *rest = Path(name).parts
+    return first if rest else first[: -len(_kind(name) or "")]
+
+
+def _named_files(parameters: CorpusParameters, names: list[str]) -> dict[str, tuple[str, ...]]:
+    """Files of each split by the patterns, the others under ``train``; tests come first."""
+    named: dict[str, list[str]] = {"test": [], "validation": [], "train": []}
+    held_out = {"test": parameters.test, "validation": parameters.validation}
+    for file in names:
+        patterns = {
+            name: pattern
+            for name, split in held_out.items()
+            for pattern in split.files
+            if fnmatch.fnmatchcase(file, pattern)
+        }
+        if len(patterns) > 1:
+            raise ParameterError(
+                f"validation.files and test.files both name {file}, by "
+                f"{patterns['validation']!r} and {patterns['test']!r}; "
+                "a file belongs to one split"
+            )
+        named[next(iter(patterns), "train")].append(file)
+    for name, split in held_out.items():
+        for pattern in split.files:
+            if not any(fnmatch.fnmatchcase(file, pattern) for file in named[name]):
+                shown = ", ".join(names[:8])
+                raise ParameterError(
+                    f"{name}.files: {pattern!r} names no file under {parameters.source}, where "
+                    f"there are {shown}{' ...' if len(names) > 8 else ''}"
+                )
+    return {split: tuple(files) for split, files in named.items()}
+
+
+def _lines(path: Path, piece: Piece, after: int) -> Iterator[tuple[int, str | None]]:
+    """Read the lines that begin in a range of bytes, None for one of blanks."""
+    with open(path, "rb", buffering=_BLOCK_BYTES) as file:
+        position = 0
+        if piece.start:
+            file.seek(piece.start - 1)
+            position = piece.start - 1 + len(file.readline())
+        yield from _numbered(file, str(path), position, piece.stop, after)
+
+
+def _compressed_lines(path: Path, after: int) -> Iterator[tuple[int, str | None]]:
+    """Read the lines of a compressed file, None for one of blanks."""
+    import pyarrow
+
+    try:
+        with (
+            pyarrow.OSFile(str(path)) as file,
+            pyarrow.CompressedInputStream(file, "zstd") as stream,
+            io.BufferedReader(stream, _BLOCK_BYTES) as lines,  # pyright: ignore[reportArgumentType]
+        ):
+            yield from _numbered(lines, str(path), 0, None, after)
+    except OSError as error:
+        raise CorpusError(
+            f"{path}: is cut off, damaged, or not compressed by zstd ({error}); fetch it again"
+        ) from None
+
+
+def _numbered(
+    file: BinaryIO | io.BufferedReader, path: str, position: int, stop: int | None, after: int
+) -> Iterator[tuple[int, str | None]]:
+    number = 0
+    while stop is None or position < stop:
+        line = file.readline()
+        if not line:
+            return
+        number += 1
+        if number > after:
+            text = decode(line, position, path)
+            yield number, text if text and not text.isspace() else None
+        position += len(line)
+
+
+def _num_lines_before(path: Path, position: int) -> int:
+    """Count the lines that begin before a position, at which one may be half read."""
+    if not position:
+        return 0
+    count, left = 1, position - 1
+    with open(path, "rb") as file:
+        while left > 0 and (block := file.read(min(left, _BLOCK_BYTES))):
+            count += block.count(b"\n")
+            left -= len(block)
+    return count

@@ -1,0 +1,107 @@
+"""What a corpus is made from: a source, cut into units that processes tokenise on their own.
+
+A source alone decides its units, and a unit where its parts end, never the number of processes: so
+the corpus is the same whoever writes it, and what is finished of it is found again.
+"""
+
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from implicit_models.problems.text.data.documents import Document
+
+UNIT_BYTES = 2**26  # of text, about: a minute of a slow tokenizer, which is what a kill can lose
+
+
+class Omitted(enum.Enum):
+    """Why a record gives no document."""
+
+    BLANK = "blank"  # a line between documents
+    UNUSABLE = "unusable"
+
+
+Record = tuple[int, Document | Omitted]
+"""A number within its piece, from 1 (0 for a file that is one document), and what stands there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A part of a source that is read from its beginning to its end.
+
+    Attributes
+    ----------
+    name
+        Of the file under the source, or of the shard: the first half of its documents' names.
+    start, stop
+        Which part of it: bytes of a file of lines, row groups of a table; both 0 for all of it.
+    num_bytes
+        About how much text there is; 0 where that is not known.
+    """
+
+    name: str
+    start: int = 0
+    stop: int = 0
+    num_bytes: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """Pieces that one process reads, one after the other.
+
+    Attributes
+    ----------
+    number
+        Its place among all units, which is the order of their documents in the corpus.
+    split
+        What its files are named for: ``test``, ``validation``, or ``train`` for all others.
+    """
+
+    number: int
+    split: str
+    pieces: tuple[Piece, ...]
+
+    @property
+    def num_bytes(self) -> int:
+        """About how much text there is; 0 where that is not known."""
+        return sum(piece.num_bytes for piece in self.pieces)
+
+
+class Source(Protocol):
+    """Where documents come from. It is sent to the processes that read them."""
+
+    def units(self, unit_bytes: int) -> list[Unit]:
+        """Cut the source into units of about so many bytes of text.
+
+        Those come first that are named for the test, then those named for validation.
+        """
+        ...
+
+    def read(self, piece: Piece, after: int) -> Iterator[Record]:
+        """Read what follows the first ``after`` records of a piece."""
+        ...
+
+    def place(self, piece: Piece, number: int) -> str:
+        """Say, for a message, where a record of a piece is."""
+        ...
+
+    def identity(self) -> Any:
+        """Tell, as plain values, what changes when the content does."""
+        ...
+
+    def description(self) -> dict[str, Any]:
+        """Tell, for the manifest, where the documents are from."""
+        ...
+
+
+def group_pieces(pieces: Iterable[Piece], unit_bytes: int) -> list[tuple[Piece, ...]]:
+    """Put neighbours together, as long as they hold no more text than a unit."""
+    groups: list[list[Piece]] = []
+    room = 0
+    for piece in pieces:
+        if not groups or piece.num_bytes > room:
+            groups.append([])
+            room = unit_bytes
+        groups[-1].append(piece)
+        room -= piece.num_bytes
+    return [tuple(group) for group in groups]

@@ -1,0 +1,267 @@
+"""Tokenise a unit of a corpus: read, find each document's split, write the tokens.
+
+A unit comes out in parts of about so many bytes of text, each a folder that appears when it is
+complete, so that an interrupted unit goes on behind its last part.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from implicit_models.problems.text.data.document_index import DOCUMENTS, ROW
+from implicit_models.problems.text.data.documents import Document
+from implicit_models.problems.text.data.shards import CorpusError, ShardWriter
+from implicit_models.problems.text.data.sources import Omitted, Source, Unit
+from implicit_models.problems.text.data.splitting import (
+    DIGESTS,
+    ReservedTexts,
+    drawn_split,
+    text_digest,
+)
+from implicit_models.problems.text.data.tokenisation import TextTokenizer
+from implicit_models.problems.text.parameters import CorpusParameters
+
+PART = "part.json"
+DIGESTS_FILE = "digests.npy"
+
+_BATCH_BYTES = 2**21  # of text that is tokenised together
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a unit that is complete.
+
+    Attributes
+    ----------
+    content
+        Of ``part.json``: ``next``, piece and number of the record after which the unit goes on, or
+        null at its end; ``num_records`` of each piece so far; ``num_unusable`` documents; and
+        counts, shards and names of domains of every split.
+    """
+
+    folder: Path
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnitWriter:
+    """Tokenises units; it is sent to the processes that do.
+
+    Attributes
+    ----------
+    folder
+        Where units are written, each in a folder of its number.
+    reserved
+        Texts of the files that are named for splits and were read before.
+    part_bytes
+        Of text, after which a part ends.
+    """
+
+    source: Source
+    tokenizer: TextTokenizer
+    parameters: CorpusParameters
+    folder: Path
+    reserved: ReservedTexts
+    part_bytes: int
+
+    def __call__(self, unit: Unit, advance: Callable[[int], None]) -> None:
+        """Write the parts of a unit that are not there yet.
+
+        Parameters
+        ----------
+        advance
+            Is told now and then how many tokens there are more.
+
+        Raises
+        ------
+        CorpusError
+            If a document cannot be read, or the disk is full.
+        """
+        folder = unit_folder(self.folder, unit)
+        folder.mkdir(parents=True, exist_ok=True)
+        parts = finished_parts(folder)
+        number = len(parts)
+        piece, after = parts[-1].content["next"] if parts else (0, 0)
+        num_records = dict(parts[-1].content["num_records"]) if parts else {}
+        records = self._records(unit, piece, after)
+        place: tuple[int, int] | None = (piece, after)
+        while place is not None:
+            part = _PartWriter(self, unit, folder / f".{number:04d}", advance)
+            try:
+                place = part.fill(records, num_records)
+                part.close({"next": place, "num_records": num_records})
+                os.replace(part.folder, folder / f"{number:04d}")
+            except OSError as error:
+                raise CorpusError(
+                    f"{folder}: cannot be written ({error.strerror or error}); what is finished "
+                    "stays: mend that, for example make room, and start again"
+                ) from None
+            finally:
+                part.abandon()
+            number += 1
+
+    def _records(
+        self, unit: Unit, piece: int, after: int
+    ) -> Iterator[tuple[int, int, Document | Omitted]]:
+        for index in range(piece, len(unit.pieces)):
+            try:
+                for number, record in self.source.read(unit.pieces[index], after):
+                    yield index, number, record
+            except OSError as error:
+                raise CorpusError(f"{unit.pieces[index].name}: cannot be read ({error})") from None
+            after = 0
+
+
+def unit_folder(folder: Path, unit: Unit) -> Path:
+    """Say where the parts of a unit lie."""
+    return folder / f"{unit.number:06d}"
+
+
+def finished_parts(folder: Path) -> list[Part]:
+    """Read which parts of a unit are complete."""
+    found: list[Part] = []
+    while (path := folder / f"{len(found):04d}").is_dir():
+        found.append(Part(path, json.loads((path / PART).read_text(encoding="utf-8"))))
+    return found
+
+
+def is_finished(parts: list[Part]) -> bool:
+    """Whether nothing of a unit is left to do."""
+    return bool(parts) and parts[-1].content["next"] is None
+
+
+@dataclass(eq=False)
+class _SplitWriter:
+    """A split of a part that grows: the batch to be tokenised next, and what has been written."""
+
+    folder: Path
+    shards: ShardWriter
+    batch: list[tuple[int, int, Document]] = field(default_factory=list)
+    batch_bytes: int = 0
+    num_bytes: int = 0
+    rows: list[tuple[int, ...]] = field(default_factory=list)
+    domains: dict[str, int] = field(default_factory=dict)
+
+
+class _PartWriter:
+    """A part that grows, in a folder of its own."""
+
+    def __init__(
+        self, writer: UnitWriter, unit: Unit, folder: Path, advance: Callable[[int], None]
+    ) -> None:
+        self.folder = folder
+        self._writer = writer
+        self._unit = unit
+        self._advance = advance
+        self._splits: dict[str, _SplitWriter] = {}
+        self._digests: list[bytes] = []
+        self._num_bytes = 0
+        self._num_unusable = 0
+        shutil.rmtree(folder, ignore_errors=True)  # what a killed process has left
+        folder.mkdir()
+
+    def fill(
+        self,
+        records: Iterator[tuple[int, int, Document | Omitted]],
+        num_records: dict[str, int],
+    ) -> tuple[int, int] | None:
+        """Take documents until there are enough; returns the place of the last, None at the end."""
+        for piece, number, record in records:
+            num_records[str(piece)] = number
+            if isinstance(record, Document):
+                self._add(piece, number, record)
+            elif record is Omitted.UNUSABLE:
+                self._num_unusable += 1
+            if self._num_bytes >= self._writer.part_bytes:
+                return (piece, number) if number else (piece + 1, 0)
+        return None
+
+    def close(self, content: dict[str, Any]) -> None:
+        """Tokenise what is left and write what is known of it."""
+        splits = {}
+        for name, split in self._splits.items():
+            self._flush(split)
+            if not split.rows:
+                continue
+            _save(split.folder / DOCUMENTS, np.array(split.rows, ROW))
+            splits[name] = {
+                "num_documents": len(split.rows),
+                "num_tokens": split.shards.num_tokens,
+                "num_bytes": split.num_bytes,
+                "shards": split.shards.close(),
+                "domains": list(split.domains),
+            }
+        if self._unit.split != "train":
+            _save(self.folder / DIGESTS_FILE, np.array(self._digests, DIGESTS))
+        content = content | {"num_unusable": self._num_unusable, "splits": splits}
+        with open(self.folder / PART, "w", encoding="utf-8") as file:
+            json.dump(content, file, ensure_ascii=False)
+            _to_disk(file)
+
+    def abandon(self) -> None:
+        """Let go of the files, and of the folder if it has not got its name."""
+        for split in self._splits.values():
+            split.shards.abandon()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _add(self, piece: int, number: int, document: Document) -> None:
+        digest = text_digest(document.encoded, self._writer.parameters.seed)
+        name = self._writer.reserved.split(digest)
+        if self._unit.split != "train":
+            name = name or self._unit.split
+            self._digests.append(digest)
+        split = self._split(name or drawn_split(digest, self._writer.parameters))
+        split.batch.append((piece, number, document))
+        split.batch_bytes += len(document.encoded)
+        self._num_bytes += len(document.encoded)
+        if split.batch_bytes >= _BATCH_BYTES:
+            self._flush(split)
+
+    def _split(self, name: str) -> _SplitWriter:
+        if name not in self._splits:
+            folder = self.folder / name
+            folder.mkdir()
+            tokenizer = self._writer.tokenizer
+            writer = ShardWriter(folder, tokenizer.dtype, tokenizer.end_of_text)
+            self._splits[name] = _SplitWriter(folder, writer)
+        return self._splits[name]
+
+    def _flush(self, split: _SplitWriter) -> None:
+        batch = split.batch
+        split.batch, split.batch_bytes = [], 0
+        tokenizer, before = self._writer.tokenizer, split.shards.num_tokens
+        encoded = tokenizer.encode([document.text for _, _, document in batch])
+        for (piece, number, document), tokens in zip(batch, encoded, strict=True):
+            if not len(tokens):
+                if self._writer.parameters.unusable_documents == "skip":
+                    self._num_unusable += 1
+                    continue
+                place = self._writer.source.place(self._unit.pieces[piece], number)
+                raise CorpusError(
+                    f"{place}: nothing is left of the document once the tokenizer "
+                    f"{tokenizer.name!r} has read it; remove it, or choose another tokenizer"
+                )
+            domain = split.domains.setdefault(document.domain, len(split.domains))
+            start = split.shards.append(tokens)
+            size = len(document.encoded)
+            split.rows.append((start, number, len(tokens), size, piece, domain))
+            split.num_bytes += size
+        self._advance(split.shards.num_tokens - before)
+
+
+def _save(path: Path, array: np.ndarray) -> None:
+    with open(path, "wb") as file:
+        np.save(file, array)
+        _to_disk(file)
+
+
+def _to_disk(file: IO[Any]) -> None:
+    """Have the content on disk before the folder gets its name, whatever happens to the power."""
+    file.flush()
+    os.fsync(file.fileno())

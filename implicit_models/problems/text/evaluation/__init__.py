@@ -1,0 +1,1 @@
+"""How models of it are evaluated and swept."""

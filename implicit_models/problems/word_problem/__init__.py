@@ -1,0 +1,1 @@
+"""Word problems: state tracking in groups and monoids."""

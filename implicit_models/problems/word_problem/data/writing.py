@@ -1,0 +1,233 @@
+"""Writing of word problems: their splits, which share no sequence.
+
+What is written is said in `splits`, which opens it.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from implicit_models.parameters import ParameterError
+from implicit_models.problems.word_problem.data import groups
+from implicit_models.problems.word_problem.data.sequences import (
+    ReservedSequences,
+    prefix_products,
+    sample_inputs,
+)
+from implicit_models.problems.word_problem.data.splits import (
+    ARRAYS,
+    FORMAT_VERSION,
+    METADATA,
+    file_name,
+)
+from implicit_models.problems.word_problem.parameters import WordProblemParameters
+
+_SPLIT = re.compile(r"train|validation|test_L\d+")
+_MAX_ROUNDS = 100  # of drawing again what another split already holds
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """One split before it is drawn."""
+
+    name: str
+    stream: int
+    num_sequences: int
+    length: int
+    identity_probability: float
+
+
+def write_splits(parameters: WordProblemParameters, directory: Path) -> dict[str, Any]:
+    """Draw a word problem and write its splits.
+
+    No sequence is shared between train, validation and test: a sequence that is a prefix of one
+    of another split, or has one as its prefix, is drawn again. Tests are drawn first, then the
+    validation split, then the training split, whose distribution is therefore the one asked for
+    given that it contains nothing of the others. Within a split, and between tests of different
+    lengths, sequences may repeat. Every split has its own stream of random numbers, seeded by the
+    data set's seed, the kind of split and the length.
+
+    Files appear under their names only when all are complete, the metadata last.
+
+    Returns
+    -------
+    dict
+        The metadata, as written.
+
+    Raises
+    ------
+    ParameterError
+        If the splits cannot be kept apart, because there are too few sequences of such a length.
+    """
+    directory = Path(directory)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+    try:
+        metadata = _write_all(parameters, partial)
+        _move_into_place(partial, directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return metadata
+
+
+def _write_all(parameters: WordProblemParameters, folder: Path) -> dict[str, Any]:
+    table = groups.multiplication_table(parameters.group)
+    reserved = ReservedSequences()
+    splits: dict[str, Any] = {}
+    batches = _plans(parameters)
+    total = sum(plan.num_sequences * plan.length for batch in batches for plan in batch)
+    with tqdm(total=total, desc="word problem", unit="token", unit_scale=True, disable=None) as bar:
+        for batch in batches:
+            for plan in batch:
+                splits[plan.name] = _write_split(plan, parameters, table, reserved, folder, bar)
+            if batch is not batches[-1]:
+                for plan in batch:
+                    reserved.add(np.load(folder / file_name(plan.name, "inputs")))
+    metadata = {
+        "format_version": FORMAT_VERSION,
+        "kind": parameters.kind,
+        "group": parameters.group,
+        "vocabulary_size": len(table),
+        "table_digest": groups.table_digest(table),
+        "dtype": table.dtype.name,
+        "identity_probability": parameters.identity_probability,
+        "monoid_sampling": parameters.monoid_sampling,
+        "seed": parameters.seed,
+        "splits": splits,
+    }
+    with open(folder / METADATA, "w") as file:
+        json.dump(metadata, file, indent=2, sort_keys=True)
+        file.write("\n")
+    return metadata
+
+
+def _plans(parameters: WordProblemParameters) -> list[list[_Plan]]:
+    """Plan all splits in the order in which they are drawn: tests, validation, train."""
+    train, validation, test = parameters.train, parameters.validation, parameters.test
+    probability = parameters.identity_probability
+    tests = [
+        _Plan(
+            name=f"test_L{length}",
+            stream=2,
+            num_sequences=test.num_sequences,
+            length=length,
+            identity_probability=(
+                probability if test.identity_probability is None else test.identity_probability
+            ),
+        )
+        for length in test.lengths
+    ]
+    others = [
+        [
+            _Plan(
+                name=name,
+                stream=stream,
+                num_sequences=split.num_sequences,
+                length=split.length,
+                identity_probability=probability,
+            )
+        ]
+        for name, stream, split in (("validation", 1, validation), ("train", 0, train))
+    ]
+    return [tests, *others]
+
+
+def _write_split(
+    plan: _Plan,
+    parameters: WordProblemParameters,
+    table: np.ndarray,
+    reserved: ReservedSequences,
+    folder: Path,
+    progress: tqdm,
+) -> dict[str, Any]:
+    """Draw one split block by block; returns its entry of the metadata."""
+    generator = np.random.default_rng([parameters.seed, plan.stream, plan.length])
+    shape = plan.num_sequences, plan.length
+    (folder / plan.name).mkdir()
+    files = {
+        kind: np.lib.format.open_memmap(
+            folder / file_name(plan.name, kind), mode="w+", dtype=table.dtype, shape=shape
+        )
+        for kind in ARRAYS
+    }
+    digests = {kind: hashlib.sha256() for kind in ARRAYS}
+    num_redrawn = 0
+    rows = min(4096, max(256, 2**24 // plan.length))
+    for start in range(0, plan.num_sequences, rows):
+        num_rows = min(rows, plan.num_sequences - start)
+        inputs, redrawn = _draw(generator, plan, parameters, num_rows, reserved)
+        num_redrawn += redrawn
+        for kind, array in (("inputs", inputs), ("labels", prefix_products(table, inputs))):
+            files[kind][start : start + num_rows] = array
+            digests[kind].update(array.data)
+        progress.update(inputs.size)
+    for file in files.values():
+        file.flush()
+    return {
+        "num_sequences": plan.num_sequences,
+        "length": plan.length,
+        "identity_probability": plan.identity_probability,
+        "num_redrawn": num_redrawn,
+        **{f"{kind}_digest": digest.hexdigest() for kind, digest in digests.items()},
+    }
+
+
+def _draw(
+    generator: np.random.Generator,
+    plan: _Plan,
+    parameters: WordProblemParameters,
+    num_sequences: int,
+    reserved: ReservedSequences,
+) -> tuple[np.ndarray, int]:
+    """Draw sequences that are not reserved; returns them and how many draws were refused."""
+
+    def sample(num_sequences: int) -> np.ndarray:
+        return sample_inputs(
+            generator,
+            groups.parse(parameters.group),
+            num_sequences=num_sequences,
+            length=plan.length,
+            identity_probability=plan.identity_probability,
+            monoid_sampling=parameters.monoid_sampling,
+        )
+
+    inputs = sample(num_sequences)
+    refused = np.flatnonzero(reserved.shared(inputs))
+    num_redrawn = 0
+    for _ in range(_MAX_ROUNDS):
+        if not len(refused):
+            return inputs, num_redrawn
+        num_redrawn += len(refused)
+        again = sample(len(refused))
+        inputs[refused] = again
+        refused = refused[reserved.shared(again)]
+    raise ParameterError(
+        f"{plan.name}.length = {plan.length} is too short: nearly every {plan.name} sequence drawn "
+        "is already, whole or as a prefix, in another split "
+        f"({parameters.group}, identity probability {plan.identity_probability}); train, "
+        "validation and test must not share sequences: raise the shortest length, lower "
+        "num_sequences of test and validation, or lower identity_probability"
+    )
+
+
+def _move_into_place(partial: Path, directory: Path) -> None:
+    """Replace the splits in the folder; without metadata it counts as incomplete."""
+    directory.mkdir(exist_ok=True)
+    (directory / METADATA).unlink(missing_ok=True)
+    for stale in directory.glob("*/"):
+        if stale.is_symlink():
+            stale.unlink()
+        elif _SPLIT.fullmatch(stale.name):
+            shutil.rmtree(stale)
+    for split in sorted(partial.glob("*/")):
+        os.replace(split, directory / split.name)
+    os.replace(partial / METADATA, directory / METADATA)

@@ -1,0 +1,65 @@
+"""What stages ask of the evaluation of word problems."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from implicit_models.cost.meter import Meter
+from implicit_models.evaluation.costs import total_cost
+from implicit_models.language_models.placement import default_device
+from implicit_models.language_models.serialisation import load_model
+from implicit_models.problems.problem import Evaluated, Swept
+from implicit_models.problems.word_problem.data.splits import open_splits
+from implicit_models.problems.word_problem.evaluation.state_tracking import (
+    evaluate_state_tracking,
+)
+from implicit_models.problems.word_problem.evaluation.sweep import sweep_word_problem
+from implicit_models.problems.word_problem.parameters import (
+    WordProblemEvaluationParameters,
+    WordProblemSweepParameters,
+)
+
+
+def evaluate(model: Path, data: Path, parameters: WordProblemEvaluationParameters) -> Evaluated:
+    """Evaluate on the test sequences."""
+    names = {length: f"test_L{length}" for length in parameters.lengths}
+    opened = open_splits(data, names.values())
+    splits = {length: opened.split(name) for length, name in names.items()}
+    loaded = load_model(model, default_device())
+    with Meter(loaded.device) as meter:
+        result = evaluate_state_tracking(loaded, splits, parameters)
+    readings = [
+        (length * found.num_sequences, found.flops, found.seconds)
+        for length, found in result.lengths.items()
+    ]
+    metrics = result.metrics() | {"cost": total_cost(readings, meter.measurement)}
+    positions = [row | {"score": row["accuracy"]} for row in result.position_rows()]
+    return Evaluated(
+        metrics=metrics,
+        headline=_headline(metrics),
+        files={"evaluation_by_position.csv": positions},
+        score=_score(metrics),
+    )
+
+
+def sweep(model: Path, data: Path, parameters: WordProblemSweepParameters) -> Swept:
+    """Sweep test-time compute on the test sequences."""
+    split = open_splits(data).split(f"test_L{parameters.length}")
+    loaded = load_model(model, default_device())
+    return Swept(result=sweep_word_problem(loaded, split, parameters), score="accuracy")
+
+
+def _headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    found = {"accuracy_last_10": metrics["accuracy_last_10"]}
+    if metrics["kind"] == "implicit":
+        for name in ("self_iterations", "evaluations_per_token"):
+            found[name] = {length: each["mean"] for length, each in metrics[name].items()}
+        found["mode_token_match"] = metrics["mode_token_match"]
+    return found
+
+
+def _score(metrics: Mapping[str, Any]) -> tuple[str, float, bool]:
+    """Return the accuracy of the last answers to the longest sequences."""
+    accuracy = metrics["accuracy_last_10"]
+    longest = max(accuracy, key=int)
+    return f"evaluation.accuracy_last_10.{longest}", accuracy[longest], True

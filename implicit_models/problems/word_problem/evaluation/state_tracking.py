@@ -1,0 +1,332 @@
+"""State tracking: is the running product right at every position, at which length, at what cost."""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Integer
+
+from implicit_models.equilibrium.phase import Phase, search_phase
+from implicit_models.equilibrium.window import Window
+from implicit_models.evaluation import metrics
+from implicit_models.evaluation.contraction import spectral_radii
+from implicit_models.evaluation.prediction import Predictions, predict
+from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
+from implicit_models.language_models.language_model import LanguageModel, num_parameters
+from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.reading import is_implicit
+from implicit_models.problems.word_problem.parameters import WordProblemEvaluationParameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeResult:
+    """Some of the sequences read in one mode.
+
+    Attributes
+    ----------
+    window_match
+        Share of positions at which it predicts what the window did reading all sequences.
+    self_iterations, evaluations_per_token
+        As in `LengthResult`.
+    relative_residual, share_converged
+        Residuals, and share that reached the tolerance: of the sequences in the simultaneous mode,
+        of the tokens in the others.
+    seconds
+        Wall time.
+    """
+
+    accuracy: float
+    accuracy_last_10: float
+    window_match: float
+    self_iterations: dict[str, float | None]
+    evaluations_per_token: dict[str, float | None]
+    relative_residual: dict[str, float | None]
+    share_converged: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModeComparison:
+    """The sliding window, the simultaneous and the sequential mode on the same sequences.
+
+    Attributes
+    ----------
+    num_sequences
+        Sequences read: the first ones of the split.
+    token_match
+        Share of positions at which the last two predict the same label.
+    """
+
+    num_sequences: int
+    token_match: float
+    window: ModeResult
+    simultaneous: ModeResult
+    sequential: ModeResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthResult:
+    """One model at one length, read through the sliding window.
+
+    Attributes
+    ----------
+    num_sequences
+        Sequences read.
+    by_position
+        Accuracy at each position.
+    self_iterations
+        Evaluations of the cell that follow one another, for each sequence, the one that gives the
+        output included; None for an explicit model, like the next four.
+    evaluations_per_token
+        Tokens computed in them over the tokens of the sequence, for each sequence.
+    relative_residual
+        Relative residual of each token at its search's last evaluation.
+    share_converged
+        Share of the tokens that reached the tolerance.
+    modes
+        All modes on the first sequences; None where they were left out.
+    flops, seconds
+        Of the reading through the window, and its wall time.
+    """
+
+    num_sequences: int
+    accuracy: float
+    accuracy_last_10: float
+    by_position: Float[np.ndarray, " L"]
+    self_iterations: dict[str, float | None] | None
+    evaluations_per_token: dict[str, float | None] | None
+    relative_residual: dict[str, float | None] | None
+    share_converged: float | None
+    modes: ModeComparison | None
+    flops: float
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateTrackingResult:
+    """One model at every length.
+
+    Attributes
+    ----------
+    kind
+        ``"implicit"`` or ``"explicit"``.
+    num_parameters
+        Trained numbers in the model, tied ones counted once.
+    chance
+        Accuracy of always naming the most frequent label of the test sequences.
+    lengths
+        The result at each length.
+    spectral_radius, spectral_radius_damped
+        Of the cell's Jacobian, and of the damped iteration's, at the fixed points of the
+        sequences that the modes are compared on: of the shortest length alone, since it takes a
+        walk token by token.
+    """
+
+    kind: str
+    num_parameters: int
+    chance: float
+    lengths: dict[int, LengthResult]
+    spectral_radius: dict[int, dict[str, float | None]]
+    spectral_radius_damped: dict[int, dict[str, float | None]]
+
+    def metrics(self) -> dict[str, object]:
+        """Give the content of ``evaluation.json``; lengths are keys, and text, as JSON has it."""
+        implicit = {n: r for n, r in self.lengths.items() if r.self_iterations is not None}
+        compared = {n: r.modes for n, r in self.lengths.items() if r.modes is not None}
+        return {
+            "data": "word_problem",
+            "kind": self.kind,
+            "num_parameters": self.num_parameters,
+            "chance": self.chance,
+            "accuracy": {str(n): r.accuracy for n, r in self.lengths.items()},
+            "accuracy_last_10": {str(n): r.accuracy_last_10 for n, r in self.lengths.items()},
+            "self_iterations": {str(n): r.self_iterations for n, r in implicit.items()},
+            "evaluations_per_token": {str(n): r.evaluations_per_token for n, r in implicit.items()},
+            "relative_residual": {str(n): r.relative_residual for n, r in implicit.items()},
+            "share_converged": {str(n): r.share_converged for n, r in implicit.items()},
+            "modes": {str(n): dataclasses.asdict(r) for n, r in compared.items()},
+            "mode_token_match": _token_match(compared),
+            "spectral_radius": {str(n): found for n, found in self.spectral_radius.items()},
+            "spectral_radius_damped": {
+                str(n): found for n, found in self.spectral_radius_damped.items()
+            },
+            "num_sequences": {str(n): r.num_sequences for n, r in self.lengths.items()},
+            "seconds": {str(n): r.seconds for n, r in self.lengths.items()},
+        }
+
+    def position_rows(self) -> list[dict[str, object]]:
+        """Give the rows of ``evaluation_by_position.csv``; positions count from 1."""
+        return [
+            {"length": length, "position": position, "accuracy": float(accuracy)}
+            for length, result in self.lengths.items()
+            for position, accuracy in enumerate(result.by_position, start=1)
+        ]
+
+
+def evaluate_state_tracking(
+    model: LanguageModel,
+    splits: Mapping[int, Sequences],
+    parameters: WordProblemEvaluationParameters,
+) -> StateTrackingResult:
+    """Evaluate a model on word problems of several lengths.
+
+    An implicit model reads all sequences through the sliding window, and a few once more in every
+    mode. An explicit model knows no modes.
+
+    Parameters
+    ----------
+    model
+        What `serialisation.load_model` gives; it is neither changed nor moved.
+    splits
+        Test sequences by length; at least those of
+        ``parameters.lengths``.
+
+    Raises
+    ------
+    ValueError
+        Where a length has no or too few test sequences.
+    """
+    taken = {length: _take(splits, length, parameters) for length in parameters.lengths}
+    results = {length: _evaluate_length(model, *taken[length], parameters) for length in taken}
+    plain, damped = _spectral_radii(model, taken[min(taken)][0], parameters)
+    return StateTrackingResult(
+        kind="implicit" if is_implicit(model) else "explicit",
+        num_parameters=num_parameters(model),
+        chance=metrics.chance(np.concatenate([labels.ravel() for _, labels in taken.values()])),
+        lengths=results,
+        spectral_radius=plain,
+        spectral_radius_damped=damped,
+    )
+
+
+def _take(
+    splits: Mapping[int, Sequences], length: int, parameters: WordProblemEvaluationParameters
+) -> tuple[np.ndarray, np.ndarray]:
+    if length not in splits:
+        raise ValueError(
+            f"there are no test sequences of length {length}; the data has "
+            f"{sorted(splits)}: change evaluation.word_problem.lengths or the dataset's "
+            "test.lengths"
+        )
+    inputs, labels = splits[length].inputs, splits[length].labels
+    if len(inputs) < parameters.num_sequences:
+        raise ValueError(
+            f"evaluation.word_problem.num_sequences = {parameters.num_sequences}, but the data has "
+            f"only {len(inputs)} test sequences of length {length}: lower it, or raise the "
+            "dataset's test.num_sequences"
+        )
+    return inputs[: parameters.num_sequences], labels[: parameters.num_sequences]
+
+
+def _evaluate_length(
+    model: LanguageModel,
+    inputs: Integer[np.ndarray, "N L"],
+    labels: Integer[np.ndarray, "N L"],
+    parameters: WordProblemEvaluationParameters,
+) -> LengthResult:
+    predictions = predict(
+        model,
+        inputs,
+        phase=_phase(parameters, parameters.window) if is_implicit(model) else None,
+        batch_size=parameters.batch_size,
+        description=f"length {inputs.shape[1]}",
+    )
+    search = predictions.search
+    compare = search is not None and parameters.num_mode_sequences > 0
+    return LengthResult(
+        num_sequences=len(inputs),
+        accuracy=metrics.accuracy(predictions.labels, labels),
+        accuracy_last_10=metrics.accuracy(predictions.labels, labels, LAST_TOKENS),
+        by_position=metrics.accuracy_by_position(predictions.labels, labels),
+        self_iterations=metrics.spread(search.self_iterations) if search else None,
+        evaluations_per_token=metrics.spread(search.evaluations_per_token) if search else None,
+        relative_residual=metrics.distribution(search.residual) if search else None,
+        share_converged=metrics.share(search.converged) if search else None,
+        modes=_compare_modes(model, inputs, labels, predictions, parameters) if compare else None,
+        flops=predictions.flops,
+        seconds=predictions.seconds,
+    )
+
+
+def _phase(parameters: WordProblemEvaluationParameters, width: int) -> Phase:
+    """Give the search through a window of this width."""
+    window = Window(width, parameters.patience)
+    return search_phase(parameters.tolerance, parameters.max_steps, parameters.damping, window)
+
+
+def _compare_modes(
+    model: LanguageModel,
+    inputs: Integer[np.ndarray, "N L"],
+    labels: Integer[np.ndarray, "N L"],
+    windowed: Predictions,
+    parameters: WordProblemEvaluationParameters,
+) -> ModeComparison:
+    count = parameters.num_mode_sequences
+
+    def read(mode: str, phase: Phase) -> Predictions:
+        return predict(
+            model,
+            inputs[:count],
+            phase=phase,
+            batch_size=parameters.batch_size,
+            description=f"length {inputs.shape[1]}, {mode}",
+        )
+
+    def judge(predictions: Predictions) -> ModeResult:
+        search = predictions.search
+        assert search is not None
+        return ModeResult(
+            accuracy=metrics.accuracy(predictions.labels, labels[:count]),
+            accuracy_last_10=metrics.accuracy(predictions.labels, labels[:count], LAST_TOKENS),
+            window_match=metrics.accuracy(predictions.labels, windowed.labels[:count]),
+            self_iterations=metrics.spread(search.self_iterations),
+            evaluations_per_token=metrics.spread(search.evaluations_per_token),
+            relative_residual=metrics.distribution(search.residual),
+            share_converged=metrics.share(search.converged),
+            seconds=predictions.seconds,
+        )
+
+    window = read("window", _phase(parameters, parameters.window))
+    sequential = read("sequential", _phase(parameters, 1))
+    assert sequential.search is not None
+    # A whole sequence may take as many iterations as its tokens took one after another.
+    depth = int(sequential.search.self_iterations.max())
+    whole = search_phase(parameters.tolerance, depth, parameters.damping)
+    simultaneous = read("simultaneous", whole)
+    return ModeComparison(
+        num_sequences=count,
+        token_match=metrics.accuracy(sequential.labels, simultaneous.labels),
+        window=judge(window),
+        simultaneous=judge(simultaneous),
+        sequential=judge(sequential),
+    )
+
+
+def _spectral_radii(
+    model: LanguageModel,
+    inputs: Integer[np.ndarray, "N L"],
+    parameters: WordProblemEvaluationParameters,
+) -> tuple[dict[int, dict[str, float | None]], dict[int, dict[str, float | None]]]:
+    """Give those of the plain and of the damped iteration, by length."""
+    count = parameters.num_mode_sequences
+    if not (isinstance(model, ImplicitForCausalLM) and is_implicit(model) and count):
+        return {}, {}
+    plain, damped = spectral_radii(
+        model,
+        inputs[:count],
+        phase=_phase(parameters, parameters.window),
+        batch_size=parameters.batch_size,
+        dampings=(1.0, parameters.damping),
+    )
+    length = inputs.shape[1]
+    return {length: metrics.distribution(plain)}, {length: metrics.distribution(damped)}
+
+
+def _token_match(results: Mapping[int, ModeComparison]) -> float | None:
+    """Average over all tokens of all lengths."""
+    tokens = {length: length * result.num_sequences for length, result in results.items()}
+    if not tokens:
+        return None
+    matched = sum(result.token_match * tokens[length] for length, result in results.items())
+    return matched / sum(tokens.values())

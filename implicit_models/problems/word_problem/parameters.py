@@ -1,0 +1,221 @@
+"""The parameters of word problems: entries of ``datasets``, and how models of them are tested."""
+
+import math
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from implicit_models.parameters import Distinct, ParameterError, Parameters
+from implicit_models.problems.tested_apart import TestedApart
+
+
+class SplitParameters(Parameters):
+    """A split of sequences of one length."""
+
+    num_sequences: int = Field(ge=1)
+    length: int = Field(ge=1)
+
+
+class TestParameters(Parameters):
+    """Test splits, one for each length.
+
+    Attributes
+    ----------
+    num_sequences
+        Number of sequences of each length.
+    identity_probability
+        Takes the place of the data set's own in the tests, so that a model can be tested on more
+        or fewer hard tokens than it was trained on; null is the data set's own.
+    """
+
+    __test__ = False  # not a test case, whatever its name
+
+    num_sequences: int = Field(ge=1)
+    lengths: Distinct[Annotated[int, Field(ge=1)]]
+    identity_probability: float | None = Field(default=None, ge=0.0, le=1.0)
+
+
+class WordProblemParameters(Parameters):
+    """A word problem: inputs are elements of a group, labels their prefix products.
+
+    Attributes
+    ----------
+    group
+        ``S5``, ``A5``, ``Z60``, the monoid ``M``, or a direct product such as ``A5 x M``.
+    identity_probability
+        Probability with which the group part of a token is set to the identity; otherwise it is
+        uniform over the whole group, the identity included. 0 is the plain word problem.
+    monoid_sampling
+        How factors that are monoids are drawn. ``uniform`` is the paper's: in ``A5 x M`` the
+        monoid is then absorbed within about ten tokens and nearly constant from there on.
+        ``informative`` draws the identity of the monoid except at two tokens of a sequence on
+        average, so that its state changes all along.
+    """
+
+    kind: Literal["word_problem"]
+    group: str
+    identity_probability: float = Field(default=0.0, ge=0.0, le=1.0)
+    monoid_sampling: Literal["uniform", "informative"] = "uniform"
+    seed: int = Field(ge=0)
+    train: SplitParameters
+    validation: SplitParameters
+    test: TestParameters
+
+    def check(self) -> None:
+        """Check the name of the group, and that the monoid sampling has an effect."""
+        # Here, for groups need numpy, and a wrong key is to be answered without waiting for it.
+        from implicit_models.problems.word_problem.data import groups
+
+        try:
+            factors = groups.parse(self.group)
+        except ValueError as error:
+            raise ParameterError(f"group = {error}") from None
+        if self.monoid_sampling != "uniform" and all(factor.is_group for factor in factors):
+            raise ParameterError(
+                f"monoid_sampling = {self.monoid_sampling!r} is not allowed; {self.group} has no "
+                "monoid factor, so only 'uniform' is"
+            )
+
+
+class WordProblemEvaluationParameters(Parameters):
+    """How trained models are evaluated on word problems.
+
+    Attributes
+    ----------
+    lengths
+        Lengths of the test sequences.
+    num_sequences
+        Test sequences read at each length, through the sliding window.
+    num_mode_sequences
+        The first so many of them are read once more in every mode (window, simultaneous,
+        sequential) and compared; the spectral radius is that of the shortest of them. 0 leaves
+        both out.
+    batch_size
+        Sequences searched together; it changes the time and the memory, never a prediction.
+    window
+        Tokens that are searched together.
+    patience
+        Evaluations in a row whose residual must be below the tolerance before a token counts as
+        converged, but at a sequence's end; in the sequential mode too.
+    tolerance
+        Relative residual at which a token has converged; in the simultaneous mode that of a
+        sequence's worst token.
+    max_steps
+        Evaluations of the cell after which a token is given up, counted from when all tokens
+        before it have ended. The evaluation that gives the output comes on top. The simultaneous
+        mode, which gives up whole sequences, may take as many as the sequential mode took for its
+        slowest one.
+    damping
+        Of the search; use the one the model was trained with.
+    """
+
+    lengths: Distinct[Annotated[int, Field(ge=1)]]
+    num_sequences: int = Field(ge=1)
+    num_mode_sequences: int = Field(ge=0)
+    batch_size: int = Field(default=64, ge=1)
+    window: int = Field(default=20, ge=1)
+    patience: int = Field(default=12, ge=1)
+    tolerance: float = Field(gt=0.0, lt=1.0)
+    max_steps: int = Field(ge=1)
+    damping: float = Field(gt=0.0, lt=2.0)
+
+    def check(self) -> None:
+        """Check the keys against each other."""
+        self.check_at_most("num_mode_sequences", "num_sequences")
+        self.check_at_most("patience", "max_steps")
+
+
+class WordProblemSweepParameters(Parameters):
+    """How accuracy is measured against the computation allowed at test time.
+
+    Attributes
+    ----------
+    length, num_sequences
+        Which test sequences are read, and how many.
+    batch_size
+        Sequences searched together.
+    self_iterations
+        Numbers of self-iterations (evaluations of the cell, the one that gives the output
+        included), each run to its end whatever the residual, over whole sequences.
+    tolerances
+        Relative residuals, each searched for through the sliding window.
+    window, patience, max_steps
+        Of the searches to a tolerance, as in `WordProblemEvaluationParameters`; the sweep over
+        self-iterations has no use for them.
+    damping
+        Of the search; use the one the model was trained with.
+    """
+
+    length: int = Field(ge=1)
+    num_sequences: int = Field(ge=1)
+    batch_size: int = Field(default=64, ge=1)
+    self_iterations: Distinct[Annotated[int, Field(ge=1)]]
+    tolerances: Distinct[Annotated[float, Field(gt=0.0, lt=1.0)]]
+    window: int = Field(default=20, ge=1)
+    patience: int = Field(default=12, ge=1)
+    max_steps: int = Field(default=64, ge=1)
+    damping: float = Field(gt=0.0, lt=2.0)
+
+    def check(self) -> None:
+        """Check that a token may be evaluated often enough."""
+        self.check_at_most("patience", "max_steps")
+
+
+SCHEMAS = {"datasets": WordProblemParameters}
+IS_TEXT = False
+EVALUATION = WordProblemEvaluationParameters
+SWEEP = WordProblemSweepParameters
+ENTRIES: dict[str, type[TestedApart]] = {}
+
+
+def check_entry(key: str, data: WordProblemParameters) -> None:
+    """See that an entry can be prepared: it needs nothing from elsewhere."""
+
+
+def check_training(key: str, data: WordProblemParameters) -> tuple[int, str]:
+    """Return the length of the training sequences, and the key that says so."""
+    return data.train.length, f"{key}.train.length"
+
+
+def num_validation_sequences(data: WordProblemParameters) -> tuple[int, str]:
+    """Return how many validation sequences there will be, and the key that says so."""
+    return data.validation.num_sequences, "validation.num_sequences"
+
+
+def check_evaluation(
+    key: str, data: WordProblemParameters, parameters: WordProblemEvaluationParameters
+) -> None:
+    """See that there are the test sequences that the section ``evaluation`` asks for."""
+    _check_tests("evaluation", parameters.lengths, parameters.num_sequences, key, data)
+
+
+def check_sweep(
+    key: str, data: WordProblemParameters, parameters: WordProblemSweepParameters
+) -> None:
+    """See that there are the test sequences that the section ``sweep`` asks for."""
+    _check_tests("sweep", (parameters.length,), parameters.num_sequences, key, data)
+
+
+def vocabulary_size(data: WordProblemParameters) -> int:
+    """Return the number of elements of the group."""
+    from implicit_models.problems.word_problem.data import groups
+
+    return math.prod(factor.size for factor in groups.parse(data.group))
+
+
+def _check_tests(
+    section: str, lengths: Iterable[int], num_sequences: int, key: str, data: WordProblemParameters
+) -> None:
+    test = data.test
+    for length in lengths:
+        if length not in test.lengths:
+            raise ParameterError(
+                f"{section}.word_problem asks for test sequences of length {length}; allowed is "
+                f"one of {key}.test.lengths, {list(test.lengths)}"
+            )
+    if num_sequences > test.num_sequences:
+        raise ParameterError(
+            f"{section}.word_problem.num_sequences = {num_sequences} is not allowed; allowed is at "
+            f"most {key}.test.num_sequences, {test.num_sequences}"
+        )

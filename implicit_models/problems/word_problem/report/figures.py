@@ -1,0 +1,150 @@
+"""Figures of word problems: accuracy by length, by position and by test-time compute."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from implicit_models.problems.word_problem.report.results import WordProblemResults
+from implicit_models.reporting.figures.axes import (
+    backing,
+    column,
+    label_ends,
+    legend,
+    mark_training_lengths,
+    percent,
+    ticks,
+)
+from implicit_models.reporting.figures.style import RunStyle
+
+
+def accuracy_by_length(
+    runs: Sequence[WordProblemResults], styles: Mapping[str, RunStyle]
+) -> Figure:
+    """Draw the accuracy of the last 10 tokens against the length of the sequence."""
+    figure = Figure(figsize=(8.5, 4.6))
+    axis = figure.subplots()
+    ends = {}
+    for run in runs:
+        values = [_accuracy_at_the_end(run, length) for length in run.lengths]
+        axis.plot(run.lengths, values, marker="o", markersize=5, **styles[run.name].line())
+        ends[run.name] = (run.lengths[-1], values[-1])
+    lengths = sorted({length for run in runs for length in run.lengths})
+    axis.set_xscale("log", base=2)
+    ticks(axis, lengths)
+    axis.set_xlabel("length of the test sequences (tokens)")
+    axis.set_ylabel("accuracy, last 10 tokens")
+    percent(axis)
+    mark_training_lengths(axis, runs)
+    _mark_chance(axis, runs)
+    label_ends(axis, ends, styles, "{:.1%}")
+    axis.set_title(length_title(runs))
+    return figure
+
+
+def accuracy_by_position(
+    runs: Sequence[WordProblemResults], styles: Mapping[str, RunStyle]
+) -> Figure:
+    """Draw the accuracy at each position of the longest sequences."""
+    figure = Figure(figsize=(8.5, 4.6))
+    axis = figure.subplots()
+    ends = {}
+    lengths = sorted({run.lengths[-1] for run in runs})
+    for run in runs:
+        values = run.by_position[run.lengths[-1]]
+        line = styles[run.name].line(1.6)
+        axis.plot(np.arange(1, len(values) + 1), values, **line)
+        ends[run.name] = (len(values), _accuracy_at_the_end(run, run.lengths[-1]))
+    axis.set_xlim(1, lengths[-1])
+    axis.set_xlabel("position in the sequence (tokens)")
+    axis.set_ylabel("accuracy at this position")
+    percent(axis)
+    mark_training_lengths(axis, runs)
+    _mark_chance(axis, runs)
+    label_ends(axis, ends, styles, "{:.1%}")
+    axis.set_title(
+        f"Where in sequences of {' or '.join(map(str, lengths))} tokens each run loses track\n"
+        "(number: mean of the last 10 positions)"
+    )
+    return figure
+
+
+def accuracy_by_compute(
+    runs: Sequence[WordProblemResults], styles: Mapping[str, RunStyle]
+) -> Figure:
+    """Draw accuracy and residual against self-iterations, accuracy and iterations by tolerance."""
+    swept = [(run, run.test_time_compute) for run in runs if run.test_time_compute is not None]
+    figure = Figure(figsize=(8.5, 6.6))
+    (top, right), (bottom, right_bottom) = figure.subplots(2, 2, sharex="col")
+    for run, sweep in swept:
+        line = styles[run.name].line() | {"marker": "o", "markersize": 4, "label": run.name}
+        points = sweep["self_iterations"]
+        allowed = [point["self_iterations"] for point in points]
+        top.plot(allowed, column(points, "accuracy_last_10"), **line)
+        bottom.plot(allowed, column(points, "relative_residual"), **line)
+        points = sweep["tolerance"]
+        allowed = [point["tolerance"] for point in points]
+        right.plot(allowed, column(points, "accuracy_last_10"), **line)
+        used = [point["self_iterations"]["mean"] for point in points]
+        right_bottom.plot(allowed, used, **line)
+    for axis in (top, right):
+        percent(axis)
+        _mark_chance(axis, [run for run, _ in swept])
+    bottom.set_xscale("log", base=2)
+    ticks(
+        bottom,
+        sorted({p["self_iterations"] for _, sweep in swept for p in sweep["self_iterations"]}),
+    )
+    bottom.set_yscale("log")
+    bottom.set_xlabel("self-iterations, the output's included")
+    right_bottom.set_xscale("log")
+    ticks(
+        right_bottom,
+        sorted({p["tolerance"] for _, sweep in swept for p in sweep["tolerance"]}),
+    )
+    right_bottom.invert_xaxis()
+    right_bottom.set_ylim(bottom=0)
+    right_bottom.set_xlabel("tolerance (stricter to the right)")
+    lengths = sorted({sweep["length"] for _, sweep in swept})
+    for axis in (top, right):
+        axis.set_title(f"Accuracy, last 10 of {', '.join(map(str, lengths))} tokens")
+    bottom.set_title("Relative residual, worst token")
+    right_bottom.set_title("Self-iterations used, mean")
+    legend(figure, top)
+    return figure
+
+
+def length_title(runs: Sequence[WordProblemResults]) -> str:
+    """Say what is seen at the longest length: the best of each kind that was evaluated there."""
+    longest = max(run.lengths[-1] for run in runs)
+    seen = [run for run in runs if longest in run.lengths]
+    parts = []
+    for kind in ("implicit", "explicit"):
+        accuracies = [_accuracy_at_the_end(run, longest) for run in seen if run.kind == kind]
+        if accuracies:
+            parts.append(f"the best {kind} run reads {max(accuracies):.1%}")
+    ratios = [f"{ratio:.3g}" for ratio in sorted({longest / run.training_length for run in seen})]
+    ratio = " to ".join(dict.fromkeys((ratios[0], ratios[-1])))
+    return f"At {longest} tokens, {ratio}x the training length,\n{', '.join(parts)}"
+
+
+def _mark_chance(axis: Axes, runs: Sequence[WordProblemResults]) -> None:
+    """Draw one line per dataset."""
+    levels = {run.dataset: run.evaluation["chance"] for run in runs}
+    for level in sorted(set(levels.values())):
+        axis.axhline(level, color=mpl.rcParams["lines.color"], linestyle="--", linewidth=1.2)
+        axis.annotate(
+            f"chance {level:.1%}",
+            (0.01, level),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 6),
+            textcoords="offset points",
+            fontsize=10,
+            bbox=backing(),
+        )
+
+
+def _accuracy_at_the_end(run: WordProblemResults, length: int) -> float:
+    return run.evaluation["accuracy_last_10"][str(length)]

@@ -1,0 +1,84 @@
+"""What the stages left of a model of a word problem."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from implicit_models.problems.word_problem.parameters import WordProblemParameters
+from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.parameters import ReportParameters
+from implicit_models.reporting.results import RunResults
+from implicit_models.reporting.sections import Section
+
+
+class UnknownLengthError(ValueError):
+    """A run was not evaluated at any length that it was trained on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordProblemResults(RunResults):
+    """A run on a word problem: accuracy by length and by position."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """The evaluated lengths, in order."""
+        return sorted(int(length) for length in self.evaluation["accuracy"])
+
+    @property
+    def solved_length(self) -> int:
+        """The longest evaluated length that is not longer than the training length.
+
+        Raises
+        ------
+        UnknownLengthError
+            Where there is none.
+        """
+        known = [length for length in self.lengths if length <= self.training_length]
+        if not known:
+            raise UnknownLengthError(
+                f"{self.name} was trained on {self.training_length} tokens and evaluated on "
+                f"{self.lengths} only; add a length of at most {self.training_length} to "
+                "evaluation.word_problem.lengths"
+            )
+        return known[-1]
+
+    @cached_property
+    def by_position(self) -> dict[int, Float[np.ndarray, " L"]]:
+        """Accuracy at each position, by length."""
+        found: dict[int, list[float]] = {}
+        for row in self.position_rows:
+            found.setdefault(int(row["length"]), []).append(float(row["accuracy"]))
+        return {length: np.array(accuracies) for length, accuracies in found.items()}
+
+    def solution(self) -> tuple[int, float]:
+        """Return the solved length, and the accuracy of the last 10 tokens at it."""
+        length = self.solved_length
+        return length, self.evaluation["accuracy_last_10"][str(length)]
+
+    def scores(self) -> dict[str, Any]:
+        """Return what ``summary.json`` says of the run beside its costs."""
+        evaluation = self.evaluation
+        return {
+            "accuracy": dict(evaluation["accuracy"]),
+            "accuracy_last_10": dict(evaluation["accuracy_last_10"]),
+            "self_iterations": dict(evaluation["self_iterations"]),
+            "evaluations_per_token": dict(evaluation["evaluations_per_token"]),
+            "mode_token_match": evaluation["mode_token_match"],
+        }
+
+    @classmethod
+    def section(
+        cls,
+        runs: "Sequence[WordProblemResults]",
+        dataset: WordProblemParameters,
+        parameters: ReportParameters,
+        styles: Mapping[str, RunStyle],
+    ) -> Section:
+        """Write the section of the runs on one word problem."""
+        from implicit_models.problems.word_problem.report.section import word_problem_section
+
+        return word_problem_section(runs, dataset, parameters, styles)

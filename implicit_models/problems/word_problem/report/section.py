@@ -1,0 +1,64 @@
+"""The section of the report about the models of one word problem."""
+
+from collections.abc import Mapping, Sequence
+
+from implicit_models.problems.word_problem.parameters import WordProblemParameters
+from implicit_models.problems.word_problem.report import tables
+from implicit_models.problems.word_problem.report.figures import (
+    accuracy_by_compute,
+    accuracy_by_length,
+    accuracy_by_position,
+)
+from implicit_models.problems.word_problem.report.results import WordProblemResults
+from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.figures.training import training_curves
+from implicit_models.reporting.illustration import Draw, illustrate
+from implicit_models.reporting.parameters import ReportParameters
+from implicit_models.reporting.sections import Section, with_all_costs
+from implicit_models.reporting.tables.table import SELF_ITERATIONS
+
+
+def word_problem_section(
+    runs: Sequence[WordProblemResults],
+    dataset: WordProblemParameters,
+    parameters: ReportParameters,
+    styles: Mapping[str, RunStyle],
+) -> Section:
+    """Write the section."""
+    implicit = [run for run in runs if run.kind == "implicit"]
+    drawn: list[tuple[Draw, Sequence[WordProblemResults], str]] = [
+        (
+            accuracy_by_length,
+            runs,
+            "Accuracy of the last 10 tokens against the length of the test sequences.",
+        ),
+        (
+            training_curves,
+            runs,
+            "Training. The dotted line marks the change from the bounded phase to the free one.",
+        ),
+        (accuracy_by_position, runs, "Accuracy by position in the longest test sequences."),
+    ]
+    shown = [tables.accuracy_table(runs, each) for each in ("accuracy_last_10", "accuracy")]
+    if implicit:
+        drawn.append(
+            (
+                accuracy_by_compute,
+                implicit,
+                "Test-time compute: left whole sequences against the allowed number of "
+                "self-iterations, right the sliding window against the tolerance of the search. "
+                f"{SELF_ITERATIONS}.",
+            )
+        )
+        shown.append(tables.search_table(implicit))
+        compared = [run for run in implicit if run.evaluation["modes"]]
+        shown += [tables.mode_table(compared)] if compared else []
+        shown += tables.compute_tables(implicit)
+    return Section(
+        title=f"Dataset {runs[0].dataset}",
+        description=f"Word problem of {dataset.group}, identity probability "
+        f"{dataset.identity_probability:g}. "
+        f"{tables.cheapest_to_solve(runs, parameters.success_threshold)}",
+        illustrations=[illustrate(draw, of, styles, caption) for draw, of, caption in drawn],
+        tables=with_all_costs(shown, runs),
+    )

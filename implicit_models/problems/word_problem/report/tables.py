@@ -1,0 +1,214 @@
+"""Tables of word problems: accuracy, and what it took to get it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from implicit_models.problems.word_problem.report.results import WordProblemResults
+from implicit_models.reporting.tables.table import (
+    SELF_ITERATIONS,
+    WORK,
+    Table,
+    number,
+    percent,
+)
+
+
+def accuracy_table(runs: Sequence[WordProblemResults], metric: str) -> Table:
+    """Give an accuracy at every length."""
+    lengths = sorted({length for run in runs for length in run.lengths})
+    what = {"accuracy_last_10": "the last 10 tokens", "accuracy": "all positions"}[metric]
+    chance = ", ".join(
+        percent(level) for level in sorted({run.evaluation["chance"] for run in runs})
+    )
+    cheapest = min(run.train_seconds for run in runs)
+    trained = ", ".join(map(str, sorted({run.training_length for run in runs})))
+    rows = [
+        [
+            run.name,
+            run.kind,
+            *(percent(run.evaluation[metric].get(str(length))) for length in lengths),
+            f"{run.train_seconds / cheapest:.1f}" if cheapest else "-",
+        ]
+        for run in runs
+    ]
+    return Table(
+        title=f"Accuracy over {what}, by length",
+        note=f"Trained on sequences of up to {trained} tokens. Chance, which is always naming "
+        f"the most frequent label, is {chance}. The training time is the wall time of the training "
+        "loop, validation and checkpoints included, also given against that of the cheapest run.",
+        columns=[
+            "run",
+            "kind",
+            *(f"{length} tokens" for length in lengths),
+            "train time, x cheapest",
+        ],
+        rows=rows,
+    )
+
+
+def search_table(runs: Sequence[WordProblemResults]) -> Table:
+    """Give what the search for the fixed points cost, through the sliding window."""
+    rows = []
+    for run in runs:
+        evaluation = run.evaluation
+        for length in map(str, run.lengths):
+            steps = evaluation["self_iterations"][length]
+            work = evaluation["evaluations_per_token"][length]
+            residual = evaluation["relative_residual"][length]
+            radius = evaluation["spectral_radius"].get(length, {})
+            damped = evaluation["spectral_radius_damped"].get(length, {})
+            rows.append(
+                [
+                    run.name,
+                    *(length, *(number(steps[name]) for name in ("mean", "p50", "p95"))),
+                    *(number(work[name]) for name in ("mean", "p95")),
+                    *(number(residual[name]) for name in ("mean", "p95", "max")),
+                    percent(evaluation["share_converged"][length], 2),
+                    *(number(found.get("mean")) for found in (radius, damped)),
+                    number(evaluation["seconds"][length]),
+                ]
+            )
+    return Table(
+        title="Search for the fixed point, sliding window",
+        note=f"{SELF_ITERATIONS}: here per sequence. {WORK}. Residuals are those of the tokens, "
+        "which are judged one by one; a token that did not reach the tolerance was given up after "
+        "the largest number of evaluations and is counted like the others. The spectral radius is "
+        "that of the cell's Jacobian at a sequence's fixed points, and that of the damped "
+        "iteration, on average over a few sequences of the shortest length: below 1 the iteration "
+        "converges from nearby.",
+        columns=[
+            "run",
+            "length",
+            *("self-iterations, mean", "p50", "p95"),
+            *("evaluations per token, mean", "p95"),
+            *("residual, mean", "p95", "max"),
+            "converged",
+            *("spectral radius", "damped"),
+            "time (s)",
+        ],
+        rows=rows,
+        num_text_columns=1,
+    )
+
+
+def mode_table(runs: Sequence[WordProblemResults]) -> Table:
+    """Compare the three modes; the runs are those that have read sequences in all of them."""
+    rows, counts = [], set()
+    for run in runs:
+        compared = run.evaluation["modes"]
+        for length in sorted(compared, key=int):
+            num_sequences = compared[length]["num_sequences"]
+            counts.add(num_sequences)
+            for mode in ("window", "simultaneous", "sequential"):
+                found = compared[length][mode]
+                steps, work = found["self_iterations"], found["evaluations_per_token"]
+                rows.append(
+                    [
+                        *(run.name, mode, length),
+                        percent(found["accuracy_last_10"]),
+                        percent(found["window_match"], 2),
+                        *(number(steps[name]) for name in ("mean", "p50", "p95")),
+                        *(number(work[name]) for name in ("mean", "p95")),
+                        number(1e3 * found["seconds"] / num_sequences),
+                    ]
+                )
+    return Table(
+        title="Sliding window, simultaneous and sequential mode",
+        note=f"The first {', '.join(map(str, sorted(counts)))} sequences of a length. The "
+        "simultaneous mode iterates whole sequences, the sequential one token by token. Match is "
+        "the share of positions at which a mode predicts what the window does. "
+        f"{SELF_ITERATIONS}. {WORK}. The simultaneous and the sequential mode predict the same at "
+        "this share of the positions of all lengths: "
+        + ", ".join(
+            f"{percent(run.evaluation['mode_token_match'], 2)} ({run.name})" for run in runs
+        )
+        + ".",
+        columns=[
+            *("run", "mode", "length"),
+            *("accuracy, last 10", "match with the window"),
+            *("self-iterations, mean", "p50", "p95"),
+            *("evaluations per token, mean", "p95"),
+            "ms per sequence",
+        ],
+        rows=rows,
+    )
+
+
+def compute_tables(runs: Sequence[WordProblemResults]) -> list[Table]:
+    """Give accuracy and cost against the computation allowed at test time."""
+    by_iterations, by_tolerance = [], []
+    for run in runs:
+        sweep = run.test_time_compute or {}
+        for point in sweep.get("self_iterations", ()):
+            row = [run.name, number(point["self_iterations"]), *_compute_cells(point)]
+            by_iterations.append(row)
+        for point in sweep.get("tolerance", ()):
+            steps, work = point["self_iterations"], point["evaluations_per_token"]
+            used = [number(steps[name]) for name in ("mean", "p50", "p95")]
+            used.append(number(work["mean"]))
+            row = [run.name, number(point["tolerance"]), *_compute_cells(point)]
+            by_tolerance.append([*row, *used])
+    shared = ["accuracy, last 10", "accuracy", "residual, mean", "time (s)"]
+    lengths = {run.test_time_compute["length"] for run in runs if run.test_time_compute}
+    note = f"Sequences of {', '.join(map(str, sorted(lengths)))} tokens. {SELF_ITERATIONS}"
+    return [
+        Table(
+            title="Accuracy against the allowed self-iterations",
+            note=f"{note}; all of them are used on whole sequences, whatever the residual, which "
+            "is that of a sequence's worst token.",
+            columns=["run", "self-iterations", *shared],
+            rows=by_iterations,
+            num_text_columns=1,
+        ),
+        Table(
+            title="Accuracy against the tolerance",
+            note=f"{note}. {WORK}. The sliding window searches; the residual is that of a token.",
+            columns=[
+                *("run", "tolerance", *shared),
+                *("self-iterations, mean", "p50", "p95", "evaluations per token, mean"),
+            ],
+            rows=by_tolerance,
+            num_text_columns=1,
+        ),
+    ]
+
+
+def cheapest_to_solve(runs: Sequence[WordProblemResults], threshold: float) -> str:
+    """Say in a sentence which run that solves the task was the cheapest to train."""
+
+    def is_solved(run: WordProblemResults) -> bool:
+        return run.evaluation["accuracy_last_10"][str(run.solved_length)] >= threshold
+
+    def best(candidates: list[WordProblemResults]) -> WordProblemResults:
+        return min(candidates, key=lambda run: run.train_seconds)
+
+    solving = {
+        kind: best(candidates)
+        for kind in ("implicit", "explicit")
+        if (candidates := [run for run in runs if run.kind == kind and is_solved(run)])
+    }
+    if len(solving) == 2:
+        implicit, explicit = solving["implicit"], solving["explicit"]
+        factor = implicit.train_seconds / explicit.train_seconds
+        comparison = f"{factor:.3g} times" if factor >= 1 else f"only {factor:.2g} of"
+        return (
+            f"At the training length the explicit {explicit.name} solves the task too; the "
+            f"implicit {implicit.name} took {comparison} its training time."
+        )
+    if solving:
+        kind, run = next(iter(solving.items()))
+        other = "explicit" if kind == "implicit" else "implicit"
+        return (
+            f"At the training length {run.name} ({kind}) is the cheapest run that solves the "
+            f"task; no {other} run solves it."
+        )
+    return "No run solves the task at the training length."
+
+
+def _compute_cells(point: Mapping[str, Any]) -> list[str]:
+    return [
+        percent(point["accuracy_last_10"]),
+        percent(point["accuracy"]),
+        number(point["relative_residual"]),
+        number(point["seconds"]),
+    ]

@@ -1,0 +1,80 @@
+"""What a model left that was tested apart: an entry of ``benchmarks`` or ``readings``."""
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from implicit_models.reporting.entries import EvaluatedEntry, trained_entry
+from implicit_models.reporting.files import read_json
+
+if TYPE_CHECKING:
+    from implicit_models.reporting.results import RunResults
+    from implicit_models.reporting.sections import Section
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryResults(abc.ABC):
+    """A model on data that it was not trained on.
+
+    Attributes
+    ----------
+    entry
+        Of params.yaml.
+    content
+        The content of the class's ``file``, which the stage ``written_by`` writes.
+    """
+
+    file: ClassVar[str]
+    written_by: ClassVar[str]
+
+    name: str
+    entry: Any
+    content: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, directory: Path, entries: Mapping[str, EvaluatedEntry]) -> "list[EntryResults]":
+        """Read the results of all entries of a table, in the order of params.yaml.
+
+        Parameters
+        ----------
+        directory
+            One folder per entry, under its name.
+
+        Raises
+        ------
+        MissingResultError
+            Naming the file that is not there, and the stage that writes it.
+        """
+        return [
+            cls(
+                name=name,
+                entry=entry,
+                content=read_json(directory / name / cls.file, cls.written_by),
+            )
+            for name, entry in entries.items()
+        ]
+
+    @property
+    def trained_entry(self) -> str | None:
+        """The entry of params.yaml that trained the model; None for one from elsewhere."""
+        return trained_entry(self.entry.model)
+
+    @property
+    def label(self) -> str:
+        """What the model is called in a table."""
+        return self.trained_entry or self.entry.model
+
+    @classmethod
+    @abc.abstractmethod
+    def section(cls, results: Sequence[Any], runs: "Sequence[RunResults]") -> "Section":
+        """Write the section of the report about results that are all of this class."""
+
+    @abc.abstractmethod
+    def scores(self) -> dict[str, Any]:
+        """Return what ``summary.json`` says of them."""
+
+    def scores_of_run(self) -> dict[str, Any]:
+        """Return what the summary of the run that trained the model says of it, by a name."""
+        return {}

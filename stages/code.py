@@ -1,0 +1,36 @@
+"""Check the names of all entries of params.yaml, and note which code the results of each depend on.
+
+DVC compares bytes, and folders as a whole. So the stages of entries depend on files that this one
+writes: digests of the code that can change their results. They stay the same where a comment, a
+docstring, or the code of another kind of problem or family changes.
+"""
+
+from pathlib import Path
+
+from implicit_models.parameters import TABLES, read_content
+from stages.code_dependencies import REPORT, digests, roots
+from stages.common import RESULTS, own_folder, run_stage, write_text
+
+CODE = Path("code")
+
+
+def main(_: str) -> None:
+    """Write ``code/ROLE/NAME`` for each role of each entry, and ``code/report``.
+
+    Whoever runs a stage reads params.yaml, and with it checks the names; but DVC deletes a stage's
+    outputs before it runs it, and follows a name such as ``../..``, or a link, out of the
+    repository.
+    """
+    content = read_content()
+    for name in (name for table in TABLES for name in content.get(table) or ()):
+        for root in ("data", "models", RESULTS / "runs", *(CODE / role for role in _ROLES)):
+            own_folder(root, name)
+    for path, modules in roots(content).items():
+        found = digests(modules, of_report=path == REPORT)
+        write_text(CODE / path, "".join(f"{found[each]}  {each}\n" for each in found))
+
+
+_ROLES = ("prepare", "train", "evaluate")
+
+if __name__ == "__main__":
+    run_stage(main)

@@ -1,0 +1,107 @@
+"""Which code can change the results of an entry of params.yaml."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from implicit_models.code_digest import NOT_COMPUTING, code_digests
+from implicit_models.code_imports import ROOT, needed_files, submodules
+from implicit_models.families.table import FAMILIES, package_of
+from implicit_models.problems.table import KINDS, TABLES, TESTED_APART
+
+TRAINED_BY = {
+    "runs": ("train_bounded", "train_free"),
+    "upcycled": ("train_bounded", "train_free"),
+    "baselines": ("train_baseline",),
+    "matched": ("train_baseline",),
+}
+REPORT = Path("report")
+
+# Beginnings of paths: what no result depends on, though stages import it.
+_TRACKING = ("implicit_models/tracking", "stages/tracked.py")
+_OF_NO_RESULT = (*(f"implicit_models/{path}" for path in NOT_COMPUTING), *_TRACKING)
+
+_KERNELS = submodules("implicit_models.kernels")  # which of them run, the device decides
+_MADE_OF_ANY = ("upcycled", "huggingface")
+_FAMILIES_PARAMETERS = tuple(place.partition(":")[0] for place in FAMILIES.values())
+
+_TESTED_BY = (
+    "stages.evaluation.evaluate_benchmarks",
+    "stages.evaluation.sweep_test_time_compute",
+)
+
+
+def roots(content: Mapping[str, Any]) -> dict[Path, list[str]]:
+    """Return the modules that the results of each entry begin with.
+
+    Parameters
+    ----------
+    content
+        Of params.yaml. Where an entry is not what it should be, which its own stages say, it
+        depends on all kinds of problems.
+
+    Returns
+    -------
+    dict
+        By role and entry, such as ``train/a5_implicit_mamba2``; and of the report.
+    """
+    kinds = {
+        name: kind if (kind := entry.get("kind", default)) in KINDS else None
+        for table, default in TABLES.items()
+        for name, entry in _entries(content, table)
+    }
+    found = {Path("prepare", name): ["stages.prepare", *_data(kinds[name])] for name in kinds}
+    for table, stages in TRAINED_BY.items():
+        for name, entry in _entries(content, table):
+            kind = kinds.get(entry.get("dataset", ""))
+            training = [*_KERNELS, *(f"stages.training.{stage}" for stage in stages)]
+            model = entry.get("model")
+            family = model.get("family") if isinstance(model, Mapping) else None
+            found[Path("train", name)] = [*training, *_data(kind), *_families(family)]
+            found[Path("evaluate", name)] = _evaluation(kind)
+    for table, kind in TESTED_APART.items():
+        for name, _ in _entries(content, table):
+            found[Path("evaluate", name)] = _evaluation(kind)
+    found[REPORT] = ["stages.report", *_problem(None, "report"), *_FAMILIES_PARAMETERS]
+    return found
+
+
+def digests(modules: Iterable[str], *, of_report: bool = False) -> dict[str, str]:
+    """Return the digest of each file that modules need, by its path.
+
+    Parameters
+    ----------
+    of_report
+        Whether it is the report's code, which no weight and no score depend on.
+    """
+    files = needed_files(modules, _TRACKING if of_report else _OF_NO_RESULT)
+    known = {
+        f"{folder}/{path}": digest
+        for folder in {path.partition("/")[0] for path in files}
+        for path, digest in code_digests(ROOT / folder).items()
+    }
+    return {path: known[path] for path in files}
+
+
+def _entries(content: Mapping[str, Any], table: str) -> list[tuple[str, Mapping[str, Any]]]:
+    entries = (content.get(table) or {}).items()
+    return [(name, entry if isinstance(entry, Mapping) else {}) for name, entry in entries]
+
+
+def _data(kind: str | None) -> list[str]:
+    return _problem(kind, "data")
+
+
+def _evaluation(kind: str | None) -> list[str]:
+    return [*_KERNELS, *_TESTED_BY, *_problem(kind, "evaluation"), *_families(None)]
+
+
+def _families(family: str | None) -> list[str]:
+    """Return the modules of a family; of all where it is not known, or to be upcycled from any."""
+    known = [family] if family in FAMILIES and family not in _MADE_OF_ANY else list(FAMILIES)
+    return [module for each in known for module in submodules(package_of(each))]
+
+
+def _problem(kind: str | None, role: str) -> list[str]:
+    packages = KINDS.values() if kind is None else (KINDS[kind],)
+    return [f"{each}.{name}" for each in packages for name in ("parameters", f"{role}.interface")]

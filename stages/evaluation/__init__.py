@@ -1,0 +1,1 @@
+"""Stages that test trained models."""

@@ -1,0 +1,43 @@
+"""Evaluate an entry's final model on its test data, or do what ``benchmarks``, ``readings`` say."""
+
+from pathlib import Path
+
+from implicit_models.problems.problem import evaluation_of, parameters_of
+from implicit_models.problems.table import TESTED_APART
+from stages.common import TABLES, find_table, read_dataset, read_part, run_stage
+from stages.evaluation.tested_apart import evaluate_apart
+from stages.finished_checkpoints import discard_recorded
+from stages.tracked import numbers, open_run, track_data, track_score, write_results
+
+TESTED = (*TABLES, *TESTED_APART)
+
+
+def main(name: str) -> None:
+    """Write the entry's ``evaluation.json`` and headline metrics, or its ``benchmarks.json``."""
+    table = find_table(name, TESTED)
+    if table in TESTED_APART:
+        evaluate_apart(table, name)
+    else:
+        _evaluate(table, name)
+
+
+def _evaluate(table: str, name: str) -> None:
+    data = read_dataset(table, name)
+    parameters = read_part("evaluation", data.kind)
+    parameters_of(data.kind).check_evaluation(data.key, data.parameters, parameters)
+    evaluation = evaluation_of(data.kind)
+    discard_recorded(name)
+    model = Path("models", name, "final")
+    with open_run(table, name, "evaluate_benchmarks", {"evaluation": parameters}) as tracker:
+        track_data(tracker, data.name, "evaluation")
+        found = evaluation.evaluate(model, data.folder, parameters)
+        files = {"evaluation.json": found.metrics, "metrics.json": found.headline, **found.files}
+        write_results(name, files, tracker)
+        tracker.log_metrics(numbers(found.metrics, "evaluation."))
+        if found.score is not None:
+            track_score(tracker, table, name, model, found.score)
+    found.discard()
+
+
+if __name__ == "__main__":
+    run_stage(main, *TESTED)

@@ -1,0 +1,52 @@
+"""A model on data that it was not trained on: an entry of ``benchmarks`` or ``readings``."""
+
+from pathlib import Path
+from typing import Any
+
+from implicit_models.parameters import ParameterError, read_section
+from implicit_models.problems.problem import evaluation_of, parameters_of
+from implicit_models.problems.table import TABLES, TESTED_APART
+from implicit_models.problems.tested_apart import TestedApart
+from stages.common import owner, read_entries, read_part
+from stages.tracked import numbers, open_run, track_data, write_results
+
+
+def evaluate_apart(table: str, name: str) -> None:
+    """Write the entry's results.
+
+    They are tracked as metrics of the entry whose model it is; a model from elsewhere has a run of
+    its own. Of several entries of one model the entry's run shows the last, and each has a child
+    run.
+    """
+    kind = TESTED_APART[table]
+    problem = parameters_of(kind)
+    entry: Any = read_section(f"{table}.{name}", problem.ENTRIES[table])
+    _check_data(f"{table}.{name}", entry, list(problem.SCHEMAS))
+    parameters, sections = entry, {entry.label: entry}
+    if problem.EVALUATION is not None:
+        parameters = read_part("evaluation", kind)
+        sections["evaluation"] = parameters
+    trained_by = owner(entry.model)
+    tracked_table, tracked = trained_by or (table, name)
+    evaluation = evaluation_of(kind)
+    with open_run(tracked_table, tracked, f"{entry.stage}_{name}", sections) as tracker:
+        track_data(tracker, entry.data, "evaluation")
+        found = evaluation.evaluate(Path(entry.model), Path("data", entry.data), parameters)
+        named = {"model": entry.model, "entry": tracked if trained_by else None}
+        metrics = {**found.metrics, **named, entry.data_key: entry.data}
+        files = {entry.results_file: metrics, **found.files}
+        if entry.headline_file is not None:
+            files[entry.headline_file] = found.headline
+        write_results(name, files, tracker)
+        shown = found.headline if entry.tracks_headline else metrics
+        tracker.log_metrics(numbers(shown, entry.metric_prefix))
+    found.discard()
+
+
+def _check_data(key: str, entry: TestedApart, tables: list[str]) -> None:
+    known = [name for table in TABLES if table in tables for name in read_entries(table)]
+    if entry.data not in known:
+        raise ParameterError(
+            f"{key}.{entry.data_key} = {entry.data!r} is not allowed; allowed is an entry of "
+            f"{' or '.join(tables)}: {', '.join(known) or 'none'}"
+        )

@@ -1,0 +1,57 @@
+from pathlib import Path
+
+from implicit_models.cost.meter import Meter
+from implicit_models.equilibrium.phase import Phase, search_phase
+from implicit_models.equilibrium.window import Window
+from implicit_models.evaluation import metrics
+from implicit_models.evaluation.costs import total_cost
+from implicit_models.evaluation.prediction import predict
+from implicit_models.evaluation.sweep import Measured
+from implicit_models.evaluation.sweep import sweep as sweep_phases
+from implicit_models.language_models.language_model import num_parameters
+from implicit_models.language_models.placement import default_device
+from implicit_models.language_models.reading import is_implicit
+from implicit_models.language_models.serialisation import load_model
+from implicit_models.problems.problem import Evaluated, Swept
+from tests.problems.parity.data.interface import split
+from tests.problems.parity.parameters import ParityEvaluationParameters, ParitySweepParameters
+
+
+def evaluate(model: Path, data: Path, parameters: ParityEvaluationParameters) -> Evaluated:
+    loaded, test = load_model(model, default_device()), split(data, "test")
+    inputs = test.inputs[: parameters.num_sequences]
+    window = Window(parameters.window, parameters.patience)
+    search = search_phase(parameters.tolerance, parameters.max_steps, parameters.damping, window)
+    implicit = is_implicit(loaded)
+    with Meter(loaded.device) as meter:
+        found = predict(loaded, inputs, phase=search if implicit else None, batch_size=8)
+    right = metrics.accuracy_by_position(found.labels, test.labels[: parameters.num_sequences])
+    content = {
+        "data": "parity",
+        "kind": "implicit" if implicit else "explicit",
+        "num_parameters": num_parameters(loaded),
+        "parity_accuracy": float(right.mean()),
+        "cost": total_cost([(inputs.size, found.flops, found.seconds)], meter.measurement),
+    }
+    rows = [{"position": place, "score": float(each)} for place, each in enumerate(right, start=1)]
+    return Evaluated(
+        metrics=content,
+        headline={"parity_accuracy": content["parity_accuracy"]},
+        files={"evaluation_by_position.csv": rows},
+        score=("evaluation.parity_accuracy", content["parity_accuracy"], True),
+    )
+
+
+def sweep(model: Path, data: Path, parameters: ParitySweepParameters) -> Swept:
+    loaded, test = load_model(model, default_device()), split(data, "test")
+
+    def measure(phase: Phase, description: str) -> Measured:
+        found = predict(loaded, test.inputs, phase=phase, batch_size=8, description=description)
+        assert found.search is not None
+        scores = {"accuracy": metrics.accuracy(found.labels, test.labels)}
+        return Measured(
+            scores=scores, search=found.search, flops=found.flops, seconds=found.seconds
+        )
+
+    result = sweep_phases(measure, parameters, num_sequences=len(test.inputs))
+    return Swept(result=result, score="accuracy")

@@ -1,0 +1,66 @@
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from implicit_models.parameters import Distinct, ParameterError, Parameters
+from implicit_models.problems.tested_apart import TestedApart
+
+
+class ParityParameters(Parameters):
+    kind: Literal["parity"]
+    num_sequences: int = Field(ge=1)
+    length: int = Field(ge=1)
+    seed: int = Field(ge=0)
+
+
+class ParityEvaluationParameters(Parameters):
+    num_sequences: int = Field(ge=1)
+    window: int = Field(default=8, ge=1)
+    patience: int = Field(default=1, ge=1)
+    tolerance: float = Field(gt=0.0, lt=1.0)
+    max_steps: int = Field(ge=1)
+    damping: float = Field(gt=0.0, lt=2.0)
+
+
+class ParitySweepParameters(Parameters):
+    length: int = Field(ge=1)
+    self_iterations: Distinct[Annotated[int, Field(ge=1)]]
+    tolerances: Distinct[Annotated[float, Field(gt=0.0, lt=1.0)]]
+    window: int = Field(default=8, ge=1)
+    patience: int = Field(default=1, ge=1)
+    max_steps: int = Field(default=16, ge=1)
+    damping: float = Field(gt=0.0, lt=2.0)
+
+
+SCHEMAS = {"datasets": ParityParameters}
+IS_TEXT = False
+EVALUATION = ParityEvaluationParameters
+SWEEP = ParitySweepParameters
+ENTRIES: dict[str, type[TestedApart]] = {}
+
+
+def check_entry(key: str, data: ParityParameters) -> None:
+    if data.num_sequences % 2:
+        raise ParameterError(f"{key}.num_sequences = {data.num_sequences} is not allowed; even is")
+
+
+def check_training(key: str, data: ParityParameters) -> tuple[int, str]:
+    return data.length, f"{key}.length"
+
+
+def num_validation_sequences(data: ParityParameters) -> tuple[int, str]:
+    return data.num_sequences, "num_sequences"
+
+
+def check_evaluation(key: str, data: ParityParameters, parameters: Any) -> None:
+    if parameters.num_sequences > data.num_sequences:
+        raise ParameterError(f"evaluation.parity asks for more than {key}.num_sequences")
+
+
+def check_sweep(key: str, data: ParityParameters, parameters: Any) -> None:
+    if parameters.length != data.length:
+        raise ParameterError(f"sweep.parity.length is not {key}.length, {data.length}")
+
+
+def vocabulary_size(data: ParityParameters) -> int:
+    return 2

@@ -1,0 +1,128 @@
+import dataclasses
+
+import numpy as np
+import pytest
+
+from implicit_models.problems.problem import results_of
+from implicit_models.problems.text.report import figures as text_figures
+from implicit_models.problems.text.report.hard_tokens import LINE_WIDTH, flow, hard_tokens, visible
+from implicit_models.problems.text.report.training_figure import text_training_curves
+from implicit_models.reporting import figures
+from implicit_models.reporting.results import read_results
+from tests.reporting.synthetic import tables
+from tests.reporting.synthetic_text import LENGTHS, text_parameters, write_text_results
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("synthetic")
+    write_text_results(root)
+    return read_results(root / "results" / "runs", tables(text_parameters()), results_of)
+
+
+def test_perplexity_by_length_draws_every_run_and_the_training_length(runs):
+    axis = text_figures.perplexity_by_length(runs, figures.run_styles(runs)).axes[0]
+    lines = [list(line.get_ydata()) for line in axis.lines]
+    for run in runs:
+        found = run.evaluation["length_extrapolation"]
+        assert [found[str(length)]["perplexity"] for length in LENGTHS] in lines
+    text = " ".join(label.get_text() for label in axis.texts)
+    assert "trained up to 256" in text
+    assert all(run.name in text for run in runs)
+
+
+def test_perplexity_by_position_draws_the_longest_length(runs):
+    axis = text_figures.perplexity_by_position(runs, figures.run_styles(runs)).axes[0]
+    curve = runs[0].perplexity_by_position[2048]
+    np.testing.assert_array_equal(axis.lines[0].get_xdata(), curve.positions)
+    np.testing.assert_array_equal(axis.lines[0].get_ydata(), curve.perplexity)
+    assert axis.get_yscale() == "log"
+
+
+def test_a_perplexity_that_is_no_number_leaves_a_gap(runs):
+    found = runs[0].evaluation["length_extrapolation"]
+    gap = {"perplexity": None, "standard_error": None, "perplexity_last": None}
+    broken = runs[0].evaluation | {"length_extrapolation": found | {"2048": gap}}
+    run = dataclasses.replace(runs[0], evaluation=broken)
+    figure = text_figures.perplexity_by_length([run], figures.run_styles(runs))
+    heights = np.array(figure.axes[0].lines[0].get_ydata(), dtype=float)
+    assert np.isnan(heights).tolist() == [False] * 3 + [True]
+    assert figure.axes[0].texts[-1].get_text() == "trained up to 256"
+
+
+def test_perplexity_by_compute_draws_the_three_modes(runs):
+    axes = text_figures.perplexity_by_compute(runs, figures.run_styles(runs)).axes
+    assert axes[0].lines[0].get_xdata().tolist() == [1, 2, 4, 8, 16, 32]
+    assert len(axes[0].lines) == 2
+    tolerances = [line.get_xdata() for line in axes[1].lines if len(line.get_xdata())]
+    assert [list(values) for values in tolerances] == [[0.3, 0.1, 0.05, 0.01]] * 6
+    assert [label.get_text() for label in axes[1].get_legend().get_texts()] == [
+        "window",
+        "simultaneous",
+        "sequential",
+    ]
+
+
+def test_training_is_drawn_over_tokens_and_over_flops(runs):
+    axes = text_training_curves(runs, figures.run_styles(runs)).axes
+    marked = {line.get_label(): line for line in axes[0].lines}
+    assert marked[runs[0].name].get_xdata()[-1] == runs[0].num_training_tokens
+    over_flops = {line.get_label(): line for line in axes[1].lines}
+    for run in runs:
+        assert over_flops[run.name].get_xdata()[-1] == pytest.approx(run.training_flops)
+        losses = run.history["validation_loss"].values
+        np.testing.assert_array_equal(over_flops[run.name].get_ydata(), losses)
+    phase_changes = [line.get_xdata()[0] for line in axes[1].lines if line.get_linestyle() == ":"]
+    np.testing.assert_allclose(phase_changes, 2e14)
+
+
+def test_hard_tokens_writes_the_text_and_colours_it(runs):
+    with figures.theme():
+        figure = hard_tokens(runs[:1], figures.run_styles(runs))
+    panels = [axis for axis in figure.axes if axis.texts]
+    titles = [axis.get_title(loc="left").split(", ")[0] for axis in panels]
+    assert titles == [f"{runs[0].name}: {name} per token" for name in ("self-iterations", "nats")]
+    written = "".join(label.get_text() for label in panels[0].texts)
+    assert written.startswith('It was the best of times, it was "the worst"')
+    assert "of $times$:\u2190\u21b5\u21e5the age of wisdom \u25af\u25af\u25af. It" in written
+    hardest = int(np.argmax([token.self_iterations for token in runs[0].shown_tokens]))
+    assert panels[0].patches[hardest].get_facecolor()[:2] > (0.98, 0.9)
+
+
+def test_a_text_without_numbers_is_drawn_without_panels(runs):
+    nothing = [{"text": "a", "nats": None, "self_iterations": None}]
+    run = dataclasses.replace(runs[0], evaluation={"tokens": nothing})
+    assert hard_tokens([run], {}).axes == []
+    some = [*nothing, {"text": "b", "nats": 1.0, "self_iterations": None}]
+    run = dataclasses.replace(runs[0], evaluation={"tokens": some})
+    assert len([axis for axis in hard_tokens([run], {}).axes if axis.texts]) == 1
+
+
+@pytest.mark.parametrize("widths", [[1] * 200, [7] * 40, [80, 1, 79, 2, 80], [100, 3]])
+def test_flow_keeps_the_order_and_breaks_lines_between_tokens(widths):
+    places = flow(widths, LINE_WIDTH)
+    assert places[0] == (0, 0)
+    assert places == sorted(places)
+    for (line, column), (after, start), width in zip(places, places[1:], widths, strict=False):
+        same = after == line and start == column + width
+        assert same or (after == line + 1 and start == 0)
+    fits = [column + width <= LINE_WIDTH for (_, column), width in zip(places, widths, strict=True)]
+    assert all(fit or width > LINE_WIDTH for fit, width in zip(fits, widths, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a", "a"),
+        (" the", " the"),
+        ("\n\r\t", "\u21b5\u2190\u21e5"),
+        ("\u4e16\x00", "\u25af\u25af"),
+        ("\ufffd", "\u25af"),
+        ("", "\u25af"),
+        ("<|endoftext|>", "<|endoftext|>"),
+        ("\u00e9$\\alpha$", "\u00e9$\\alpha$"),
+        (30 * "x", 15 * "x" + "\u2026"),
+    ],
+)
+def test_visible_shows_what_the_font_has(text, shown):
+    assert visible(text) == shown

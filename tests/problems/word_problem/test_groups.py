@@ -1,0 +1,126 @@
+"""Axioms of groups and monoids, and the published numbering of their elements."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from implicit_models.problems.word_problem.data.groups import (
+    MAX_ELEMENTS,
+    multiplication_table,
+    parse,
+    permutations,
+    table_digest,
+)
+
+GROUPS = ["S1 x Z2", "S3", "S4", "S5", "A3", "A4", "A5", "Z2", "Z60", "Z2 x S3", "S3 x Z2 x A4"]
+MONOIDS = ["M", "A5 x M", "M x Z3", "M x M"]
+
+
+@pytest.mark.parametrize("name", GROUPS + MONOIDS)
+def test_monoid_axioms(name):
+    table = multiplication_table(name)
+    size = len(table)
+    elements = np.arange(size)
+    assert table.shape == (size, size) and table.min() >= 0 and table.max() == size - 1
+    np.testing.assert_array_equal(table[0], elements)
+    np.testing.assert_array_equal(table[:, 0], elements)
+    for a in elements:
+        np.testing.assert_array_equal(table[table[a]], table[a][table])  # (a b) c = a (b c)
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_groups_have_inverses(name):
+    table = multiplication_table(name)
+    elements = np.broadcast_to(np.arange(len(table)), table.shape)
+    np.testing.assert_array_equal(np.sort(table, axis=0), elements.T)
+    np.testing.assert_array_equal(np.sort(table, axis=1), elements)
+    assert all(factor.is_group for factor in parse(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("S5", 120),
+        ("A5", 60),
+        ("A5 x M", 240),
+        ("Z7", 7),
+        ("S6", 720),
+        ("Z2 x S3", 12),
+        ("A2xZ3", 3),
+    ],
+)
+def test_sizes_and_dtypes(name, size):
+    table = multiplication_table(name)
+    assert len(table) == size == math.prod(factor.size for factor in parse(name))
+    assert table.dtype == (np.uint8 if size <= 256 else np.uint16)
+    assert not table.flags.writeable
+    assert multiplication_table("Z256").dtype == np.uint8
+    assert multiplication_table("Z257").dtype == np.uint16
+
+
+def test_published_table_of_s3():
+    np.testing.assert_array_equal(
+        multiplication_table("S3"),
+        [
+            [0, 1, 2, 3, 4, 5],
+            [1, 0, 4, 5, 2, 3],
+            [2, 3, 0, 1, 5, 4],
+            [3, 2, 5, 4, 0, 1],
+            [4, 5, 1, 0, 3, 2],
+            [5, 4, 3, 2, 1, 0],
+        ],
+    )
+
+
+def test_rows_of_the_no_aa_monoid():
+    e, a, b, x = range(4)
+    expected = [[e, a, b, x], [a, x, x, x], [b, a, b, x], [x, x, x, x]]
+    np.testing.assert_array_equal(multiplication_table("M"), expected)
+
+
+@pytest.mark.parametrize(("name", "degree", "even"), [("S4", 4, False), ("A5", 5, True)])
+def test_permutations_compose_right_to_left(name, degree, even):
+    elements = [
+        p
+        for p in itertools.permutations(range(degree))
+        if not even
+        or sum(p[i] > p[j] for i, j in itertools.combinations(range(degree), 2)) % 2 == 0
+    ]
+    np.testing.assert_array_equal(permutations(degree, even_only=even), elements)
+    assert elements == sorted(elements)
+    table = multiplication_table(name)
+    for (i, a), (j, b) in itertools.product(enumerate(elements), repeat=2):
+        assert elements[table[i, j]] == tuple(a[b[point]] for point in range(degree))
+
+
+def test_product_numbers_pairs_left_first():
+    table, left, right = map(multiplication_table, ("A4 x M", "A4", "M"))
+    for i, j, k, m in itertools.product(range(12), range(4), range(12), range(4)):
+        assert table[i * 4 + j, k * 4 + m] == left[i, k] * 4 + right[j, m]
+
+
+def test_digest_tells_tables_apart():
+    digests = {table_digest(multiplication_table(name)) for name in ("Z6", "S3", "Z2 x Z3")}
+    assert len(digests) == 3
+    table = multiplication_table("S3")
+    assert table_digest(table) == table_digest(table.astype(np.int64))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("B5", ["'B5'", "S, A or Z", "'A5 x M'"]),
+        ("A5 x", ["''"]),
+        ("a5", ["'a5'"]),
+        ("S0", ["'S0'"]),
+        ("S8", ["40320 elements", str(MAX_ELEMENTS)]),
+        ("S99999", ["far too many"]),
+        ("Z1", ["a single element"]),
+    ],
+)
+def test_unknown_names(name, words):
+    with pytest.raises(ValueError) as caught:
+        parse(name)
+    assert all(word in str(caught.value) for word in words)
