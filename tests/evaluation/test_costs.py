@@ -16,7 +16,6 @@ from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation.readers import reader_of
 from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.evaluation.scoring import prefix, score
-from implicit_models.evaluation.sweep import sweep_test_time_compute
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.reading import is_implicit
 from implicit_models.problems.downstream.evaluation import continuations as module
@@ -30,6 +29,7 @@ from implicit_models.problems.text.evaluation.sweep import sweep_text
 from implicit_models.problems.text.evaluation.text import evaluate_text
 from implicit_models.problems.text.parameters import TextEvaluationParameters, TextSweepParameters
 from implicit_models.problems.word_problem.evaluation.state_tracking import evaluate_state_tracking
+from implicit_models.problems.word_problem.evaluation.sweep import sweep_word_problem
 from implicit_models.problems.word_problem.parameters import (
     WordProblemEvaluationParameters,
     WordProblemSweepParameters,
@@ -244,7 +244,7 @@ def test_sweeps_of_word_problems(kind: str) -> None:
         damping=1.0,
     )
     split = _Sequences(random_tokens(3, 12), random_tokens(3, 12))
-    expected, found = counted(model, lambda: sweep_test_time_compute(model, split, parameters))
+    expected, found = counted(model, lambda: sweep_word_problem(model, split, parameters))
     points = [*found.self_iterations, *found.tolerance]
     assert sum(point.flops for point in points) == expected
 

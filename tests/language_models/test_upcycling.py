@@ -20,8 +20,8 @@ from transformers import (
 )
 
 from implicit_models.equilibrium.phase import bounded_phase, free_phase
+from implicit_models.families import upcycling
 from implicit_models.families.upcycling import upcycle
-from implicit_models.language_models import upcycling
 from implicit_models.language_models.source_names import SourceError
 from tests.language_models.kinds import EXPLICIT, IMPLICIT, mask_of, model_of, tokens
 from tests.language_models.test_generation import tokenizer

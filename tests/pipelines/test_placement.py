@@ -9,7 +9,7 @@ from implicit_models.parameters import ParameterError
 from pipelines.cluster.gpus import held_gpus, offered_gpus
 from pipelines.cluster.local_gpus import LocalGpuRunner, stage_environment
 from pipelines.cluster.placement import (
-    NAMES,
+    CODE,
     Place,
     Placement,
     Pool,
@@ -60,7 +60,7 @@ def test_the_check_of_names_waits_in_no_queue(tmp_path):
     for each in (placement, placement.everything_in("slurm")):
         assert each.place("code") == Place()
         assert each.place("report").pool == "slurm"
-    assert NAMES in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+    assert CODE in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
 
 
 def test_each_kind_of_pool_has_its_runner(tmp_path):

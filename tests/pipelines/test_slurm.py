@@ -162,7 +162,7 @@ def test_a_job_that_the_user_cancels_is_not_submitted_again(slurm, clones, tmp_p
 
 def test_options_that_slurm_does_not_have_are_named(slurm, clones):
     pool = Pool(kind="slurm", slurm={"time": 5, "partitoin": "x"})
-    placement = Placement({"slurm": pool}, {"*": Place(pool="slurm")})
+    placement = Placement(pools={"slurm": pool}, stages={"*": Place(pool="slurm")})
     with pytest.raises(StageFailedError, match="pools.slurm.slurm: .*partitoin"):
         runner_for(Stage("train@x"), placement, clones.caller)(Stage("train@x"), print)
 
