@@ -22,7 +22,6 @@ _TRACKING = ("implicit_models/tracking", "stages/tracked.py")
 _OF_NO_RESULT = (*(f"implicit_models/{path}" for path in NOT_COMPUTING), *_TRACKING)
 
 _KERNELS = submodules("implicit_models.kernels")  # which of them run, the device decides
-_MADE_OF_ANY = ("upcycled", "huggingface")
 _FAMILIES_PARAMETERS = tuple(place.partition(":")[0] for place in FAMILIES.values())
 
 _TESTED_BY = (
@@ -46,18 +45,17 @@ def roots(content: Mapping[str, Any]) -> dict[Path, list[str]]:
         By role and entry, such as ``train/a5_implicit_mamba2``; and of the report.
     """
     kinds = {
-        name: kind if (kind := entry.get("kind", default)) in KINDS else None
+        name: _known(entry.get("kind", default), KINDS)
         for table, default in TABLES.items()
         for name, entry in _entries(content, table)
     }
     found = {Path("prepare", name): ["stages.prepare", *_data(kinds[name])] for name in kinds}
     for table, stages in TRAINED_BY.items():
         for name, entry in _entries(content, table):
-            kind = kinds.get(entry.get("dataset", ""))
+            kind = kinds.get(str(entry.get("dataset")))
             training = [*_KERNELS, *(f"stages.training.{stage}" for stage in stages)]
-            model = entry.get("model")
-            family = model.get("family") if isinstance(model, Mapping) else None
-            found[Path("train", name)] = [*training, *_data(kind), *_families(family)]
+            families = _families(entry.get("model"))
+            found[Path("train", name)] = [*training, *_data(kind), *families]
             found[Path("evaluate", name)] = _evaluation(kind)
     for table, kind in TESTED_APART.items():
         for name, _ in _entries(content, table):
@@ -96,10 +94,16 @@ def _evaluation(kind: str | None) -> list[str]:
     return [*_KERNELS, *_TESTED_BY, *_problem(kind, "evaluation"), *_families(None)]
 
 
-def _families(family: str | None) -> list[str]:
-    """Return the modules of a family; of all where it is not known, or to be upcycled from any."""
-    known = [family] if family in FAMILIES and family not in _MADE_OF_ANY else list(FAMILIES)
-    return [module for each in known for module in submodules(package_of(each))]
+def _families(model: Any) -> list[str]:
+    """Return the modules of a model's family; of all where it may be made of any other."""
+    section = model if isinstance(model, Mapping) else {}
+    family = None if "source" in section else _known(section.get("family"), FAMILIES)
+    names = FAMILIES if family is None else (family,)
+    return [module for name in names for module in submodules(package_of(name))]
+
+
+def _known(name: Any, table: Mapping[str, Any]) -> str | None:
+    return name if isinstance(name, str) and name in table else None
 
 
 def _problem(kind: str | None, role: str) -> list[str]:

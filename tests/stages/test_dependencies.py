@@ -146,6 +146,20 @@ def test_an_edit_changes_the_results_that_it_can_change(copied, content):
     assert copied(content, f"{library}/problems/table.py", add) <= {"report"}
 
 
+@pytest.mark.parametrize("wrong", [None, 5, [], {}, "nothing", ["group"]])
+def test_an_entry_that_is_none_depends_on_everything(wrong, content):
+    """Its own stages say what is wrong with it, and all others go on."""
+    right = digests(roots(content)[Path("train", "run")])
+    content["runs"]["odd"] = {"dataset": wrong, "model": {"family": wrong}}
+    content["runs"]["odder"] = wrong
+    content["datasets"]["odd"] = {"kind": wrong}
+    found = {path: set(digests(modules)) for path, modules in roots(content).items()}
+    for path in (Path("train", "odd"), Path("train", "odder"), Path("prepare", "odd")):
+        places = {file.split("/")[2] for file in found[path] if "/problems/" in file}
+        assert set(problems.KINDS) <= places
+    assert found[Path("train", "run")] == set(right)
+
+
 def test_comments_docstrings_and_layout_change_nothing(copied, content):
     def reworded(text):
         return '"""Another docstring."""\n\n# and a comment\n' + text.partition('"""\n')[2]
