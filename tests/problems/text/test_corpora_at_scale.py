@@ -318,7 +318,7 @@ def test_a_killed_stage_goes_on_from_the_units_that_it_has_finished(mixed, plain
     logs = [tmp_path / "first.log", tmp_path / "second.log"]
     killed = prepare(tmp_path, 7, logs[0])
     assert killed.returncode == -signal.SIGKILL
-    work = tmp_path / "checkpoints" / "corpora" / "mixed"
+    work = tmp_path / "checkpoints" / "data" / "mixed"
     (identity,) = work.iterdir()
     there = {path.parent.name for path in identity.glob("0*/0*")}
     assert not (tmp_path / "data" / "mixed").exists()
