@@ -131,7 +131,8 @@ def test_a_group_is_of_what_entries_mean_as_in_the_report(parameters):
 
     def add(content):
         runs, baselines = content["runs"], content["baselines"]
-        runs["seed_1"] = runs[RUN] | {"seed": 1, "model": runs[RUN]["model"] | {"source": None}}
+        model = runs[RUN]["model"] | {"chunk_length": None}
+        runs["seed_1"] = runs[RUN] | {"seed": 1, "model": model}
         match = {"vary": "steps"}
         spelt_out = match | {"quantity": "training_flops"}
         content["matched"] = {
