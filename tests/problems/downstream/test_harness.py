@@ -37,7 +37,7 @@ from implicit_models.families.conversion import from_transformers
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.downstream.data.task_files import open_tasks, write_tasks
 from implicit_models.problems.downstream.evaluation import continuations, harness
-from implicit_models.problems.downstream.evaluation.downstream import ACCURACIES, COLUMNS, TASKS
+from implicit_models.problems.downstream.evaluation.downstream import ACCURACIES, COLUMNS
 from implicit_models.problems.downstream.evaluation.harness import (
     HarnessError,
     SharedContextLM,
@@ -45,7 +45,11 @@ from implicit_models.problems.downstream.evaluation.harness import (
     evaluate_tasks,
     load_tasks,
 )
-from implicit_models.problems.downstream.parameters import BenchmarkParameters, TaskFilesParameters
+from implicit_models.problems.downstream.parameters import (
+    TASKS,
+    BenchmarkParameters,
+    TaskFilesParameters,
+)
 from implicit_models.problems.text.data.tokenisation import load_tokenizer
 from tests.cost.counting import count
 from tests.language_models.kinds import model_of

@@ -79,7 +79,7 @@ def refused(tmp_path: Path, task: str, *files: tuple[str, str]) -> str:
 
 
 def test_tasks_are_those_of_the_summary():
-    assert set(TASKS) == set(downstream.TASKS)
+    assert set(TASKS) == {task for task, _ in downstream.ACCURACIES.values()}
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -1,21 +1,11 @@
 """The summary row of the downstream tasks: the paper's columns, from the harness's results."""
 
 import math
-import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-Task = Literal[
-    "lambada_openai",
-    "hellaswag",
-    "piqa",
-    "arc_easy",
-    "arc_challenge",
-    "winogrande",
-    "openbookqa",
-]
-TASKS: tuple[Task, ...] = typing.get_args(Task)
+from implicit_models.problems.downstream.parameters import Task
 
 PERPLEXITY, AVERAGE = "LAMBADA ppl", "average"
 

@@ -39,11 +39,10 @@ from implicit_models.problems.downstream.evaluation.answers import Answers, Cont
 from implicit_models.problems.downstream.evaluation.continuations import ReadingCost, answer
 from implicit_models.problems.downstream.evaluation.downstream import (
     ACCURACIES,
-    TASKS,
     Summary,
     summarise,
 )
-from implicit_models.problems.downstream.parameters import BenchmarkParameters
+from implicit_models.problems.downstream.parameters import TASKS, BenchmarkParameters
 
 logger = logging.getLogger(__name__)
 
