@@ -19,13 +19,13 @@ from torch import Tensor
 from benchmarks import harness
 from benchmarks.matrix_products import MatrixProducts
 from benchmarks.trained import WordProblems, read_run, train_run, untrained_model
-from implicit_models.equilibrium.gradients import Phantom
 from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.phase import Phase, bounded_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.kernels.dispatch import Kernels, native_kernels, reference_kernels, using
 from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.phases import search_settings
 from implicit_models.training.definition import Validate
 from implicit_models.training.distributed import Execution
 from implicit_models.training.optimisation import build_optimiser
@@ -53,14 +53,13 @@ def run(quick: bool) -> harness.Report:
 def _steps(kernels: dict[str, Kernels], repeats: int) -> list[dict[str, Any]]:
     parameters = read_run()
     free = parameters.free
-    searched = FixedSteps(free.max_steps)
     phases = {
         f"bounded, {parameters.bounded.num_self_iterations} iterations": bounded_phase(
             parameters.bounded.num_self_iterations
         ),
-        f"free, {free.max_steps} + {free.phantom_steps} iterations": Phase(
-            Picard(free.damping), searched, Phantom(free.phantom_steps, free.damping)
-        ),
+        f"free, {free.max_steps} + {free.gradient_steps} iterations": search_settings(
+            free, tolerance=None
+        ).phase(free.gradient, free.gradient_steps),
     }
     model = untrained_model(GROUP).train()
     batch_size = parameters.optimisation.sequences_a_step(free.lengths.end)

@@ -9,7 +9,8 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -190,6 +191,15 @@ def read_part(section: str, kind: str) -> Any:
             "it says"
         )
     return found
+
+
+@contextmanager
+def naming(section: str) -> Iterator[None]:
+    """Put a section's dotted path before the key that a ParameterError names."""
+    try:
+        yield
+    except ParameterError as error:
+        raise error.inside(section) from None
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -17,9 +17,9 @@ def test_size_table():
 def test_defaults():
     table = TEXT.split("| field | default | means |")[1].split("\n\n")[0]
     rows = [row.split(" | ")[:2] for row in table.splitlines() if "`" in row]
-    assert len(rows) == 13
+    assert len(rows) == 15
     for fields, defaults in rows:
-        names, values = re.findall(r"`(\w+)`", fields), defaults.strip("` ").split(", ")
+        names, values = re.findall(r"`(\w+)`", fields), defaults.replace("`", "").strip().split(", ")
         for name, value in zip(names, values, strict=True):
             assert value == str(getattr(ImplicitConfig, name)).lower(), name
 

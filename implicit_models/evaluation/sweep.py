@@ -2,55 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from implicit_models.equilibrium.phase import Phase, search_phase
-from implicit_models.equilibrium.solvers import Picard
-from implicit_models.equilibrium.stopping import FixedSteps
-from implicit_models.equilibrium.window import Window
+from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.search import Search
 from implicit_models.language_models.language_model import LanguageModel
+from implicit_models.language_models.parameters import SweepParameters
+from implicit_models.language_models.phases import search_modes, search_settings
 from implicit_models.language_models.reading import is_implicit
-
-
-class SweepParameters(Protocol):
-    """What a sweep asks of its section of params.yaml, whatever the problem."""
-
-    @property
-    def length(self) -> int:
-        """Tokens of the sequences that are read."""
-        ...
-
-    @property
-    def self_iterations(self) -> tuple[int, ...]:
-        """Numbers of self-iterations, each run to its end over whole sequences."""
-        ...
-
-    @property
-    def tolerances(self) -> tuple[float, ...]:
-        """Relative residuals that are searched for."""
-        ...
-
-    @property
-    def window(self) -> int:
-        """Tokens searched together on the way to a tolerance."""
-        ...
-
-    @property
-    def patience(self) -> int:
-        """Evaluations below a tolerance before a token counts as converged."""
-        ...
-
-    @property
-    def max_steps(self) -> int:
-        """Evaluations after which a token is given up."""
-        ...
-
-    @property
-    def damping(self) -> float:
-        """Of the search."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,18 +151,13 @@ class SweepResult:
         ]
 
 
-def check_sweepable(model: LanguageModel) -> None:
-    """Raise a ValueError for a model that has nothing to vary."""
-    if not is_implicit(model):
-        raise ValueError("an explicit model has no self-iterations to vary; sweep implicit runs")
-
-
 def sweep(
     measure: Callable[[Phase, str], Measured],
     parameters: SweepParameters,
+    model: LanguageModel,
     *,
     num_sequences: int,
-    windows: Mapping[str, Window | None] | None = None,
+    in_all_modes: bool = False,
 ) -> SweepResult:
     """Measure against the allowed self-iterations, and against the tolerance in each mode.
 
@@ -213,14 +168,29 @@ def sweep(
     ----------
     measure
         Reads the texts in a phase; it is told in words what that is.
-    windows
-        The modes of the search to a tolerance by name; None means the sliding window alone, which
-        then needs no name.
+    in_all_modes
+        Search to a tolerance in each of the `search_modes`, and not only as the parameters say,
+        which then needs no name.
+
+    Raises
+    ------
+    ValueError
+        Where the model is explicit.
     """
-    sliding = Window(parameters.window, parameters.patience)
-    modes = {None: sliding} if windows is None else windows
-    simultaneous = None if windows is None else "simultaneous"
-    solver = Picard(parameters.damping)
+    if not is_implicit(model):
+        raise ValueError("an explicit model has no self-iterations to vary; sweep implicit runs")
+    config = model.config
+    simultaneous = "simultaneous" if in_all_modes else None
+
+    def modes(tolerance: float) -> Mapping[str | None, Phase]:
+        if in_all_modes:
+            return {**search_modes(parameters, config, tolerance=tolerance)}
+        return {None: search_settings(parameters, config, tolerance=tolerance).phase()}
+
+    def fixed(number: int) -> Phase:
+        return search_settings(
+            parameters, config, tolerance=None, max_steps=number - 1, window=None
+        ).phase()
 
     def point(allowed: int | float, mode: str | None, phase: Phase, description: str) -> SweepPoint:
         measured = measure(phase, description)
@@ -242,23 +212,18 @@ def sweep(
         length=parameters.length,
         num_sequences=num_sequences,
         self_iterations=tuple(
-            point(
-                number,
-                simultaneous,
-                Phase(solver, FixedSteps(number - 1), None),
-                f"{number} self-iterations",
-            )
+            point(number, simultaneous, fixed(number), f"{number} self-iterations")
             for number in parameters.self_iterations
         ),
         tolerance=tuple(
             point(
                 tolerance,
                 mode,
-                search_phase(tolerance, parameters.max_steps, parameters.damping, window),
+                phase,
                 " ".join(filter(None, (f"tolerance {tolerance:g}", mode))),
             )
             for tolerance in parameters.tolerances
-            for mode, window in modes.items()
+            for mode, phase in modes(tolerance).items()
         ),
     )
 

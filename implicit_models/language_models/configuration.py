@@ -107,6 +107,10 @@ class ImplicitConfig(StrictConfig):
         Evaluations after which a token is given up, where no gradient is wanted.
     window, patience
         Of the sliding window in that search; see docs/equilibrium.md.
+    solver, best_so_far
+        ``picard``, ``anderson`` or ``broyden``, and whether the iterate that followed the smallest
+        residual is returned: of every search to a tolerance. Windows are for ``picard`` without
+        ``best_so_far`` alone; other searches are over whole texts.
     damping
         Of every search and of the phantom steps.
     training_phase
@@ -115,8 +119,10 @@ class ImplicitConfig(StrictConfig):
     bounded_self_iterations, bounded_phantom_steps
         Self-iterations of the bounded phase, all of them differentiated; or, where the second is
         not None, none of them, and so many phantom steps after them.
-    training_tolerance, training_max_self_iterations, phantom_steps
-        Search and gradient of the free phase, over whole sequences.
+    training_tolerance, training_max_self_iterations
+        Of the search of the free phase, over whole sequences.
+    gradient, phantom_steps, unrolled_steps
+        Of the free phase: ``phantom`` or ``unrolled`` with as many steps, or ``implicit_function``.
     provenance
         How the model was made, for its card: plain names and values.
     """
@@ -141,21 +147,26 @@ class ImplicitConfig(StrictConfig):
     max_self_iterations: int = 64
     window: int = 64
     patience: int = 12
+    solver: Literal["picard", "anderson", "broyden"] = "picard"
+    best_so_far: bool = False
     damping: float = 0.8
     training_phase: Literal["free", "bounded"] = "free"
     bounded_self_iterations: int = 4
     bounded_phantom_steps: int | None = None
     training_tolerance: float = 0.05
     training_max_self_iterations: int = 24
-    phantom_steps: int = 4
+    gradient: Literal["phantom", "unrolled", "implicit_function"] = "phantom"
+    phantom_steps: int | None = 4
+    unrolled_steps: int | None = None
     provenance: dict[str, Any] | None = None
 
     def validate_common(self) -> None:
         """Check every range that the families share."""
         counts = ["vocab_size", "pad_vocab_size_multiple", "hidden_size", "num_hidden_layers"]
         counts += ["max_self_iterations", "window", "patience", "bounded_self_iterations"]
-        counts += ["training_max_self_iterations", "phantom_steps"]
-        counts += ["bounded_phantom_steps"] if self.bounded_phantom_steps is not None else []
+        counts += ["training_max_self_iterations"]
+        steps = ("bounded_phantom_steps", "phantom_steps", "unrolled_steps")
+        counts += [name for name in steps if getattr(self, name) is not None]
         check_positive(self, *counts)
         for name in ("tolerance", "training_tolerance"):
             if not 0.0 < getattr(self, name) < 1.0:

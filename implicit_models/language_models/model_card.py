@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 CARD = "README.md"
 _MARK = "the package `implicit_models`"
-_SEARCH = ("tolerance", "max_self_iterations", "window", "patience", "damping", "start")
+_SEARCH = ("tolerance", "max_self_iterations", "window", "patience", "solver", "damping", "start")
 _TRAINING = (
     "training_phase",
     "bounded_self_iterations",

@@ -1,6 +1,7 @@
 """Reading texts with any causal language model, ours or not."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeGuard
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -11,6 +12,9 @@ from implicit_models.equilibrium.solution import Solution
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.losses import aligned_loss
 from implicit_models.language_models.source_names import SourceError
+
+if TYPE_CHECKING:
+    from implicit_models.language_models.modelling import ImplicitForCausalLM
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class LabelledReading:
         return self._logits.argmax(-1)
 
 
-def is_implicit(model: LanguageModel) -> bool:
+def is_implicit(model: LanguageModel) -> "TypeGuard[ImplicitForCausalLM]":
     """Return whether a forward pass seeks a fixed point."""
     return getattr(model.config, "implicit", False)
 

@@ -42,3 +42,14 @@ class TestedApart(Parameters):
     def metric_prefix(self) -> str:
         """The beginning of the tracked metrics' names."""
         return ""
+
+    def evaluation(self, section: Parameters | None) -> Parameters:
+        """Return what the evaluation is told: the entry itself, or what its kind's section says.
+
+        Parameters
+        ----------
+        section
+            The part of the section ``evaluation`` that is about its kind of problem; None where
+            the kind has none.
+        """
+        return self if section is None else section

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from implicit_models.equilibrium.jacobian import JacobianPenalty
-from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
-from implicit_models.equilibrium.window import Window
+from implicit_models.equilibrium.phase import Phase, bounded_phase
+from implicit_models.language_models.phases import search_settings
 from implicit_models.training.parameters import (
     BoundedParameters,
     ExplicitParameters,
@@ -96,14 +96,9 @@ def free_segment(
     """
     num_steps = parameters.num_training_steps if num_steps is None else num_steps
     assert num_steps is not None
-    phase = free_phase(
-        parameters.tolerance,
-        parameters.max_steps,
-        parameters.phantom_steps,
-        parameters.damping,
-        window=_window(parameters),
-        penalty=JacobianPenalty(parameters.jacobian_weight) if parameters.jacobian_weight else None,
-    )
+    penalty = JacobianPenalty(parameters.jacobian_weight) if parameters.jacobian_weight else None
+    search = search_settings(parameters)
+    phase = search.phase(parameters.gradient, parameters.gradient_steps, penalty)
     return Segment(
         "free",
         first_step,
@@ -112,15 +107,6 @@ def free_segment(
         parameters.lengths,
         parameters.decay_steps,
     )
-
-
-def _window(parameters: FreeParameters) -> Window | None:
-    if parameters.window is None:
-        return None
-    patience = parameters.patience
-    if patience is None:
-        patience = min(Window.patience, parameters.max_steps)
-    return Window(parameters.window, patience)
 
 
 def explicit_segment(parameters: ExplicitParameters) -> Segment:

@@ -1,9 +1,11 @@
 """The parameters of training: sections of the entries of ``runs`` and ``baselines``."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from implicit_models.language_models.parameters import SearchParameters
 from implicit_models.parameters import ParameterError, Parameters
 
 
@@ -158,26 +160,22 @@ class BoundedParameters(Parameters):
         )
 
 
-class FreeParameters(Parameters):
-    """The free phase: search to a relative residual, then phantom steps.
+class FreeParameters(SearchParameters):
+    """The free phase: search to a relative residual, then a gradient there.
 
     Attributes
     ----------
     num_training_steps
         Of this phase; null where the bounded phase has a share, which leaves the rest.
-    tolerance, max_steps
-        Where the search of a sequence ends: relative residual of its worst token, or number of
-        self-iterations.
-    phantom_steps
-        Self-iterations with gradient after the search.
-    damping
-        How far each self-iteration goes towards the cell's value, in the search and in the
-        phantom steps; 1 is all the way. Undamped searches of a trained model can end in cycles.
+    damping, tolerance, max_steps, solver, best_so_far
+        As in `SearchParameters`; the first three are needed, and the solver is ``picard`` where it
+        is left out. The damping is that of the steps with gradient too.
     window, patience
-        Search this many tokens of a sequence at a time, each until it was ``patience`` times in
-        a row (12, or ``max_steps`` if that is less, where null) below the tolerance; ``max_steps``
-        is then each token's own, counted from when all before it have ended. Without a window
-        sequences are searched as a whole.
+        As there; left out, sequences are searched as a whole, and the patience is 12.
+    gradient
+        ``phantom``: of ``phantom_steps`` further self-iterations, damped like the search.
+        ``unrolled``: of ``unrolled_steps`` further ones without damping, so that damping is 1.
+        ``implicit_function``: by a linear solve of the solver's, to the tolerance of the search.
     jacobian_weight
         Weight, in the loss, of the mean squared entry-wise sensitivity of the cell to its own
         value (Hutchinson's estimate, one sample).
@@ -185,28 +183,50 @@ class FreeParameters(Parameters):
         Training steps at the end over which the learning rate decays.
     """
 
+    suitable: ClassVar[Mapping[str, Any]] = {"patience": 12}
+
     num_training_steps: int | None = Field(default=None, ge=1)
+    damping: float = Field(gt=0.0, lt=2.0)
     tolerance: float = Field(gt=0.0, lt=1.0)
     max_steps: int = Field(ge=1)
-    phantom_steps: int = Field(ge=1)
-    damping: float = Field(gt=0.0, lt=2.0)
-    window: int | None = Field(default=None, ge=1)
-    patience: int | None = Field(default=None, ge=1)
+    gradient: Literal["phantom", "unrolled", "implicit_function"] = "phantom"
+    phantom_steps: int | None = Field(default=None, ge=1)
+    unrolled_steps: int | None = Field(default=None, ge=1)
     jacobian_weight: float = Field(default=0.0, ge=0.0)
     decay_steps: int = Field(ge=0)
     lengths: LengthParameters
 
     def check(self) -> None:
-        """Check that the decay and the growth of lengths fit."""
-        if self.patience is not None:
-            if self.window is None:
+        """Check that the gradient has its steps, and that the decay and the lengths fit."""
+        super().check()
+        if self.patience is not None and self.window is None:
+            raise ParameterError(
+                f"patience = {self.patience} is not allowed; allowed is only null without a window"
+            )
+        for gradient in ("phantom", "unrolled"):
+            name = f"{gradient}_steps"
+            steps = getattr(self, name)
+            if self.gradient == gradient and steps is None:
                 raise ParameterError(
-                    f"patience = {self.patience} is not allowed; allowed is only null without a "
-                    "window"
+                    f"{name} is missing; allowed is int, at least 1, with gradient = {gradient!r}"
                 )
-            self.check_at_most("patience", "max_steps")
+            if self.gradient != gradient and steps is not None:
+                raise ParameterError(
+                    f"{name} = {steps} is not allowed; allowed is only null with gradient = "
+                    f"{self.gradient!r}"
+                )
+        if self.gradient == "unrolled" and self.damping != 1.0:
+            raise ParameterError(
+                f"damping = {self.damping} is not allowed; allowed is 1.0 with gradient = "
+                "'unrolled', whose steps are not damped: 'phantom' has damped ones"
+            )
         if self.num_training_steps is not None:
             self.check_steps(self.num_training_steps)
+
+    @property
+    def gradient_steps(self) -> int | None:
+        """Evaluations that are differentiated after the search."""
+        return self.unrolled_steps if self.gradient == "unrolled" else self.phantom_steps
 
     def check_steps(self, num_training_steps: int) -> None:
         """Check that the decay and the growth of lengths fit into so many steps.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from implicit_models.problems.problem import evaluation_of, parameters_of
 from implicit_models.problems.table import TESTED_APART
-from stages.common import TABLES, find_table, read_dataset, read_part, run_stage
+from stages.common import TABLES, find_table, naming, read_dataset, read_part, run_stage
 from stages.evaluation.tested_apart import evaluate_apart
 from stages.finished_checkpoints import discard_recorded
 from stages.tracked import numbers, open_run, track_data, track_score, write_results
@@ -30,7 +30,8 @@ def _evaluate(table: str, name: str) -> None:
     model = Path("models", name, "final")
     with open_run(table, name, "evaluate_benchmarks", {"evaluation": parameters}) as tracker:
         track_data(tracker, data.name, "evaluation")
-        found = evaluation.evaluate(model, data.folder, parameters)
+        with naming(f"evaluation.{data.kind}"):
+            found = evaluation.evaluate(model, data.folder, parameters)
         files = {"evaluation.json": found.metrics, "metrics.json": found.headline, **found.files}
         write_results(name, files, tracker)
         tracker.log_metrics(numbers(found.metrics, "evaluation."))

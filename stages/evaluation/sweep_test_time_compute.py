@@ -6,7 +6,7 @@ from typing import Any
 
 from implicit_models.problems.problem import evaluation_of, parameters_of
 from implicit_models.tracking.tracker import Tracker
-from stages.common import read_dataset, read_part, run_stage, run_table
+from stages.common import naming, read_dataset, read_part, run_stage, run_table
 from stages.tracked import numbers, open_run, track_data, write_results
 
 
@@ -19,7 +19,8 @@ def main(name: str) -> None:
     evaluation = evaluation_of(data.kind)
     with open_run(table, name, "sweep_test_time_compute", {"sweep": parameters}) as tracker:
         track_data(tracker, data.name, "evaluation")
-        swept = evaluation.sweep(Path("models", name, "final"), data.folder, parameters)
+        with naming(f"sweep.{data.kind}"):
+            swept = evaluation.sweep(Path("models", name, "final"), data.folder, parameters)
         metrics = swept.result.metrics()
         rows = [row | {"score": row[swept.score]} for row in swept.result.rows()]
         files = {"test_time_compute.json": metrics, "test_time_compute.csv": rows}

@@ -7,7 +7,7 @@ from implicit_models.parameters import ParameterError, read_section
 from implicit_models.problems.problem import evaluation_of, parameters_of
 from implicit_models.problems.table import TABLES, TESTED_APART
 from implicit_models.problems.tested_apart import TestedApart
-from stages.common import owner, read_entries, read_part
+from stages.common import naming, owner, read_entries, read_part
 from stages.tracked import numbers, open_run, track_data, write_results
 
 
@@ -22,16 +22,16 @@ def evaluate_apart(table: str, name: str) -> None:
     problem = parameters_of(kind)
     entry: Any = read_section(f"{table}.{name}", problem.ENTRIES[table])
     _check_data(f"{table}.{name}", entry, list(problem.SCHEMAS))
-    parameters, sections = entry, {entry.label: entry}
-    if problem.EVALUATION is not None:
-        parameters = read_part("evaluation", kind)
-        sections["evaluation"] = parameters
+    section = None if problem.EVALUATION is None else read_part("evaluation", kind)
+    parameters = entry.evaluation(section)
+    sections = {entry.label: entry} | ({} if section is None else {"evaluation": parameters})
     trained_by = owner(entry.model)
     tracked_table, tracked = trained_by or (table, name)
     evaluation = evaluation_of(kind)
     with open_run(tracked_table, tracked, f"{entry.stage}_{name}", sections) as tracker:
         track_data(tracker, entry.data, "evaluation")
-        found = evaluation.evaluate(Path(entry.model), Path("data", entry.data), parameters)
+        with naming(f"{table}.{name}"):
+            found = evaluation.evaluate(Path(entry.model), Path("data", entry.data), parameters)
         named = {"model": entry.model, "entry": tracked if trained_by else None}
         metrics = {**found.metrics, **named, entry.data_key: entry.data}
         files = {entry.results_file: metrics, **found.files}

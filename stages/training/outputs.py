@@ -148,8 +148,10 @@ def _remember_phases(model: LanguageModel, parameters: Mapping[str, Any]) -> Non
         model.config.training_phase = "free"
         model.config.training_tolerance = free.tolerance
         model.config.training_max_self_iterations = free.max_steps
-        model.config.phantom_steps = free.phantom_steps
-        model.config.damping = free.damping
+        for name in ("damping", "gradient", "phantom_steps", "unrolled_steps"):
+            setattr(model.config, name, getattr(free, name))
+        model.config.solver = free.solver or "picard"
+        model.config.best_so_far = bool(free.best_so_far)
 
 
 def _provenance(

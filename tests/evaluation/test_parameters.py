@@ -2,8 +2,13 @@ import pytest
 import yaml
 
 from implicit_models.parameters import ParameterError, read_section
+from implicit_models.problems.downstream.parameters import BenchmarkParameters
 from implicit_models.problems.problem import section_schema
-from implicit_models.problems.text.parameters import TextEvaluationParameters, TextSweepParameters
+from implicit_models.problems.text.parameters import (
+    ReadingParameters,
+    TextEvaluationParameters,
+    TextSweepParameters,
+)
 from implicit_models.problems.word_problem.parameters import (
     WordProblemEvaluationParameters,
     WordProblemSweepParameters,
@@ -93,9 +98,56 @@ def test_refusal_names_key_value_and_what_is_allowed(schema, valid, key, value, 
     ("schema", "valid"),
     [(WordProblemEvaluationParameters, EVALUATION), (WordProblemSweepParameters, SWEEP)],
 )
-def test_damping_has_no_default(schema, valid):
-    with pytest.raises(ParameterError, match="^damping is missing; allowed is float, above 0"):
-        schema(**{key: value for key, value in valid.items() if key != "damping"})
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"window": "all"}, "window = 'all' is not allowed; .* one of 'whole'; .* is 'whole'"),
+        ({"solver": "picart"}, "solver = 'picart' is not allowed; .*the closest is 'picard'"),
+        (
+            {"solver": "anderson", "window": 4},
+            "window = 4 is not allowed; allowed is null or 'whole' with solver = 'anderson'",
+        ),
+        (
+            {"best_so_far": True, "window": 4},
+            "window = 4 is not allowed; allowed is null or 'whole' with best_so_far = True",
+        ),
+        ({"window": "whole", "patience": 3}, "patience = 3 is not allowed; .* null with window ="),
+        ({"solver": "broyden", "patience": 3}, "patience = 3 .* only null with solver = 'broyden'"),
+    ],
+)
+def test_what_a_search_cannot_be(schema, valid, changes, message):
+    without = {key: value for key, value in valid.items() if key not in ("window", "patience")}
+    with pytest.raises(ParameterError, match=f"^{message}"):
+        schema(**without | changes)
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid"), [(WordProblemSweepParameters, SWEEP), (TextSweepParameters, TEXT_SWEEP)]
+)
+def test_a_sweep_has_tolerances(schema, valid):
+    with pytest.raises(ParameterError, match="^tolerance = 0.1 is not allowed; .* tolerances"):
+        schema(**valid | {"tolerance": 0.1})
+
+
+@pytest.mark.parametrize("schema", [ReadingParameters, BenchmarkParameters])
+def test_a_search_is_the_same_section_everywhere(schema):
+    data = {schema.data_key: "somewhere", "model": "models/a/final"}
+    with pytest.raises(
+        ParameterError, match="^window = 4 is not allowed; allowed is null or 'whole' with"
+    ):
+        schema(**data, solver="broyden", window=4)
+    assert schema(**data, solver="broyden", damping=0.5).search == {
+        "solver": "broyden",
+        "damping": 0.5,
+    }
+
+
+def test_a_reading_takes_its_own_search_before_the_sections():
+    section = TextEvaluationParameters(**TEXT | {"window": 8, "damping": 0.7})
+    reading = ReadingParameters(model="m", corpus="c", tolerance=0.2, window="whole")
+    found = reading.evaluation(section)
+    assert found == section.replace(tolerance=0.2, window="whole")
+    assert ReadingParameters(model="m", corpus="c").evaluation(section) == section
 
 
 def test_each_kind_of_data_has_a_section_of_its_own_and_needs_none(tmp_path):

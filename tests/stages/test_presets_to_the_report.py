@@ -1,9 +1,6 @@
 """Every preset through all its stages to its report, made tiny; the hub is a stand-in."""
 
-import functools
-import importlib
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,16 +11,10 @@ import yaml
 
 from implicit_models.problems.downstream.data.task_files import HUB_SOURCES
 from implicit_models.problems.text.data import hub_source
-from implicit_models.tracking.opening import open_tracker
 from pipelines.composition import compose
-from pipelines.dag import read_dag
 from tests.repositories import ROOT, presets
+from tests.stages.in_process import run_stages, work_in
 from tests.stages.tiny import sentences, shrink, task_items, write_tasks, write_text
-
-COMMANDS = {
-    name: (stage.get("do") or stage)["cmd"]
-    for name, stage in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"].items()
-}
 
 pytestmark = [
     pytest.mark.slow,
@@ -34,17 +25,9 @@ pytestmark = [
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """Work in a folder with the project's description, and text and tasks of a user's own."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DVC_STAGE", raising=False)
-    (tmp_path / ".dvc").mkdir()
-    (tmp_path / ".dvc" / "config").write_text("[core]\n    no_scm = true\n")
-    (tmp_path / "conf").symlink_to(ROOT / "conf")
-    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    work_in(tmp_path, monkeypatch)
     write_text(tmp_path / "text")
     write_tasks(tmp_path / "tasks")
-    # What needs MLflow is tried elsewhere.
-    monkeypatch.setattr("stages.tracked.open_tracker", functools.partial(open_tracker, send=False))
-    monkeypatch.setattr("stages.report.tracked_run_id", lambda *_: None)
     return tmp_path
 
 
@@ -65,17 +48,6 @@ def hub(project, monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", stand_in)
     monkeypatch.setattr(hub_source, "resolve_revision", lambda name, revision: "0" * 40)
-
-
-def run_stages(root: Path) -> list[str]:
-    """Run what `dvc repro` would, in its order, in this process."""
-    stages = read_dag(root)
-    for name, stage in stages.items():
-        module = importlib.import_module(COMMANDS[stage.kind].split()[2])
-        module.main(stage.entry)
-        missing = [path for path in stage.outs if not (root / path).exists()]
-        assert not missing, f"{name} has not written {missing}"
-    return list(stages)
 
 
 @pytest.mark.parametrize("preset", presets())

@@ -100,12 +100,15 @@ def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _replaced(section: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
-    """Take the sizes of keys that a section has, one level down too; null stays null."""
+    """Take the sizes of keys that a section has, one level down too; null stays null.
+
+    But for a search: there null is a number that is known elsewhere.
+    """
     found = dict(section)
     for name in section.keys() & sizes.keys():
         if isinstance(sizes[name], Mapping) and isinstance(section[name], Mapping):
             found[name] = {**section[name], **sizes[name]}
-        elif section[name] is not None:
+        elif section[name] is not None or name in SEARCH:
             found[name] = sizes[name]
     return found
 

@@ -8,13 +8,16 @@ import pytest
 
 from implicit_models.cost.flops import configuration_flops
 from implicit_models.cost.passes import step_flops
-from implicit_models.equilibrium.gradients import Phantom, Unrolled
+from implicit_models.equilibrium.anderson import Anderson
+from implicit_models.equilibrium.broyden import Broyden
+from implicit_models.equilibrium.gradients import ImplicitFunction, Phantom, Unrolled
 from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
-from implicit_models.equilibrium.solvers import Picard
-from implicit_models.equilibrium.stopping import FixedSteps
+from implicit_models.equilibrium.solvers import BestSoFar, Picard
+from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
+from implicit_models.equilibrium.window import Window
 from implicit_models.families.sizes import from_size
 from implicit_models.parameters import ParameterError
-from implicit_models.training.curriculum import bounded_segment
+from implicit_models.training.curriculum import bounded_segment, free_segment
 from implicit_models.training.parameters import (
     BoundedParameters,
     FreeParameters,
@@ -22,7 +25,9 @@ from implicit_models.training.parameters import (
     MonitoringParameters,
     OptimisationParameters,
 )
-from tests.training.setup_training import BOUNDED, FREE, LENGTHS, OPTIMISATION
+from tests.training.setup_training import BOUNDED, FREE, FREE_PARAMETERS, LENGTHS, OPTIMISATION
+
+SEARCHED = ResidualBelow(0.05, 8)
 
 
 def test_phases_follow_each_other_without_a_gap() -> None:
@@ -47,6 +52,60 @@ def test_lengths_grow_and_are_drawn_below_their_maximum() -> None:
     assert drawn.min(0).tolist() == [2] * 12
     assert drawn.max(0).tolist() == [3, 3, 4, 5] + [6] * 8
     assert [FREE.length_at(9, 3)] * 3 == [FREE.length_at(9, 3) for _ in range(3)]
+
+
+def free(**changes: Any) -> FreeParameters:
+    return FREE_PARAMETERS.replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"solver": "anderson"}, Phase(Anderson(damping=0.8), SEARCHED, Phantom(2, 0.8))),
+        (
+            {"solver": "broyden", "best_so_far": True},
+            Phase(BestSoFar(Broyden(damping=0.8)), SEARCHED, Phantom(2, 0.8)),
+        ),
+        (
+            {"gradient": "implicit_function", "phantom_steps": None},
+            Phase(Picard(0.8), SEARCHED, ImplicitFunction(Picard(0.8), SEARCHED)),
+        ),
+        (
+            {"gradient": "unrolled", "phantom_steps": None, "unrolled_steps": 3, "damping": 1.0},
+            Phase(Picard(), SEARCHED, Unrolled(3)),
+        ),
+        ({"window": "whole"}, Phase(Picard(0.8), SEARCHED, Phantom(2, 0.8))),
+        ({"window": 3}, Phase(Picard(0.8), SEARCHED, Phantom(2, 0.8), Window(3, 8))),
+        (
+            {"window": 3, "patience": 2},
+            Phase(Picard(0.8), SEARCHED, Phantom(2, 0.8), Window(3, 2)),
+        ),
+    ],
+)
+def test_solver_and_gradient_of_the_free_phase(changes, expected) -> None:
+    assert free_segment(free(**changes), first_step=5).phase == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"phantom_steps": None}, "phantom_steps is missing; allowed is int, at least 1, with gra"),
+        ({"gradient": "unrolled", "phantom_steps": None}, "unrolled_steps is missing"),
+        ({"gradient": "unrolled"}, "phantom_steps = 2 is not allowed; .* gradient = 'unrolled'"),
+        ({"unrolled_steps": 2}, "unrolled_steps = 2 is not allowed; .* gradient = 'phantom'"),
+        ({"gradient": "implicit_function"}, "phantom_steps = 2 is not allowed; .* only null"),
+        (
+            {"gradient": "unrolled", "phantom_steps": None, "unrolled_steps": 2},
+            "damping = 0.8 is not allowed; allowed is 1.0 with gradient = 'unrolled'",
+        ),
+        ({"solver": "anderson", "window": 3}, "window = 3 .* with solver = 'anderson'"),
+        ({"patience": 3}, "patience = 3 is not allowed; .* without a window"),
+        ({"gradient": "neumann"}, "gradient = 'neumann' is not allowed"),
+    ],
+)
+def test_a_free_phase_that_cannot_be_is_refused(changes, message) -> None:
+    with pytest.raises(ParameterError, match=f"^{message}"):
+        free(**changes)
 
 
 def test_equal_lengths_are_fixed() -> None:

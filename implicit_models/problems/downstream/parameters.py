@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from implicit_models.language_models.parameters import SearchParameters
 from implicit_models.parameters import Distinct, ParameterError, Parameters
 from implicit_models.problems.tested_apart import TestedApart
 
@@ -76,7 +77,7 @@ class TaskFilesParameters(Parameters):
             raise ParameterError("files = ... is not allowed; the hub's files are known")
 
 
-class BenchmarkParameters(TestedApart):
+class BenchmarkParameters(TestedApart, SearchParameters):
     """An entry of the table ``benchmarks``: one model on the downstream tasks.
 
     Attributes
@@ -94,9 +95,9 @@ class BenchmarkParameters(TestedApart):
         the model's configuration or tokenizer, or else 2048.
     limit
         The first so many items of each task; null is all.
-    window, patience, tolerance, max_steps, damping
-        Of an implicit model's searches, as in `WordProblemEvaluationParameters`; null takes what
-        the model's configuration has. An explicit model has no use for them.
+    solver, best_so_far, damping, window, patience, tolerance, max_steps
+        Of an implicit model's searches, as in `SearchParameters`; left out, as the model's
+        configuration has them. An explicit model has no use for them.
     bootstrap_samples
         Resamplings behind the standard error of the perplexity.
     """
@@ -112,22 +113,12 @@ class BenchmarkParameters(TestedApart):
     batch_size: int = Field(default=32, ge=1)
     max_length: int | None = Field(default=None, ge=1)
     limit: int | None = Field(default=None, ge=1)
-    window: int | None = Field(default=None, ge=1)
-    patience: int | None = Field(default=None, ge=1)
-    tolerance: float | None = Field(default=None, gt=0.0, lt=1.0)
-    max_steps: int | None = Field(default=None, ge=1)
-    damping: float | None = Field(default=None, gt=0.0, lt=2.0)
     bootstrap_samples: int = Field(default=1000, ge=2)
 
     @property
     def metric_prefix(self) -> str:
         """The beginning of the tracked metrics' names."""
         return "downstream."
-
-    def check(self) -> None:
-        """Check that a token may be evaluated often enough."""
-        if self.patience is not None and self.max_steps is not None:
-            self.check_at_most("patience", "max_steps")
 
 
 SCHEMAS = {"tasks": TaskFilesParameters, "hub_tasks": TaskFilesParameters}

@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from implicit_models.parameters import Distinct, ParameterError, Parameters
+from implicit_models.language_models.parameters import SearchParameters, SweepParameters
+from implicit_models.parameters import ParameterError, Parameters
 from implicit_models.problems.tested_apart import TestedApart
 
 # Tokenizers of the hub whose size is known without a download.
@@ -119,7 +120,11 @@ class HubCorpusParameters(CorpusParameters):
                 )
 
 
-class TextEvaluationParameters(Parameters):
+# A small patience: texts settle, see docs/benchmarks.md.
+_SEARCH = {"window": 32, "patience": 2, "max_steps": 64}
+
+
+class TextEvaluationParameters(SearchParameters):
     """How trained models are evaluated on the test text of a corpus.
 
     Attributes
@@ -148,9 +153,12 @@ class TextEvaluationParameters(Parameters):
     num_shown_tokens
         The first so many tokens of the text are written out one by one, with their scores and
         their self-iterations; 0 leaves them out.
-    window, patience, tolerance, max_steps, damping
-        Of an implicit model's searches, as in `WordProblemEvaluationParameters`.
+    solver, best_so_far, damping, window, patience, tolerance, max_steps
+        Of an implicit model's searches, as in `SearchParameters`; left out, a window of 32 tokens,
+        a patience of 2, a tolerance of 0.05 and 64 steps.
     """
+
+    suitable = {**_SEARCH, "tolerance": 0.05}
 
     context_length: int = Field(ge=1)
     stride: int = Field(ge=1)
@@ -161,16 +169,11 @@ class TextEvaluationParameters(Parameters):
     num_sequences: int | None = Field(default=None, ge=1)
     bootstrap_samples: int = Field(default=1000, ge=2)
     num_shown_tokens: int = Field(default=256, ge=0)
-    window: int = Field(default=32, ge=1)
-    patience: int = Field(default=4, ge=1)
-    tolerance: float = Field(gt=0.0, lt=1.0)
-    max_steps: int = Field(ge=1)
-    damping: float = Field(gt=0.0, lt=2.0)
 
     def check(self) -> None:
         """Check the keys against each other."""
+        super().check()
         self.check_at_most("stride", "context_length")
-        self.check_at_most("patience", "max_steps")
         if len(set(self.lengths)) < len(self.lengths):
             raise ParameterError(
                 f"lengths = {self.lengths} is not allowed; allowed is each length only once"
@@ -182,48 +185,31 @@ class TextEvaluationParameters(Parameters):
             )
 
 
-class TextSweepParameters(Parameters):
+class TextSweepParameters(SweepParameters):
     """How perplexity is measured against the computation allowed at test time.
+
+    The test text is cut into sequences, and each tolerance is searched for in three modes: through
+    the sliding window, over whole sequences (simultaneous) and token by token (sequential); where
+    the solver knows no window, over whole sequences alone. The patience is that of the sequential
+    mode too, and in the simultaneous mode ``max_steps`` is a sequence's.
 
     Attributes
     ----------
-    length, num_sequences
-        The test text is cut into sequences of this length; how many of them are read.
-    batch_size
-        Sequences searched together.
-    self_iterations
-        As in `WordProblemSweepParameters`.
-    tolerances
-        Relative residuals, each searched for in three modes: through the sliding window, over
-        whole sequences (simultaneous) and token by token (sequential).
-    window, patience
-        Of the searches to a tolerance; the patience is that of the sequential mode too.
-    max_steps
-        Evaluations after which a token is given up, or in the simultaneous mode a sequence.
-    damping
-        Of the search; use the one the model was trained with.
     bootstrap_samples
         Resamplings behind each standard error.
     """
 
-    length: int = Field(ge=1)
-    num_sequences: int = Field(ge=1)
+    suitable = _SEARCH
+
     batch_size: int = Field(default=16, ge=1)
-    self_iterations: Distinct[Annotated[int, Field(ge=1)]]
-    tolerances: Distinct[Annotated[float, Field(gt=0.0, lt=1.0)]]
-    window: int = Field(default=32, ge=1)
-    patience: int = Field(default=4, ge=1)
-    max_steps: int = Field(default=64, ge=1)
-    damping: float = Field(gt=0.0, lt=2.0)
     bootstrap_samples: int = Field(default=1000, ge=2)
 
-    def check(self) -> None:
-        """Check that a token may be evaluated often enough."""
-        self.check_at_most("patience", "max_steps")
 
-
-class ReadingParameters(TestedApart):
+class ReadingParameters(TestedApart, SearchParameters):
     """An entry of the table ``readings``: one model on a corpus it was not trained on.
+
+    It is read as the section ``evaluation.text`` says, but for the keys of the search that the
+    entry has itself.
 
     Attributes
     ----------
@@ -245,6 +231,11 @@ class ReadingParameters(TestedApart):
     def metric_prefix(self) -> str:
         """The beginning of the tracked metrics' names."""
         return f"readings.{self.corpus}."
+
+    def evaluation(self, section: Parameters | None) -> Parameters:
+        """Return the section with the entry's own search."""
+        assert section is not None
+        return section.replace(**self.search)
 
 
 SCHEMAS = {"corpora": CorpusParameters, "hub_corpora": HubCorpusParameters}

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from implicit_models.language_models.parameters import SearchParameters, SweepParameters
 from implicit_models.parameters import Distinct, ParameterError, Parameters
 from implicit_models.problems.tested_apart import TestedApart
 
@@ -78,7 +79,11 @@ class WordProblemParameters(Parameters):
             )
 
 
-class WordProblemEvaluationParameters(Parameters):
+# As docs/benchmarks.md found best.
+_SEARCH = {"window": 20, "patience": 12, "max_steps": 64}
+
+
+class WordProblemEvaluationParameters(SearchParameters):
     """How trained models are evaluated on word problems.
 
     Attributes
@@ -93,73 +98,33 @@ class WordProblemEvaluationParameters(Parameters):
         both out.
     batch_size
         Sequences searched together; it changes the time and the memory, never a prediction.
-    window
-        Tokens that are searched together.
-    patience
-        Evaluations in a row whose residual must be below the tolerance before a token counts as
-        converged, but at a sequence's end; in the sequential mode too.
-    tolerance
-        Relative residual at which a token has converged; in the simultaneous mode that of a
-        sequence's worst token.
-    max_steps
-        Evaluations of the cell after which a token is given up, counted from when all tokens
-        before it have ended. The evaluation that gives the output comes on top. The simultaneous
-        mode, which gives up whole sequences, may take as many as the sequential mode took for its
-        slowest one.
-    damping
-        Of the search; use the one the model was trained with.
+    solver, best_so_far, damping, window, patience, tolerance, max_steps
+        As in `SearchParameters`; left out, a window of 20 tokens, a patience of 12, a tolerance of
+        0.01 and 64 steps. The patience is that of the sequential mode too. The evaluation that
+        gives the output comes on top of the steps. The simultaneous mode, which gives up whole
+        sequences, may take as many as the sequential mode took for its slowest one. A model whose
+        search knows no window has no modes.
     """
+
+    suitable = {**_SEARCH, "tolerance": 0.01}
 
     lengths: Distinct[Annotated[int, Field(ge=1)]]
     num_sequences: int = Field(ge=1)
     num_mode_sequences: int = Field(ge=0)
     batch_size: int = Field(default=64, ge=1)
-    window: int = Field(default=20, ge=1)
-    patience: int = Field(default=12, ge=1)
-    tolerance: float = Field(gt=0.0, lt=1.0)
-    max_steps: int = Field(ge=1)
-    damping: float = Field(gt=0.0, lt=2.0)
 
     def check(self) -> None:
         """Check the keys against each other."""
+        super().check()
         self.check_at_most("num_mode_sequences", "num_sequences")
-        self.check_at_most("patience", "max_steps")
 
 
-class WordProblemSweepParameters(Parameters):
-    """How accuracy is measured against the computation allowed at test time.
+class WordProblemSweepParameters(SweepParameters):
+    """How accuracy is measured against the computation allowed at test time."""
 
-    Attributes
-    ----------
-    length, num_sequences
-        Which test sequences are read, and how many.
-    batch_size
-        Sequences searched together.
-    self_iterations
-        Numbers of self-iterations (evaluations of the cell, the one that gives the output
-        included), each run to its end whatever the residual, over whole sequences.
-    tolerances
-        Relative residuals, each searched for through the sliding window.
-    window, patience, max_steps
-        Of the searches to a tolerance, as in `WordProblemEvaluationParameters`; the sweep over
-        self-iterations has no use for them.
-    damping
-        Of the search; use the one the model was trained with.
-    """
+    suitable = _SEARCH
 
-    length: int = Field(ge=1)
-    num_sequences: int = Field(ge=1)
     batch_size: int = Field(default=64, ge=1)
-    self_iterations: Distinct[Annotated[int, Field(ge=1)]]
-    tolerances: Distinct[Annotated[float, Field(gt=0.0, lt=1.0)]]
-    window: int = Field(default=20, ge=1)
-    patience: int = Field(default=12, ge=1)
-    max_steps: int = Field(default=64, ge=1)
-    damping: float = Field(gt=0.0, lt=2.0)
-
-    def check(self) -> None:
-        """Check that a token may be evaluated often enough."""
-        self.check_at_most("patience", "max_steps")
 
 
 SCHEMAS = {"datasets": WordProblemParameters}

@@ -34,6 +34,7 @@ from implicit_models.equilibrium.stopping import ResidualBelow
 from implicit_models.evaluation.readers import reader_of
 from implicit_models.families.building import build
 from implicit_models.families.conversion import from_transformers
+from implicit_models.language_models.phases import search_settings
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.downstream.data.task_files import open_tasks, write_tasks
 from implicit_models.problems.downstream.evaluation import continuations, harness
@@ -41,7 +42,6 @@ from implicit_models.problems.downstream.evaluation.downstream import ACCURACIES
 from implicit_models.problems.downstream.evaluation.harness import (
     HarnessError,
     SharedContextLM,
-    benchmark_phase,
     evaluate_tasks,
     load_tasks,
 )
@@ -366,9 +366,8 @@ def test_mistakes(files, tokenizer, tmp_path):
 
 def test_phase_of_a_benchmark():
     parameters = BenchmarkParameters(model="m", tasks="t", tolerance=0.3, patience=70)
-    assert benchmark_phase(llama(), parameters) is None
     model = model_of("mamba2-implicit", max_self_iterations=50, window=4, damping=0.8)
-    phase = benchmark_phase(model, parameters)
+    phase = search_settings(parameters, model.config).phase()
     assert isinstance(phase, Phase) and isinstance(phase.stopping, ResidualBelow)
     assert (phase.stopping.tolerance, phase.stopping.max_steps) == (0.3, 50)
     assert phase.window is not None and (phase.window.width, phase.window.patience) == (4, 50)

@@ -1,8 +1,9 @@
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from implicit_models.parameters import Distinct, ParameterError, Parameters
+from implicit_models.language_models.parameters import SearchParameters, SweepParameters
+from implicit_models.parameters import ParameterError, Parameters
 from implicit_models.problems.tested_apart import TestedApart
 
 
@@ -13,23 +14,17 @@ class ParityParameters(Parameters):
     seed: int = Field(ge=0)
 
 
-class ParityEvaluationParameters(Parameters):
+class ParityEvaluationParameters(SearchParameters):
+    suitable = {"window": 8, "patience": 1}
+
     num_sequences: int = Field(ge=1)
-    window: int = Field(default=8, ge=1)
-    patience: int = Field(default=1, ge=1)
-    tolerance: float = Field(gt=0.0, lt=1.0)
-    max_steps: int = Field(ge=1)
-    damping: float = Field(gt=0.0, lt=2.0)
 
 
-class ParitySweepParameters(Parameters):
-    length: int = Field(ge=1)
-    self_iterations: Distinct[Annotated[int, Field(ge=1)]]
-    tolerances: Distinct[Annotated[float, Field(gt=0.0, lt=1.0)]]
-    window: int = Field(default=8, ge=1)
-    patience: int = Field(default=1, ge=1)
-    max_steps: int = Field(default=16, ge=1)
-    damping: float = Field(gt=0.0, lt=2.0)
+class ParitySweepParameters(SweepParameters):
+    suitable = {"window": 8, "patience": 1, "max_steps": 16}
+
+    num_sequences: int = 8
+    batch_size: int = 8
 
 
 SCHEMAS = {"datasets": ParityParameters}

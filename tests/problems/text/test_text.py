@@ -5,7 +5,8 @@ import pytest
 
 from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.evaluation.scoring import score
-from implicit_models.problems.text.evaluation.text import evaluate_text, text_phase
+from implicit_models.language_models.phases import search_settings
+from implicit_models.problems.text.evaluation.text import evaluate_text
 from implicit_models.problems.text.parameters import TextEvaluationParameters
 from tests.evaluation.readable import make, random_tokens
 
@@ -86,7 +87,7 @@ def test_the_first_tokens_are_shown_with_what_each_took(kind):
         model,
         np.concatenate(([END], STREAM[:8]))[None],
         STREAM[:9][None],
-        phase=text_phase(PARAMETERS) if implicit else None,
+        phase=search_settings(PARAMETERS, model.config).phase() if implicit else None,
         piece_length=5,
     )
     assert [row["nats"] for row in rows] == pytest.approx(scores.nll[0].tolist())

@@ -30,8 +30,7 @@ from lm_eval.api.registry import register_model
 from lm_eval.models import huggingface
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from implicit_models.equilibrium.phase import Phase, search_phase
-from implicit_models.equilibrium.window import Window
+from implicit_models.equilibrium.phase import Phase
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.phases import default_phase
 from implicit_models.language_models.reading import is_implicit
@@ -42,7 +41,7 @@ from implicit_models.problems.downstream.evaluation.downstream import (
     Summary,
     summarise,
 )
-from implicit_models.problems.downstream.parameters import TASKS, BenchmarkParameters
+from implicit_models.problems.downstream.parameters import TASKS
 
 logger = logging.getLogger(__name__)
 
@@ -311,24 +310,6 @@ def evaluate_tasks(
             if task in counts
         },
         cost=harness_model.cost,
-    )
-
-
-def benchmark_phase(model: LanguageModel, parameters: BenchmarkParameters) -> Phase | None:
-    """Give the phase of a benchmark: what it does not say is as in the model's configuration."""
-    if not is_implicit(model):
-        return None
-
-    def choose(given: float | None, name: str) -> Any:
-        return getattr(model.config, name) if given is None else given
-
-    max_steps = choose(parameters.max_steps, "max_self_iterations")
-    patience = min(choose(parameters.patience, "patience"), max_steps)
-    return search_phase(
-        choose(parameters.tolerance, "tolerance"),
-        max_steps,
-        choose(parameters.damping, "damping"),
-        Window(choose(parameters.window, "window"), patience),
     )
 
 

@@ -10,13 +10,13 @@ from implicit_models.cost.meter import Meter
 from implicit_models.cost.passes import cost
 from implicit_models.evaluation.evaluation_resume import FOLDER, evaluation_identity
 from implicit_models.language_models.language_model import num_parameters
+from implicit_models.language_models.phases import search_settings
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.reading import is_implicit
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.downstream.data.task_files import open_tasks
 from implicit_models.problems.downstream.evaluation.harness import (
-    benchmark_phase,
     evaluate_tasks,
 )
 from implicit_models.problems.downstream.evaluation.published import SOURCE, published_beside
@@ -47,13 +47,14 @@ def evaluate(model: Path, data: Path, parameters: BenchmarkParameters) -> Evalua
     tokenizer = load_tokenizer(model)
     identity = evaluation_identity("downstream", model, parameters, loaded.device.type)
     answers = FOLDER / f"{identity[:16]}.sqlite"
+    phase = search_settings(parameters, loaded.config).phase() if is_implicit(loaded) else None
     with Meter(loaded.device) as meter:
         result = evaluate_tasks(
             loaded,
             tokenizer,
             files,
             tasks=names,
-            phase=benchmark_phase(loaded, parameters),
+            phase=phase,
             batch_size=parameters.batch_size,
             max_length=parameters.max_length,
             limit=parameters.limit,

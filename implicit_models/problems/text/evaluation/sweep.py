@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation.score_store import ScoreStore, measure_batches
 from implicit_models.evaluation.scoring import score
 from implicit_models.evaluation.search import Search
@@ -13,7 +12,6 @@ from implicit_models.evaluation.statistics import finite, perplexity, perplexity
 from implicit_models.evaluation.sweep import (
     Measured,
     SweepResult,
-    check_sweepable,
     sweep,
 )
 from implicit_models.language_models.language_model import LanguageModel
@@ -31,8 +29,8 @@ def sweep_text(
 ) -> SweepResult:
     """Measure a model's perplexity against the allowed self-iterations and the tolerance.
 
-    Self-iterations are allowed to whole sequences; a tolerance is searched for through the sliding
-    window, simultaneously over whole sequences, and sequentially. Fewer sequences are read where
+    Self-iterations are allowed to whole sequences; a tolerance is searched for in each of the
+    `search_modes`. Fewer sequences are read where
     the text does not hold as many.
 
     Parameters
@@ -51,7 +49,6 @@ def sweep_text(
     TextError
         Where the text is shorter than a sequence, or not in the model's vocabulary.
     """
-    check_sweepable(model)
     length, at_once = parameters.length, parameters.batch_size
     count = min(parameters.num_sequences, num_sequences(stream, length))
 
@@ -88,9 +85,4 @@ def sweep_text(
             seconds=float(measured["seconds"].sum()),
         )
 
-    windows = {
-        "window": Window(parameters.window, parameters.patience),
-        "simultaneous": None,
-        "sequential": Window(1, parameters.patience),
-    }
-    return sweep(measure, parameters, num_sequences=count, windows=windows)
+    return sweep(measure, parameters, model, num_sequences=count, in_all_modes=True)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, Integer
 
-from implicit_models.equilibrium.phase import Phase, search_phase
-from implicit_models.equilibrium.window import Window
+from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.evaluation.scoring import score
 from implicit_models.evaluation.statistics import finite
 from implicit_models.language_models.language_model import LanguageModel, num_parameters
+from implicit_models.language_models.phases import search_settings
 from implicit_models.language_models.reading import is_implicit
 from implicit_models.problems.text.evaluation.length_extrapolation import (
     LengthScores,
@@ -137,7 +137,7 @@ def evaluate_text(
     seed: int = 0,
     store: ScoreStore | None = None,
 ) -> TextResult:
-    """Evaluate a model on a text, an implicit one through the sliding window.
+    """Evaluate a model on a text, an implicit one with the search of the parameters.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def evaluate_text(
         Where a document is empty, the text is too short for a length, or it was tokenised for
         another model.
     """
-    phase = text_phase(parameters) if is_implicit(model) else None
+    phase = search_settings(parameters, model.config).phase() if is_implicit(model) else None
     generator = np.random.default_rng(seed)
     shown = _show(model, stream, parameters, phase, start_token)  # first: it takes a moment
     return TextResult(
@@ -197,12 +197,6 @@ def evaluate_text(
         ),
         shown=shown,
     )
-
-
-def text_phase(parameters: TextEvaluationParameters) -> Phase:
-    """Give the search that the parameters describe."""
-    window = Window(parameters.window, parameters.patience)
-    return search_phase(parameters.tolerance, parameters.max_steps, parameters.damping, window)
 
 
 def _show(

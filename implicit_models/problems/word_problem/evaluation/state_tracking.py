@@ -2,19 +2,18 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float, Integer
 
-from implicit_models.equilibrium.phase import Phase, search_phase
-from implicit_models.equilibrium.window import Window
+from implicit_models.equilibrium.phase import Phase, SearchSettings
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.contraction import spectral_radii
 from implicit_models.evaluation.prediction import Predictions, predict
 from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
 from implicit_models.language_models.language_model import LanguageModel, num_parameters
-from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.phases import search_settings
 from implicit_models.language_models.reading import is_implicit
 from implicit_models.problems.word_problem.parameters import WordProblemEvaluationParameters
 
@@ -67,7 +66,7 @@ class ModeComparison:
 
 @dataclass(frozen=True, kw_only=True)
 class LengthResult:
-    """One model at one length, read through the sliding window.
+    """One model at one length, read with the search of the parameters.
 
     Attributes
     ----------
@@ -87,7 +86,7 @@ class LengthResult:
     modes
         All modes on the first sequences; None where they were left out.
     flops, seconds
-        Of the reading through the window, and its wall time.
+        Of reading all sequences, and its wall time.
     """
 
     num_sequences: int
@@ -171,8 +170,8 @@ def evaluate_state_tracking(
 ) -> StateTrackingResult:
     """Evaluate a model on word problems of several lengths.
 
-    An implicit model reads all sequences through the sliding window, and a few once more in every
-    mode. An explicit model knows no modes.
+    An implicit model reads all sequences with the search of the parameters, and where that is
+    through a window, a few once more in every mode. An explicit model knows no modes.
 
     Parameters
     ----------
@@ -188,8 +187,12 @@ def evaluate_state_tracking(
         Where a length has no or too few test sequences.
     """
     taken = {length: _take(splits, length, parameters) for length in parameters.lengths}
-    results = {length: _evaluate_length(model, *taken[length], parameters) for length in taken}
-    plain, damped = _spectral_radii(model, taken[min(taken)][0], parameters)
+    search = search_settings(parameters, model.config) if is_implicit(model) else None
+    results = {
+        length: _evaluate_length(model, *sequences, search, parameters)
+        for length, sequences in taken.items()
+    }
+    plain, damped = _spectral_radii(model, taken[min(taken)][0], search, parameters)
     return StateTrackingResult(
         kind="implicit" if is_implicit(model) else "explicit",
         num_parameters=num_parameters(model),
@@ -223,17 +226,20 @@ def _evaluate_length(
     model: LanguageModel,
     inputs: Integer[np.ndarray, "N L"],
     labels: Integer[np.ndarray, "N L"],
+    settings: SearchSettings | None,
     parameters: WordProblemEvaluationParameters,
 ) -> LengthResult:
     predictions = predict(
         model,
         inputs,
-        phase=_phase(parameters, parameters.window) if is_implicit(model) else None,
+        phase=None if settings is None else settings.phase(),
         batch_size=parameters.batch_size,
         description=f"length {inputs.shape[1]}",
     )
+    modes = None
+    if settings is not None and settings.window is not None and parameters.num_mode_sequences:
+        modes = _compare_modes(model, inputs, labels, predictions, settings, parameters)
     search = predictions.search
-    compare = search is not None and parameters.num_mode_sequences > 0
     return LengthResult(
         num_sequences=len(inputs),
         accuracy=metrics.accuracy(predictions.labels, labels),
@@ -243,16 +249,10 @@ def _evaluate_length(
         evaluations_per_token=metrics.spread(search.evaluations_per_token) if search else None,
         relative_residual=metrics.distribution(search.residual) if search else None,
         share_converged=metrics.share(search.converged) if search else None,
-        modes=_compare_modes(model, inputs, labels, predictions, parameters) if compare else None,
+        modes=modes,
         flops=predictions.flops,
         seconds=predictions.seconds,
     )
-
-
-def _phase(parameters: WordProblemEvaluationParameters, width: int) -> Phase:
-    """Give the search through a window of this width."""
-    window = Window(width, parameters.patience)
-    return search_phase(parameters.tolerance, parameters.max_steps, parameters.damping, window)
 
 
 def _compare_modes(
@@ -260,6 +260,7 @@ def _compare_modes(
     inputs: Integer[np.ndarray, "N L"],
     labels: Integer[np.ndarray, "N L"],
     windowed: Predictions,
+    settings: SearchSettings,
     parameters: WordProblemEvaluationParameters,
 ) -> ModeComparison:
     count = parameters.num_mode_sequences
@@ -287,13 +288,13 @@ def _compare_modes(
             seconds=predictions.seconds,
         )
 
-    window = read("window", _phase(parameters, parameters.window))
-    sequential = read("sequential", _phase(parameters, 1))
+    window = read("window", settings.phase())
+    sequential = read("sequential", replace(settings, window=1).phase())
     assert sequential.search is not None
     # A whole sequence may take as many iterations as its tokens took one after another.
     depth = int(sequential.search.self_iterations.max())
-    whole = search_phase(parameters.tolerance, depth, parameters.damping)
-    simultaneous = read("simultaneous", whole)
+    whole = replace(settings, window=None, patience=None, max_steps=depth)
+    simultaneous = read("simultaneous", whole.phase())
     return ModeComparison(
         num_sequences=count,
         token_match=metrics.accuracy(sequential.labels, simultaneous.labels),
@@ -306,18 +307,19 @@ def _compare_modes(
 def _spectral_radii(
     model: LanguageModel,
     inputs: Integer[np.ndarray, "N L"],
+    settings: SearchSettings | None,
     parameters: WordProblemEvaluationParameters,
 ) -> tuple[dict[int, dict[str, float | None]], dict[int, dict[str, float | None]]]:
     """Give those of the plain and of the damped iteration, by length."""
     count = parameters.num_mode_sequences
-    if not (isinstance(model, ImplicitForCausalLM) and is_implicit(model) and count):
+    if not is_implicit(model) or settings is None or not count:
         return {}, {}
     plain, damped = spectral_radii(
         model,
         inputs[:count],
-        phase=_phase(parameters, parameters.window),
+        phase=settings.phase(),
         batch_size=parameters.batch_size,
-        dampings=(1.0, parameters.damping),
+        dampings=(1.0, settings.damping),
     )
     length = inputs.shape[1]
     return {length: metrics.distribution(plain)}, {length: metrics.distribution(damped)}

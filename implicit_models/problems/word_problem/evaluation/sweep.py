@@ -3,7 +3,7 @@
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.prediction import predict
-from implicit_models.evaluation.sweep import Measured, SweepResult, check_sweepable, sweep
+from implicit_models.evaluation.sweep import Measured, SweepResult, sweep
 from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.problems.word_problem.parameters import WordProblemSweepParameters
@@ -21,7 +21,6 @@ def sweep_word_problem(
     ValueError
         Where the model is explicit or there are too few test sequences.
     """
-    check_sweepable(model)
     if len(test.inputs) < parameters.num_sequences:
         raise ValueError(
             f"sweep.word_problem.num_sequences = {parameters.num_sequences}, but the data has only "
@@ -51,4 +50,4 @@ def sweep_word_problem(
             seconds=predictions.seconds,
         )
 
-    return sweep(measure, parameters, num_sequences=len(inputs))
+    return sweep(measure, parameters, model, num_sequences=len(inputs))

@@ -1,14 +1,14 @@
 from pathlib import Path
 
 from implicit_models.cost.meter import Meter
-from implicit_models.equilibrium.phase import Phase, search_phase
-from implicit_models.equilibrium.window import Window
+from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.costs import total_cost
 from implicit_models.evaluation.prediction import predict
 from implicit_models.evaluation.sweep import Measured
 from implicit_models.evaluation.sweep import sweep as sweep_phases
 from implicit_models.language_models.language_model import num_parameters
+from implicit_models.language_models.phases import search_settings
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.reading import is_implicit
 from implicit_models.language_models.serialisation import load_model
@@ -20,11 +20,10 @@ from tests.problems.parity.parameters import ParityEvaluationParameters, ParityS
 def evaluate(model: Path, data: Path, parameters: ParityEvaluationParameters) -> Evaluated:
     loaded, test = load_model(model, default_device()), split(data, "test")
     inputs = test.inputs[: parameters.num_sequences]
-    window = Window(parameters.window, parameters.patience)
-    search = search_phase(parameters.tolerance, parameters.max_steps, parameters.damping, window)
     implicit = is_implicit(loaded)
+    phase = search_settings(parameters, loaded.config).phase() if is_implicit(loaded) else None
     with Meter(loaded.device) as meter:
-        found = predict(loaded, inputs, phase=search if implicit else None, batch_size=8)
+        found = predict(loaded, inputs, phase=phase, batch_size=8)
     right = metrics.accuracy_by_position(found.labels, test.labels[: parameters.num_sequences])
     content = {
         "data": "parity",
@@ -53,5 +52,5 @@ def sweep(model: Path, data: Path, parameters: ParitySweepParameters) -> Swept:
             scores=scores, search=found.search, flops=found.flops, seconds=found.seconds
         )
 
-    result = sweep_phases(measure, parameters, num_sequences=len(test.inputs))
+    result = sweep_phases(measure, parameters, loaded, num_sequences=len(test.inputs))
     return Swept(result=result, score="accuracy")
