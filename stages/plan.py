@@ -1,4 +1,4 @@
-"""Say what trainings will take before anyone spends money: memory of a GPU, FLOPs, days, storage.
+"""Print what trainings will take, before anyone spends money: GPU memory, FLOPs, days, storage.
 
 python -m stages.plan preset=pile_1.3b_mamba2 gpus=32 micro_batch=4
 """
@@ -18,7 +18,7 @@ USAGE = "python -m stages.plan [preset=NAME] [gpus=N] [KEY=VALUE ...]"
 
 
 def main(arguments: Sequence[str]) -> str:
-    """Give the plan of a preset, or of params.yaml where none is named; nothing is written.
+    """Return the plan of a preset, or of params.yaml where none is named; nothing is written.
 
     Settings of parameters may follow, as after ``dvc exp run -S``: ``monitoring.log_every=10``.
     """

@@ -63,7 +63,7 @@ class Training:
     data: Data
 
     def vocabulary_size(self, given: int | None) -> int:
-        """Give the number of token ids, as far as it is known before anything is prepared.
+        """Return the number of token ids, as far as it is known before anything is prepared.
 
         Raises
         ------

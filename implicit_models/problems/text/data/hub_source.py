@@ -60,11 +60,11 @@ class HubSource:
                 raise CorpusError(f"{self.place(piece, number)}: {error}") from None
 
     def place(self, piece: Piece, number: int) -> str:
-        """Say where a row is: data set, shard and number of the row."""
+        """Return where a row is: data set, shard and number of the row."""
         return f"{self.name}, {piece.name}:{number}"
 
     def identity(self) -> Any:
-        """Give the commit and how it is divided."""
+        """Return what the rows and their order depend on: data set, commit and number of shards."""
         return [
             self.name,
             self.configuration,
@@ -74,7 +74,7 @@ class HubSource:
         ]
 
     def description(self) -> dict[str, Any]:
-        """Give what was read, for the manifest."""
+        """Return what was read, for the manifest."""
         return {
             "configuration": self.configuration,
             "split": self.split,

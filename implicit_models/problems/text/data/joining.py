@@ -96,7 +96,7 @@ def _join_rows(
 def _with_records_before(
     units: Sequence[tuple[Unit, Sequence[Part]]],
 ) -> Iterator[tuple[Unit, list[int], Sequence[Part]]]:
-    """Give, with each unit, how many records of the same file are before each of its pieces."""
+    """Yield, with each unit, how many records of the same file come before each of its pieces."""
     seen: dict[str, int] = {}
     for unit, parts in units:
         counts: Mapping[str, int] = parts[-1].content["num_records"]
@@ -125,7 +125,7 @@ def _join_shards(
 
 
 def _groups(name: str, parts: Sequence[Part]) -> Iterator[list[tuple[Path, dict[str, Any]]]]:
-    """Give files that become one: as many neighbours as stay below `JOINED_TOKENS` together."""
+    """Yield files to join into one: as many neighbours as stay below `JOINED_TOKENS` together."""
     group: list[tuple[Path, dict[str, Any]]] = []
     num_tokens = 0
     for part in parts:

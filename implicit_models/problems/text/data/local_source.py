@@ -87,7 +87,7 @@ class LocalSource:
                 raise CorpusError(f"{self.place(piece, number)}: {error}") from None
 
     def place(self, piece: Piece, number: int) -> str:
-        """Say where a record is: file, and number of the line or row.
+        """Return where a record is: file, and number of the line or row.
 
         The records before the piece are counted now: it is only for a mistake.
         """
@@ -101,7 +101,7 @@ class LocalSource:
         return f"{path}:{_num_lines_before(path, piece.start) + number}"
 
     def identity(self) -> Any:
-        """Give name, size and time of change of every file."""
+        """Return name, size and modification time of every file."""
         found = []
         for split, names in self.files.items():
             for name in names:
@@ -110,7 +110,7 @@ class LocalSource:
         return [str(self.root.resolve()), found]
 
     def description(self) -> dict[str, Any]:
-        """Give nothing: the parameters name the source."""
+        """Return nothing: the parameters name the source."""
         return {}
 
     def _pieces(self, name: str, unit_bytes: int) -> list[Piece]:
@@ -152,7 +152,7 @@ class LocalSource:
         ]
 
     def _records(self, piece: Piece, after: int) -> Iterator[tuple[int, Any]]:
-        """Give lines as text, rows as mappings, files as their paths, and None for blanks."""
+        """Yield lines as text, rows as mappings, files as their paths, and None for blanks."""
         path, kind = self.root / piece.name, _kind(piece.name)
         if kind == ".txt":
             return iter([(0, path)])
@@ -240,13 +240,13 @@ def _kind(name: str) -> str | None:
 
 
 def _domain(name: str) -> str:
-    """Give the first folder under the source, or the file's name without its suffix."""
+    """Return the first folder under the source, or the file's name without its suffix."""
     first, *rest = Path(name).parts
     return first if rest else first[: -len(_kind(name) or "")]
 
 
 def _named_files(parameters: CorpusParameters, names: list[str]) -> dict[str, tuple[str, ...]]:
-    """Files of each split by the patterns, the others under ``train``; tests come first."""
+    """Return the files of each split by its patterns, others under ``train``; test comes first."""
     named: dict[str, list[str]] = {"test": [], "validation": [], "train": []}
     held_out = {"test": parameters.test, "validation": parameters.validation}
     for file in names:

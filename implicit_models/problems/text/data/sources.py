@@ -82,15 +82,15 @@ class Source(Protocol):
         ...
 
     def place(self, piece: Piece, number: int) -> str:
-        """Say, for a message, where a record of a piece is."""
+        """Return where a record of a piece is, for a message."""
         ...
 
     def identity(self) -> Any:
-        """Tell, as plain values, what changes when the content does."""
+        """Return plain values that change when the content does."""
         ...
 
     def description(self) -> dict[str, Any]:
-        """Tell, for the manifest, where the documents are from."""
+        """Return where the documents are from, for the manifest."""
         ...
 
 

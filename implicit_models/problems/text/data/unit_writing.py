@@ -119,7 +119,7 @@ class UnitWriter:
 
 
 def unit_folder(folder: Path, unit: Unit) -> Path:
-    """Say where the parts of a unit lie."""
+    """Return the folder of a unit's parts."""
     return folder / f"{unit.number:06d}"
 
 
@@ -132,7 +132,7 @@ def finished_parts(folder: Path) -> list[Part]:
 
 
 def is_finished(parts: list[Part]) -> bool:
-    """Whether nothing of a unit is left to do."""
+    """Return whether nothing of a unit is left to do."""
     return bool(parts) and parts[-1].content["next"] is None
 
 
@@ -205,7 +205,7 @@ class _PartWriter:
             _to_disk(file)
 
     def abandon(self) -> None:
-        """Let go of the files, and of the folder if it has not got its name."""
+        """Close the files and delete the folder, if it does not yet have its final name."""
         for split in self._splits.values():
             split.shards.abandon()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -262,6 +262,6 @@ def _save(path: Path, array: np.ndarray) -> None:
 
 
 def _to_disk(file: IO[Any]) -> None:
-    """Have the content on disk before the folder gets its name, whatever happens to the power."""
+    """Write the content to the disk itself, so that a power cut after renaming loses nothing."""
     file.flush()
     os.fsync(file.fileno())

@@ -131,7 +131,7 @@ class StateTrackingResult:
     spectral_radius_damped: dict[int, dict[str, float | None]]
 
     def metrics(self) -> dict[str, object]:
-        """Give the content of ``evaluation.json``; lengths are keys, and text, as JSON has it."""
+        """Return the content of ``evaluation.json``; lengths are keys, strings as JSON has them."""
         implicit = {n: r for n, r in self.lengths.items() if r.self_iterations is not None}
         compared = {n: r.modes for n, r in self.lengths.items() if r.modes is not None}
         return {
@@ -156,7 +156,7 @@ class StateTrackingResult:
         }
 
     def position_rows(self) -> list[dict[str, object]]:
-        """Give the rows of ``evaluation_by_position.csv``; positions count from 1."""
+        """Return the rows of ``evaluation_by_position.csv``; positions count from 1."""
         return [
             {"length": length, "position": position, "accuracy": float(accuracy)}
             for length, result in self.lengths.items()
@@ -250,7 +250,7 @@ def _evaluate_length(
 
 
 def _phase(parameters: WordProblemEvaluationParameters, width: int) -> Phase:
-    """Give the search through a window of this width."""
+    """Return the search through a window of this width."""
     window = Window(width, parameters.patience)
     return search_phase(parameters.tolerance, parameters.max_steps, parameters.damping, window)
 
@@ -308,7 +308,7 @@ def _spectral_radii(
     inputs: Integer[np.ndarray, "N L"],
     parameters: WordProblemEvaluationParameters,
 ) -> tuple[dict[int, dict[str, float | None]], dict[int, dict[str, float | None]]]:
-    """Give those of the plain and of the damped iteration, by length."""
+    """Return the spectral radii of the plain and of the damped iteration, by length."""
     count = parameters.num_mode_sequences
     if not (isinstance(model, ImplicitForCausalLM) and is_implicit(model) and count):
         return {}, {}
