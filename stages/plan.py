@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
-from stages.plan_reading import PlanParameters, read_trainings, write_parameters
+from stages.plan_parameters import PlanParameters, read_trainings, write_parameters
 
 USAGE = "python -m stages.plan [preset=NAME] [gpus=N] [KEY=VALUE ...]"
 

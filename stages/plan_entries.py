@@ -26,7 +26,7 @@ from implicit_models.training.curriculum import (
     free_segment,
 )
 from stages.entries import BaselineParameters, MatchedParameters, RunParameters
-from stages.plan_reading import PlanParameters, Training
+from stages.plan_parameters import PlanParameters, Training
 from stages.training.matched import matched_to
 
 # Of what a search may make, where nobody says how many self-iterations are expected.

@@ -10,7 +10,7 @@ from implicit_models.planning.plans import RUNTIME_BYTES, USABLE_PART, Layout, p
 from implicit_models.problems.problem import parameters_of
 from stages.entries import RunParameters
 from stages.plan_entries import EXPECTED_PART, PlannedPhase
-from stages.plan_reading import PlanParameters
+from stages.plan_parameters import PlanParameters
 
 SECONDS_A_DAY = 86_400
 

@@ -1,4 +1,4 @@
-"""What is to be planned: the entries of a preset or of params.yaml, and what they learn from."""
+"""What a plan is of: its options, and the entries of a preset or of params.yaml to plan."""
 
 import difflib
 import shutil
