@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from implicit_models.language_models.labelled import Rows, Sequences
+from implicit_models.language_models.labelled import Sequences, TokenArray
 from implicit_models.language_models.losses import IGNORED
 
 _AHEAD = 2  # steps
@@ -103,7 +103,7 @@ def as_tensor(tokens: np.ndarray, device: torch.device | None = None) -> Int[Ten
     return torch.from_numpy(tokens.astype(np.int64)).to(device)
 
 
-def _num_labels(labels: Rows, rows: np.ndarray, length: int) -> int:
+def _num_labels(labels: TokenArray, rows: np.ndarray, length: int) -> int:
     """Count a global batch's labels: each process by itself, so that none waits for another."""
     if labels[rows[:1], :length].dtype.kind == "u":  # which cannot hold IGNORED
         return len(rows) * length
