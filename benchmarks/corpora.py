@@ -101,7 +101,7 @@ def _row(
 
 
 def _texts(num_bytes: int) -> Iterator[str]:
-    """Documents of made-up words, few of them frequent and many rare, as words are."""
+    """Yield documents of made-up words, a few of them frequent and many rare, as in real text."""
     generator = np.random.default_rng(0)
     letters = np.array(list("etaoinshrdlucmfwypvbgk"))
     shares = np.arange(len(letters), 0, -1) / np.arange(1, len(letters) + 1).sum()
@@ -185,7 +185,7 @@ def _batches(texts: list[str], numbers: np.ndarray) -> Iterator[list[str]]:
 def _fastest(
     calls: Mapping[str, Callable[[], Any]], repeats: int
 ) -> dict[str, tuple[float, float]]:
-    """Give the fewest seconds, of the clock and of the processor, of functions called in turn."""
+    """Return the least wall time and processor time of functions that are called in turn."""
     seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():

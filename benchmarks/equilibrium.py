@@ -197,7 +197,7 @@ def _forward(model: ImplicitForCausalLM, tokens: Tensor, phase: Phase):
 def _interleaved(
     functions: Mapping[Any, Callable[[], Any]], repeats: Mapping[Any, int]
 ) -> tuple[dict[Any, float], dict[Any, Any]]:
-    """Give the median seconds and the last result of each function, called in turn."""
+    """Return the median seconds and the last result of each function, called in turn."""
     seconds: dict[Any, list[float]] = {key: [] for key in functions}
     results = {}
     for turn in range(max(repeats.values())):
@@ -405,7 +405,7 @@ class _Elementwise:
 
 
 def _peak_memory(library: str, name: str) -> float:
-    """MiB by which a search raises the peak memory of a process of its own: the least of three.
+    """Measure by how many MiB a search raises its process's peak memory: the least of three.
 
     What an allocator keeps for itself varies from process to process.
     """
@@ -429,7 +429,7 @@ def measure_memory(library: str, name: str) -> None:
 
 
 def _high_water_mark() -> int:
-    """KiB of the largest resident set; getrusage's would begin with the parent's."""
+    """Read the KiB of the largest resident set; getrusage's would begin with the parent's."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])
 

@@ -102,7 +102,7 @@ def run(quick: bool) -> harness.Report:
 
 
 def model_of(kind: str, vocabulary: int = VOCABULARY, small: bool = False) -> PreTrainedModel:
-    """Give a model of some five million parameters: ours, transformers' Llama, or an LSTM."""
+    """Return a model of some five million parameters: ours, transformers' Llama, or an LSTM."""
     family, _, what = kind.partition("-")
     width, layers = (64, 2) if small else (256, 8)
     sizes: dict[str, Any] = {"vocab_size": vocabulary}
@@ -180,7 +180,7 @@ class Texts:
 
 
 def _evaluate(model: Any, tasks: Tasks, limit: int | None = None) -> dict[str, Any]:
-    """Give lm-eval's accuracies, and the log-likelihood of every continuation."""
+    """Return lm-eval's accuracies, and the log-likelihood of every continuation."""
     with _quiet():
         report = evaluator.evaluate(model, {"tasks": tasks}, limit=limit, bootstrap_iters=0)
     found: dict[str, Any] = {**(report or {})}

@@ -104,7 +104,7 @@ def run(quick: bool) -> harness.Report:
 
 
 def model_of(library: str, family: str, small: bool = False) -> PreTrainedModel:
-    """Give an explicit model of some 30 million parameters; the same weights for every library."""
+    """Return an explicit model of some 30 million parameters; the same weights in every library."""
     settings: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "hidden_size": 64 if small else 512,
@@ -272,7 +272,7 @@ def generate(model: PreTrainedModel, prompt: Tensor, tokens: int) -> Tensor:
 
 
 def _peak_memory(library: str, family: str) -> float:
-    """MiB by which generation raises the peak memory of a process: the lesser of two."""
+    """Measure by how many MiB generation raises its process's peak memory: the lesser of two."""
     program = "import sys; from benchmarks.generation import measure_memory as m; m(*sys.argv[1:])"
     command = [sys.executable, "-c", program, library, family]
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**20)}

@@ -137,7 +137,7 @@ def measure_part(part: str, how: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Give what JSON can hold: it knows no infinity."""
+    """Return a value that JSON can hold: infinity becomes a string."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 

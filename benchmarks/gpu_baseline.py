@@ -22,7 +22,7 @@ Loop = Callable[[Callable[[Tensor], Tensor], Tensor, int, float], Tensor]
 
 
 def baseline_kernels(family: str) -> list[Kernels]:
-    """Give what may serve the baseline, best first; mamba-ssm's kernels concern Mamba2 alone."""
+    """Return possible kernels of the baseline, best first; mamba-ssm's are for Mamba2 alone."""
     found = []
     if family == "mamba2":
         try:
@@ -33,7 +33,7 @@ def baseline_kernels(family: str) -> list[Kernels]:
 
 
 def baseline_loop() -> tuple[str, Loop]:
-    """Give the loop of the baseline, and its name."""
+    """Return the name of the baseline's loop, and the loop."""
     if importlib.util.find_spec("torchdeq") is None:
         return "plain", _plain_loop
     return "torchdeq", _torchdeq_loop
@@ -65,7 +65,7 @@ def _plain_loop(
 
 
 def unfused_mamba_ssm_kernels() -> Kernels:
-    """Give mamba-ssm's scan, norm and (where its package is there) convolution.
+    """Return mamba-ssm's scan, norm and (where its package is installed) convolution.
 
     Raises
     ------

@@ -30,7 +30,7 @@ class Widths:
 
 
 def widths(config: ImplicitConfig) -> Widths:
-    """Give a configuration's widths."""
+    """Return a configuration's widths."""
     if isinstance(config, ImplicitLlamaConfig):
         assert config.head_dim and config.num_key_value_heads
         inner = config.num_attention_heads * config.head_dim

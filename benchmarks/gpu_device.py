@@ -56,7 +56,7 @@ class Scale:
     dtype: torch.dtype
 
     def config(self, model: str, **changes: Any) -> ImplicitConfig:
-        """Give a model's configuration."""
+        """Return a model's configuration."""
         if self is not TINY:
             return from_size(model, **changes)
         tiny = {"num_hidden_layers": 2, "hidden_size": 32, "vocab_size": 64}
@@ -91,12 +91,12 @@ TINY = Scale(
 
 
 def device() -> torch.device:
-    """Give the device that is measured."""
+    """Return the device that is measured."""
     return default_device()
 
 
 def our_kernels() -> Kernels:
-    """Give the kernels that are measured: the fused ones also under Triton's interpreter."""
+    """Return the kernels that are measured: the fused ones also under Triton's interpreter."""
     if device().type == "cpu":
         from implicit_models.kernels.fused.launch import INTERPRETED
 
@@ -106,7 +106,7 @@ def our_kernels() -> Kernels:
 
 
 def named(kernels: Kernels, mixer: ComposedMixer, name: str) -> Kernels:
-    """Give kernels with another mixer, under a name of their own."""
+    """Return kernels with another mixer, under a name of their own."""
     return Kernels(name, mixer.mix, mixer.advance, kernels.rms_norm, kernels.normed_update)
 
 
@@ -144,19 +144,19 @@ def kernel_seconds(function: Callable[[], Any]) -> float:
 
 
 def peak_gibibytes() -> float | None:
-    """Give the most memory that tensors took since it was last reset; None on a CPU."""
+    """Return the peak GiB of tensors since the last reset; None on a CPU."""
     return torch.cuda.max_memory_allocated() / 2**30 if device().type == "cuda" else None
 
 
 def release() -> None:
-    """Give back memory that nothing refers to."""
+    """Free memory that nothing refers to."""
     gc.collect()
     if device().type == "cuda":
         torch.cuda.empty_cache()
 
 
 def attempt(row: Row, measure: Callable[[], Row]) -> Iterator[Row]:
-    """Give a row filled in by a measurement, or with its error: the other cases go on."""
+    """Yield a row with its measurement, or with its error, so that the other cases go on."""
     try:
         found = row | measure()
     except Exception as error:  # whatever it is, it is a finding
@@ -166,7 +166,7 @@ def attempt(row: Row, measure: Callable[[], Row]) -> Iterator[Row]:
 
 
 def describe(error: BaseException) -> str:
-    """Give an error in one line."""
+    """Return an error in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:200]
 

@@ -100,7 +100,7 @@ def _call(
     backward: bool,
     gradients: Sequence[Tensor] | None = None,
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Give the outputs, or the inputs' gradients, and what gradients of the outputs were taken."""
+    """Return the outputs, or the inputs' gradients and the upstream gradients behind them."""
     if not backward:
         with torch.no_grad():
             return _tensors(function(*inputs)), []
@@ -179,7 +179,7 @@ def cases(scale: Scale) -> list[Case]:
 
 
 def _fused(module: str, function: str) -> Callable[..., Any]:
-    """Give a fused kernel, imported only when it is called."""
+    """Return a fused kernel, imported only when it is called."""
 
     def call(*inputs: Any, **options: Any) -> Any:
         found = importlib.import_module(f"implicit_models.kernels.fused.{module}")

@@ -67,7 +67,7 @@ class Contender:
 
 
 def contenders(family: str) -> tuple[Contender, list[Contender]]:
-    """Give ours, and what may serve as the baseline, best first."""
+    """Return our contender, and the possible baselines, best first."""
     name, loop = baseline_loop()
     baselines = [Contender("baseline", kernels, name, loop) for kernels in baseline_kernels(family)]
     ours = "ours, CUDA graphs" if os.environ.get("IMPLICIT_MODELS_CUDA_GRAPHS") == "1" else "ours"
@@ -163,7 +163,7 @@ def _step(
 def _plain_loss(
     model: ImplicitForCausalLM, tokens: Tensor, loop: Loop, search: int, phantom: int
 ) -> Tensor:
-    """Give the loss as a user of the loop would compute it."""
+    """Return the loss as a user of the loop would compute it."""
     cell, start = model.cell(tokens)
     value = loop(cell, start, search, DAMPING)
     for _ in range(phantom):

@@ -75,7 +75,7 @@ def measure(function: Callable[[], Any], *, repeats: int = 5, warmup: int = 1) -
 
 
 def interleaved(calls: Mapping[Any, Callable[[], Any]], repeats: int) -> dict[Any, float]:
-    """Give the median seconds of functions that are called in turn, after one call each."""
+    """Return the median seconds of functions that are called in turn, after one call each."""
     seconds: dict[Any, list[float]] = {key: [] for key in calls}
     for turn in range(repeats + 1):
         for key, call in calls.items():
@@ -159,7 +159,7 @@ def device() -> dict[str, Any]:
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
-    """Versions of Python and of installed packages."""
+    """Return the versions of Python and of installed packages."""
     return {
         "python": platform.python_version(),
         **{package: importlib.metadata.version(package) for package in packages},

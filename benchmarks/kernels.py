@@ -124,7 +124,7 @@ def _models(length: int, repeats: int) -> tuple[list[dict[str, Any]], dict[str, 
 
 
 def _errors(models: Mapping[tuple[str, str], Any], tokens: Tensor) -> list[dict[str, Any]]:
-    """Give bfloat16's relative error of the logits, and of all gradients together."""
+    """Return bfloat16's relative error of the logits, and of all gradients together."""
     found = []
     for name in ("ours", f"transformers, chunk {CHUNKS[0]}"):
         outputs = []
@@ -281,7 +281,7 @@ def _with_reference(call: Callable[[], None]) -> Callable[[], None]:
 
 
 def _with_scan_chunk(model: ImplicitMamba2ForCausalLM, chunk: int) -> Any:
-    """Give a copy of a model whose scan has chunks of so many tokens."""
+    """Return a copy of a model whose scan has chunks of so many tokens."""
     settings = model.config.to_dict() | {"chunk_size": chunk}
     copied = ImplicitMamba2ForCausalLM(ImplicitMamba2Config.from_dict(settings))
     copied.load_state_dict(model.state_dict())

@@ -33,7 +33,7 @@ class MatrixProducts(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
     def replay(self) -> Callable[[], None]:
-        """Give a function that makes them again, on other numbers in the same places."""
+        """Return a function that computes them again, on new numbers in the same tensors."""
         operands: dict[Any, Tensor] = {}
         calls = []
         for function, layouts in self.calls:

@@ -87,7 +87,7 @@ def _cached(path: Path, quick: bool) -> tuple[list[dict], float, float]:
 
 
 def _slots(path: Path, seconds: float) -> tuple[dict, int, float]:
-    """Four independent stages on two slots: most at once, and time over the ideal."""
+    """Run four independent stages on two slots; return a row, most at once, time over the ideal."""
     code = STAGE.format(seconds=seconds)
     _project(path, {f"s{i}": f'python -c "{code}" > s{i}.txt' for i in range(4)})
     _python(path, *FLOW, "--jobs", "2")

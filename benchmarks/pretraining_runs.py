@@ -296,7 +296,7 @@ class _NotedCheckpoints(CheckpointFolder):
 
 
 def _keep_loaders() -> list[Loader]:
-    """Have the trainer's loaders noted."""
+    """Record the loaders that the trainer makes."""
     kept: list[Loader] = []
 
     def noted(*arguments: Any) -> Loader:

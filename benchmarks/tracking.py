@@ -148,7 +148,7 @@ def _block(step, tracker: Tracker, number: int) -> float:
 
 
 def _opening_and_closing(repeats: int) -> tuple[float, float]:
-    """Median seconds of each, the start of a courier included."""
+    """Measure the median seconds of each, the start of a courier included."""
     seconds = []
     for _ in range(repeats):
         with _repository() as root:
@@ -190,7 +190,7 @@ def _looking(seconds: float) -> float:
 
 
 def _first_sending(num_calls: int) -> float:
-    """Processor seconds of a process that begins to send so many steps into a new database."""
+    """Measure the processor seconds of a process that sends so many steps into a new database."""
     with _repository() as root, _log(root, num_calls):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, "-c", SEND, str(root)], check=True)
@@ -228,7 +228,7 @@ def _beside_a_courier(step, seconds: float) -> float:
 
 
 def _spool(num_calls: int) -> list[dict]:
-    """Metrics a second into the spool, and from there into a new SQLite store."""
+    """Measure the metrics a second into the spool, and from there into a new SQLite store."""
     with _repository() as root:
         sender = _sender(root)
         start = time.perf_counter()
@@ -248,7 +248,7 @@ def _spool(num_calls: int) -> list[dict]:
 
 
 def _sustained(seconds: int) -> list[dict]:
-    """Metrics a second into the embedded store, while a stage logs twice what is asked for.
+    """Measure the metrics a second into the embedded store, while a stage logs twice the target.
 
     Each counts once, and is stored twice, for the stage and for its entry.
     """

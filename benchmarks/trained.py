@@ -65,7 +65,7 @@ def read_run() -> RunParameters:
 
 
 def untrained_model(group: str) -> ImplicitForCausalLM:
-    """Give the implicit run's model as training finds it."""
+    """Return the implicit run's model as it is before training."""
     run = read_run()
     model = build(run.model, len(multiplication_table(group)), run.seed)
     assert isinstance(model, ImplicitForCausalLM)

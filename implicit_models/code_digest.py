@@ -106,7 +106,7 @@ def _plain(node: Any) -> Any:
 
 
 def _is_text(node: Any) -> bool:
-    """Whether it is a statement that is a string alone: a docstring, wherever it stands."""
+    """Return whether it is a statement that is a string alone: a docstring, wherever it stands."""
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

@@ -11,12 +11,12 @@ _LEAST_BYTES = 16 << 20  # less than Prefect's database needs to grow
 
 
 def refused(error: OSError) -> bool:
-    """Whether the system has refused to write for want of room."""
+    """Return whether the system has refused to write because a disk or a quota is full."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(folder: Path) -> bool:
-    """Whether the disk of a folder has next to no room left."""
+    """Return whether the disk of a folder is nearly full."""
     try:
         return shutil.disk_usage(folder).free < _LEAST_BYTES
     except OSError:

@@ -57,7 +57,7 @@ def allow_all() -> None:
 
 
 def stopping() -> bool:
-    """Whether `stop_all` was called; whoever waits for something long has to look."""
+    """Return whether `stop_all` was called; whoever waits long has to ask."""
     return _Switch.deadline is not None
 
 

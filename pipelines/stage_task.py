@@ -64,7 +64,7 @@ class FlowContext:
 
 
 def is_infrastructure_fault(task: Any, run: TaskRun, state: State) -> bool:
-    """Whether a failed stage may be tried again."""
+    """Return whether a failed stage may be tried again."""
     return isinstance(state.data, InfrastructureError) or isinstance(
         getattr(state.data, "result", None), InfrastructureError
     )

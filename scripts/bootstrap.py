@@ -194,7 +194,7 @@ def run(command: list, settings=None, advice: str = "") -> None:
 
 
 def say(message: str) -> None:
-    """Tell the user what takes time."""
+    """Print what takes time."""
     print("bootstrap: " + message, flush=True)
 
 

@@ -53,7 +53,7 @@ def main() -> int:
 
 @contextmanager
 def browser_page(width: int = 1400, height: int = 900) -> Iterator["Page"]:
-    """Give a page of Debian's Chromium; it comes to nobody but this machine.
+    """Yield a page of Debian's Chromium, which can reach only this machine.
 
     Raises
     ------

@@ -254,7 +254,7 @@ def _add_name(parser: argparse.ArgumentParser, tables: Sequence[str]) -> None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """Say in one line what is wrong and what is right."""
+        """Print in one line what is wrong and what is right, and exit."""
         print(f"error: {message}; {self.format_usage().strip()}", file=sys.stderr)
         sys.exit(2)
 
@@ -270,7 +270,7 @@ def _say(line: str) -> None:
 
 
 def _is_users_mistake(error: Exception) -> bool:
-    """Whether it comes from files, from a diverging training, or is an error type of our own."""
+    """Return whether it comes from files or a diverging training, or is our own type of error."""
     ours = type(error).__module__.startswith(("implicit_models.", "stages."))
     return ours or isinstance(error, OSError | FloatingPointError)
 

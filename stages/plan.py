@@ -1,4 +1,4 @@
-"""Say what trainings will take before anyone spends money: memory of a GPU, FLOPs, days, storage.
+"""Print what trainings will take, before anyone spends money: GPU memory, FLOPs, days, storage.
 
 python -m stages.plan preset=pile_1.3b_mamba2 gpus=32 micro_batch=4
 """
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
-from stages.plan_reading import PlanParameters, read_trainings, write_parameters
+from stages.plan_parameters import PlanParameters, read_trainings, write_parameters
 
 USAGE = "python -m stages.plan [preset=NAME] [gpus=N] [KEY=VALUE ...]"
 
 
 def main(arguments: Sequence[str]) -> str:
-    """Give the plan of a preset, or of params.yaml where none is named; nothing is written.
+    """Return the plan of a preset, or of params.yaml where none is named; nothing is written.
 
     Settings of parameters may follow, as after ``dvc exp run -S``: ``monitoring.log_every=10``.
     """

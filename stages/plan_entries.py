@@ -26,7 +26,7 @@ from implicit_models.training.curriculum import (
     free_segment,
 )
 from stages.entries import BaselineParameters, MatchedParameters, RunParameters
-from stages.plan_reading import PlanParameters, Training
+from stages.plan_parameters import PlanParameters, Training
 from stages.training.matched import matched_to
 
 # Of what a search may make, where nobody says how many self-iterations are expected.
@@ -63,7 +63,7 @@ class PlannedPhase:
         return self.training.name
 
     def first_layout_that_fits(self, memory_bytes: float) -> Layout | None:
-        """Give the layout of the least time that fits into a GPU; None where none does."""
+        """Return the fastest layout that fits into a GPU; None where none does."""
         is_implicit = self.phase is not None
         for layout in fitting_layouts(self.layout, self.batch_size, is_implicit=is_implicit):
             memory = plan_memory(
@@ -174,7 +174,7 @@ def _lengths(segment: Segment, seed: int) -> list[int]:
 
 
 def _expected(phase: Phase | None, precision: str, given: float | None) -> float | None:
-    """Give the evaluations expected of a search; all of them where it cannot end earlier."""
+    """Return the evaluations expected of a search; all of them where it cannot end earlier."""
     if phase is None:
         return None
     stopping = phase.stopping

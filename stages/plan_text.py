@@ -10,7 +10,7 @@ from implicit_models.planning.plans import RUNTIME_BYTES, USABLE_PART, Layout, p
 from implicit_models.problems.problem import parameters_of
 from stages.entries import RunParameters
 from stages.plan_entries import EXPECTED_PART, PlannedPhase
-from stages.plan_reading import PlanParameters
+from stages.plan_parameters import PlanParameters
 
 SECONDS_A_DAY = 86_400
 
@@ -41,7 +41,7 @@ def plan_text(
     planned: Sequence[PlannedPhase],
     others: Sequence[str],
 ) -> str:
-    """Give the whole plan.
+    """Return the whole plan.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def _memory(planned: Sequence[PlannedPhase], device: Accelerator) -> list[str]:
 
 
 def _changes(planned: Sequence[PlannedPhase], device: Accelerator) -> list[str]:
-    """Say what to change where something does not fit: the first layout that does."""
+    """Return what to change where something does not fit: the first layout that does."""
     found: dict[Layout | None, list[str]] = {}
     for number, phase in enumerate(planned, 1):
         if not phase.plan.memory.fits(device.memory_bytes):
@@ -206,7 +206,7 @@ def _flops_a_day(phase: PlannedPhase, options: PlanParameters, device: Accelerat
 
 
 def _as_options(layout: Layout) -> str:
-    """Give a layout as options of the plan."""
+    """Return a layout as options of the plan."""
     return (
         f"micro_batch={layout.micro_batch} checkpointing={layout.checkpointing} "
         f"parallelism={layout.parallelism} gpus={layout.num_gpus}"

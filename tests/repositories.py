@@ -101,7 +101,7 @@ def clone(path: Path, preset: str, *settings: str) -> Repository:
 
 
 def _keep_own_settings(path: Path) -> None:
-    """Have tests use no remote and no cache of the user's."""
+    """Remove the user's remotes and caches from the configuration."""
     settings = configparser.ConfigParser()
     settings.read(path)
     settings.remove_option("core", "remote")

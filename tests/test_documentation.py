@@ -19,7 +19,10 @@ def test_defaults():
     rows = [row.split(" | ")[:2] for row in table.splitlines() if "`" in row]
     assert len(rows) == 15
     for fields, defaults in rows:
-        names, values = re.findall(r"`(\w+)`", fields), defaults.replace("`", "").strip().split(", ")
+        names, values = (
+            re.findall(r"`(\w+)`", fields),
+            defaults.replace("`", "").strip().split(", "),
+        )
         for name, value in zip(names, values, strict=True):
             assert value == str(getattr(ImplicitConfig, name)).lower(), name
 

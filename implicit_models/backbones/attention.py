@@ -96,12 +96,12 @@ class AttentionMixer(nn.Module):
         self.out_proj.reset((self.shape.d_inner * 2 * self.num_layers) ** -0.5)
 
     def weights(self) -> AttentionWeights:
-        """Give the effective weights, for every iteration of a solve."""
+        """Return the effective weights, for every iteration of a solve."""
         queries, keys, values = self.qkv_proj.effective().split(self._widths)
         return AttentionWeights(queries, keys, values, self.out_proj.effective())
 
     def initial_carry(self, batch: int) -> KeyValueCarry:
-        """Give the carry of a sequence's start: no key, no value."""
+        """Return the carry at the start of a sequence: no key, no value."""
         size = (batch, self.shape.num_key_value_heads, 0, self.shape.head_dim)
         like = self.qkv_proj.weight
         return KeyValueCarry.of(like.new_empty(size), like.new_empty(size))

@@ -36,7 +36,7 @@ class FeedForward(nn.Module):
         self.down_proj.reset((self.d_hidden * 2 * self.num_layers) ** -0.5)
 
     def weights(self) -> FeedForwardWeights:
-        """Give the effective weights, for every iteration of a solve."""
+        """Return the effective weights, for every iteration of a solve."""
         gate, up = self.gate_up_proj.effective().chunk(2)
         return FeedForwardWeights(gate, up, self.down_proj.effective())
 

@@ -46,7 +46,7 @@ class _Buffer:
         return _Buffer, (self.keys, self.values)  # to a copy nobody may write
 
     def may_write(self, carry: "KeyValueCarry") -> bool:
-        """Tell whether the slots behind the carry's last token are free."""
+        """Return whether the slots behind the carry's last token are free."""
         if self.newest() is not carry or self.written() is not None:
             return False
         if self.keys.is_inference() and not torch.is_inference_mode_enabled():
@@ -54,7 +54,7 @@ class _Buffer:
         return not self.keys.requires_grad  # a backward pass may still read it
 
     def has_room(self, num_slots: int) -> bool:
-        """Tell whether there are so many slots."""
+        """Return whether there are so many slots."""
         return num_slots <= self.keys.shape[2]
 
     def with_room(self, num_used: int, num_slots: int) -> tuple[Tensor, Tensor]:
@@ -112,12 +112,12 @@ class KeyValueCarry:
         return self.lengths
 
     def slots(self, length: int) -> Int[Tensor, "#B L"]:
-        """Give the slots, which are the positions, of each sequence's next tokens."""
+        """Return the slots, which are the positions, of each sequence's next tokens."""
         tokens = torch.arange(length, device=self.lengths.device)
         return (self.reach + tokens)[None] if self.is_uniform else self.lengths[:, None] + tokens
 
     def select(self, rows: Tensor) -> "KeyValueCarry":
-        """Give the carry of some of the batch's sequences."""
+        """Return the carry of some of the batch's sequences."""
         buffer = _Buffer(self.keys[rows], self.values[rows])
         return self._newest(buffer, self.lengths[rows], self.reach, self.is_uniform)
 
@@ -185,7 +185,7 @@ class KeyValueTrail:
     length: int
 
     def carry(self, counts: Int[Tensor, " B"] | None = None) -> KeyValueCarry:
-        """Give the carry after each sequence's first ``counts`` tokens; None means all."""
+        """Return the carry after each sequence's first ``counts`` tokens; None means all."""
         before, buffer = self.before, self.buffer
         end = before.reach + self.length
         if buffer.newest() is not before:  # another carry was taken, which may write

@@ -31,7 +31,7 @@ class NormalisedWeight(nn.Module):
             set_initial(self.scale, _row_length(self.weight))
 
     def effective(self) -> Float[Tensor, "rows *rest"]:
-        """Give the weight that multiplies."""
+        """Return the effective weight, which multiplies the inputs."""
         if self.scale is None:
             return self.weight
         return self.weight * (self.scale / _row_length(self.weight))

@@ -59,7 +59,7 @@ class Mamba2Carry(NamedTuple):
         return self.state
 
     def select(self, rows: Tensor) -> "Mamba2Carry":
-        """Give the carry of some of the batch's sequences."""
+        """Return the carry of some of the batch's sequences."""
         return Mamba2Carry(self.convolution[rows], self.state[rows])
 
 
@@ -80,7 +80,7 @@ class Mamba2Trail(NamedTuple):
     settings: MixerSettings
 
     def carry(self, counts: Int[Tensor, " B"] | None = None) -> Mamba2Carry:
-        """Give the carry after each sequence's first ``counts`` tokens; None means all."""
+        """Return the carry after each sequence's first ``counts`` tokens; None means all."""
         advance = kernels_for(self.projected.device).advance
         return Mamba2Carry(
             *advance(self.projected, self.weights, self.settings, *self.before, counts)
@@ -133,7 +133,7 @@ class Mamba2Mixer(nn.Module):
         self.out_proj.reset((shape.d_inner * self.num_layers) ** -0.5)
 
     def weights(self) -> Mamba2Weights:
-        """Give the effective weights, for every iteration of a solve."""
+        """Return the effective weights, for every iteration of a solve."""
         between = MixerWeights(
             self.conv1d.effective(),
             self.conv1d_bias,
@@ -145,7 +145,7 @@ class Mamba2Mixer(nn.Module):
         return Mamba2Weights(self.in_proj.effective(), self.out_proj.effective(), between)
 
     def initial_carry(self, batch: int) -> Mamba2Carry:
-        """Give the carry of a sequence's start: zeros."""
+        """Return the carry at the start of a sequence: zeros."""
         shape, like = self.shape, self.D
         return Mamba2Carry(
             like.new_zeros(batch, shape.conv_kernel - 1, shape.d_convolution),
@@ -156,7 +156,7 @@ class Mamba2Mixer(nn.Module):
         )
 
     def positions(self, carry: Mamba2Carry | None, length: int) -> None:
-        """Give what tokens of all blocks share by their positions: nothing."""
+        """Return what all blocks need to know of the tokens' positions: nothing."""
         return None
 
     def forward(

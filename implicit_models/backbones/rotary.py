@@ -28,7 +28,7 @@ class Rotary:
     def angles(
         self, positions: Int[Tensor, "B L"], dtype: torch.dtype
     ) -> tuple[Float[Tensor, "B L 1 P"], Float[Tensor, "B L 1 P"]]:
-        """Give cosine and sine, for `kernels.reference.rotate`; computed in float32 at least."""
+        """Return cosine and sine, for `kernels.reference.rotate`; computed in float32 at least."""
         precise = torch.promote_types(dtype, torch.float32)
         frequencies = self.frequencies(positions.device).to(precise)
         angles = positions[..., None, None].to(precise) * frequencies.repeat(2)
@@ -36,6 +36,6 @@ class Rotary:
 
 
 def inverse_powers(theta: float, head_dim: int, device: torch.device) -> Float[Tensor, " half"]:
-    """Give the published frequencies, ``theta ** (-2 i / head_dim)``."""
+    """Return the published frequencies, ``theta ** (-2 i / head_dim)``."""
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim
     return 1.0 / theta**exponents

@@ -15,7 +15,7 @@ _MULTIPLIERS = np.array([0xBF58476D1CE4E5B9, 0x94D049BB133111EB], dtype=np.uint6
 def batch_indices(
     position: int, *, batch_size: int, num_sequences: int, seed: int
 ) -> Int64[np.ndarray, " B"]:
-    """Indices of the ``batch_size`` sequences that follow the first ``position`` many.
+    """Return the indices of the ``batch_size`` sequences that follow the first ``position`` many.
 
     The positions walk through one permutation of all sequences after another, so that every
     sequence comes up exactly once in an epoch; a batch may end one epoch and begin the next.
@@ -48,7 +48,7 @@ def _order(size: int, key: tuple[int, int]) -> Int64[np.ndarray, " size"]:
 def permuted(
     positions: Int64[np.ndarray, " B"], size: int, key: tuple[int, ...]
 ) -> Int64[np.ndarray, " B"]:
-    """Give what stands at some positions of a random permutation of 0 .. size - 1.
+    """Return the values at some positions of a random permutation of 0 .. size - 1.
 
     The permutation is never written down, so that it takes no memory: a Feistel network over the
     smallest square of a power of two that holds it, walked through until a number below ``size``

@@ -9,7 +9,7 @@ def accuracy(
     labels: Integer[np.ndarray, "N L"],
     last: int | None = None,
 ) -> float:
-    """Give the share of right positions, of all or of the ``last`` ones of each sequence."""
+    """Return the share of correct positions, of all or of the ``last`` ones of each sequence."""
     right = predicted == labels
     return float((right if last is None else right[:, -last:]).mean())
 
@@ -17,22 +17,22 @@ def accuracy(
 def accuracy_by_position(
     predicted: Integer[np.ndarray, "N L"], labels: Integer[np.ndarray, "N L"]
 ) -> Float[np.ndarray, " L"]:
-    """Give the share of sequences that are right at each position."""
+    """Return the share of sequences that are correct at each position."""
     return (predicted == labels).mean(axis=0)
 
 
 def chance(labels: Integer[np.ndarray, "..."]) -> float:
-    """Give the accuracy of always naming the most frequent of these labels."""
+    """Return the accuracy of always predicting the most frequent of these labels."""
     return float(np.unique(labels, return_counts=True)[1].max() / labels.size)
 
 
 def share(flags: Bool[np.ndarray, "..."]) -> float:
-    """Give the share that is true."""
+    """Return the share of true flags."""
     return float(flags.mean())
 
 
 def distribution(values: Shaped[np.ndarray, "..."]) -> dict[str, float | None]:
-    """Give mean, median, 95th percentile (interpolated linearly) and largest of what is finite.
+    """Return mean, median, 95th percentile (interpolated linearly) and maximum of finite values.
 
     None where nothing is.
     """
@@ -45,7 +45,7 @@ def distribution(values: Shaped[np.ndarray, "..."]) -> dict[str, float | None]:
 
 
 def spread(values: Shaped[np.ndarray, "..."]) -> dict[str, float | None]:
-    """Give mean, median and 95th percentile, as `distribution` does."""
+    """Return mean, median and 95th percentile, as `distribution` does."""
     found = distribution(values)
     return {name: found[name] for name in ("mean", "p50", "p95")}
 
@@ -53,7 +53,7 @@ def spread(values: Shaped[np.ndarray, "..."]) -> dict[str, float | None]:
 def spread_of_counts(
     values: Integer[np.ndarray, " U"], counts: Integer[np.ndarray, " U"]
 ) -> dict[str, float | None]:
-    """Give what `spread` does of ``values``, each of which occurs ``counts`` times."""
+    """Return the `spread` of ``values``, each of which occurs ``counts`` times."""
     ordered, where = np.unique(values, return_inverse=True)
     occurs = np.bincount(where, weights=counts, minlength=len(ordered)).astype(np.int64)
     total = int(occurs.sum())

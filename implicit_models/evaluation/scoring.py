@@ -83,7 +83,7 @@ class Prefix:
 
 
 def can_share_prefixes(model: LanguageModel) -> bool:
-    """Tell whether the model can go on from a `Prefix`."""
+    """Return whether the model can continue from a `Prefix`."""
     return reader_of(model).remembers
 
 
@@ -201,7 +201,7 @@ def prefix(
 
 
 def expand(cache: Prefix, rows: Integer[np.ndarray, " R"]) -> Prefix:
-    """Give the prefix of other texts: of each the row of ``cache`` that it goes on from.
+    """Return the prefix of other texts: for each, the row of ``cache`` that it continues.
 
     Nothing is copied before it is read on.
     """
@@ -284,7 +284,7 @@ def _score_piece(
     wanted: Bool[np.ndarray, "B L"],
     vocabulary_size: int,
 ) -> tuple[Float[np.ndarray, " K"], Bool[np.ndarray, " K"]]:
-    """Give the nats of the wanted labels, and whether each is the most likely token."""
+    """Return the nats of the wanted labels, and whether each is the most likely token."""
     if not wanted.any():
         return np.zeros(0), np.zeros(0, dtype=bool)
     device = piece.states.device

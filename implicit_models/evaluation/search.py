@@ -57,7 +57,7 @@ class Search:
 
     @property
     def evaluations_per_token(self) -> Float[np.ndarray, " N"]:
-        """Give the work of each sequence over the number of its tokens; NaN where it has none."""
+        """Work of each sequence over the number of its tokens; NaN where it has none."""
         tokens = np.where(self.num_tokens > 0, self.num_tokens, np.nan)
         return self.token_evaluations / tokens
 

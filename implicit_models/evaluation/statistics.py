@@ -10,7 +10,7 @@ _MAX_DRAWN = 2**22
 
 
 def perplexity(nats: float, num_tokens: int) -> float:
-    """Give the exponential of the mean nats of a token; infinite where that is too large."""
+    """Return the exponential of the mean nats of a token; infinite where that is too large."""
     try:
         return math.exp(nats / num_tokens)
     except OverflowError:
@@ -18,7 +18,7 @@ def perplexity(nats: float, num_tokens: int) -> float:
 
 
 def bits_per_byte(nats: float, num_bytes: float) -> float:
-    """Give the bits that each byte of the text takes."""
+    """Return the bits that each byte of the text takes."""
     return nats / num_bytes / math.log(2)
 
 
@@ -64,5 +64,5 @@ def perplexity_error(
 
 
 def finite(number: float | None) -> float | None:
-    """Give None in place of what JSON has no number for."""
+    """Return a number, or None in place of what JSON has no number for."""
     return number if number is not None and math.isfinite(number) else None

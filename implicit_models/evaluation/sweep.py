@@ -98,7 +98,7 @@ class SweepResult:
     tolerance: tuple[SweepPoint, ...]
 
     def metrics(self) -> dict[str, Any]:
-        """Give the content of ``test_time_compute.json``."""
+        """Return the content of ``test_time_compute.json``."""
         return {
             "length": self.length,
             "num_sequences": self.num_sequences,
@@ -131,7 +131,7 @@ class SweepResult:
         }
 
     def rows(self) -> list[dict[str, object]]:
-        """Give the rows of ``test_time_compute.csv``, both sweeps under one set of columns."""
+        """Return the rows of ``test_time_compute.csv``, both sweeps under one set of columns."""
         sweeps = {"self_iterations": self.self_iterations, "tolerance": self.tolerance}
         return [
             {

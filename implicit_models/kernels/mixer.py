@@ -37,18 +37,20 @@ class MixerSettings:
     chunk_length: int | None = None
 
 
-class Parts(NamedTuple):
-    """A projected token's parts."""
+class Projected(NamedTuple):
+    """What a token's projection holds."""
 
     gate: Float[Tensor, "B L inner"]
     channels: Float[Tensor, "B L C"]
     time_step: Float[Tensor, "B L H"]
 
 
-def parts_of(projected: Float[Tensor, "B L projection"], weights: MixerWeights) -> Parts:
-    """Take a projection apart: gate, channels (inputs, B and C), time step."""
+def split_projection(
+    projected: Float[Tensor, "B L projection"], weights: MixerWeights
+) -> Projected:
+    """Split a projection into gate, channels (inputs, B and C), time step."""
     sizes = len(weights.norm), len(weights.convolution), len(weights.skip)
-    return Parts(*projected.split(sizes, dim=-1))
+    return Projected(*projected.split(sizes, dim=-1))
 
 
 def maps_of(
@@ -92,7 +94,7 @@ class ComposedMixer:
         if self.step and projected.shape[1] == 1 and tail is not None and state is not None:
             arguments = (*weights, settings.norm_epsilon, tail, state, settings.num_groups)
             return self.step(projected[:, 0], *arguments)[:, None]
-        gate, channels, time_step = parts_of(projected, weights)
+        gate, channels, time_step = split_projection(projected, weights)
         activated = self.convolution(channels, weights.convolution, weights.convolution_bias, tail)
         inputs, input_map, output_map = maps_of(activated, weights, settings.num_groups)
         mixed, _ = self.scan(
@@ -120,7 +122,7 @@ class ComposedMixer:
         counts: Int[Tensor, " B"] | None = None,
     ) -> tuple[Float[Tensor, "B tail C"], Float[Tensor, "B H P N"]]:
         """Return the carry after each sequence's first ``counts`` tokens; None means all."""
-        _, channels, time_step = parts_of(projected, weights)
+        _, channels, time_step = split_projection(projected, weights)
         activated = self.convolution(channels, weights.convolution, weights.convolution_bias, tail)
         inputs, input_map, _ = maps_of(activated, weights, settings.num_groups)
         after = advance_state(

@@ -216,7 +216,7 @@ def gated_rms_norm(
     epsilon: float,
     num_groups: int = 1,
 ) -> Float[Tensor, "*rows D"]:
-    """Root-mean-square norm of ``inputs * silu(gate)``: Mamba2's norm before its output.
+    """Return the root-mean-square norm of ``inputs * silu(gate)``, before Mamba2's output.
 
     The mean square is each group's own. Computed in float32 at least.
     """
@@ -234,7 +234,7 @@ def gated_rms_norm(
 def rms_norm(
     hidden: Float[Tensor, "*rows D"], weight: Float[Tensor, " D"], epsilon: float
 ) -> Float[Tensor, "*rows D"]:
-    """Root-mean-square norm in the precision of ``hidden``, then in the dtype of ``weight``."""
+    """Return the RMS norm, computed in the precision of ``hidden``, in the dtype of ``weight``."""
     return F.rms_norm(hidden, weight.shape, weight.to(hidden.dtype), epsilon).to(weight.dtype)
 
 

@@ -68,7 +68,7 @@ class CarryCache(Cache):
         self.carry, self._num_tokens = None, 0
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
-        """Let each beam go on from the one it was chosen from."""
+        """Reorder the sequences, so that each beam continues the one it was chosen from."""
         self.batch_select_indices(beam_idx)
 
     def batch_select_indices(self, indices: Tensor) -> None:

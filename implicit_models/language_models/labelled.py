@@ -6,8 +6,8 @@ LAST_TOKENS = 10  # the positions at the end of a sequence that ``accuracy_last_
 
 
 @runtime_checkable
-class Rows(Protocol):
-    """Numbers, (num_sequences, length), read where they are indexed: an array, or files."""
+class TokenArray(Protocol):
+    """Token ids or labels, (num_sequences, length), read where indexed: an array, or files."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -24,11 +24,11 @@ class Sequences(Protocol):
     """Token ids and aligned labels, both (num_sequences, length)."""
 
     @property
-    def inputs(self) -> Rows:
+    def inputs(self) -> TokenArray:
         """Token ids."""
         ...
 
     @property
-    def labels(self) -> Rows:
+    def labels(self) -> TokenArray:
         """What belongs to each token and all before it."""
         ...

@@ -26,7 +26,7 @@ class CostToLoss:
 
 
 def read_history(rows: Iterable[Mapping[str, str]]) -> dict[str, Series]:
-    """Give the curve of each metric from the rows of ``train_*_history.csv``."""
+    """Return the curve of each metric from the rows of ``train_*_history.csv``."""
     rows = list(rows)
     names = dict.fromkeys(name for row in rows for name in row)
     history = {}
@@ -45,7 +45,7 @@ def read_history(rows: Iterable[Mapping[str, str]]) -> dict[str, Series]:
 def join_segments(
     segments: Iterable[tuple[Sequence[Mapping[str, str]], float]],
 ) -> list[Mapping[str, str]]:
-    """Give the rows of all segments of a training, with ``seconds`` since its beginning.
+    """Return the rows of all segments of a training, with ``seconds`` since its beginning.
 
     Parameters
     ----------
@@ -64,13 +64,13 @@ def join_segments(
 
 
 def final_loss(history: Mapping[str, Series]) -> float | None:
-    """Give the last loss on held-out sequences, if it was measured and is a number."""
+    """Return the last loss on held-out sequences, if it was measured and is finite."""
     losses = history.get("validation_loss")
     return float(losses.values[-1]) if losses and np.isfinite(losses.values[-1]) else None
 
 
 def cost_to_loss(history: Mapping[str, Series], loss: float) -> CostToLoss | None:
-    """Give what training had cost when the loss on held-out sequences was first this low.
+    """Return what training had cost when the loss on held-out sequences was first this low.
 
     None where it never was.
     """

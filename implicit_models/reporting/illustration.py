@@ -37,7 +37,7 @@ class Illustration:
 
     @staticmethod
     def as_link(svg: str) -> str:
-        """Give the picture as a ``data:`` address, which holds all of it."""
+        """Return the picture as a ``data:`` URL, which contains all of it."""
         return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 

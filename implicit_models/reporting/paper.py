@@ -9,7 +9,7 @@ COLUMNS = (*PERPLEXITIES, *ACCURACIES, AVERAGE)
 
 
 def perplexity_column(corpus: str) -> str | None:
-    """Give the paper's column that the perplexity of a corpus belongs in, by the corpus's name."""
+    """Return the paper's column for the perplexity of a corpus, by the corpus's name."""
     words = re.findall(r"[a-z]+", corpus.lower())
     is_pile = "pile" in words and any(word == "d" or word.startswith("dedup") for word in words)
     return "D-Pile ppl" if is_pile or "dpile" in words else None

@@ -16,7 +16,7 @@ from typing import Any
 
 from implicit_models import parameters as parameters_module
 from implicit_models.tracking import registry
-from implicit_models.tracking.spool import Event, Progress, Spool
+from implicit_models.tracking.spool import Event, SentState, Spool
 from implicit_models.tracking.stores import without_credentials
 
 _logger = logging.getLogger(__name__)
@@ -37,35 +37,35 @@ class Delivery:
         Of MLflow.
     entities
         MLflow's module of that name.
-    spool, start, progress
+    spool, start, sent
         What is sent, its first event, and how far it was sent before.
     """
 
     def __init__(
-        self, client: Any, entities: Any, spool: Spool, start: Event, progress: Progress
+        self, client: Any, entities: Any, spool: Spool, start: Event, sent: SentState
     ) -> None:
         self._client = client
         self._entities = entities
         self._spool = spool
         self._start = start
-        self._progress = progress
+        self._sent = sent
 
     @property
     def _run_ids(self) -> tuple[str, str]:
         """The stage's run and the entry's."""
-        assert self._progress.run_id and self._progress.parent_run_id
-        return self._progress.run_id, self._progress.parent_run_id
+        assert self._sent.run_id and self._sent.parent_run_id
+        return self._sent.run_id, self._sent.parent_run_id
 
     def ensure_runs(self) -> None:
         """Find or create the entry's run and the stage's."""
-        if self._progress.run_id:
+        if self._sent.run_id:
             return
         start, own_key = self._start, self._spool.path.stem
         key = start["parent"] or own_key
         parent = self._find_run({"tracking.parent": key})
         is_first = start["parent"] is None
         if parent is None and start["parent"] is None:
-            experiments = [self._progress.experiment_id]
+            experiments = [self._sent.experiment_id]
             parent = find_entry(self._client, experiments, start["entry"], start["digest"])
             is_first = parent is None
         if parent is None:
@@ -89,7 +89,7 @@ class Delivery:
         deadline = time.process_time() + seconds
         limit = _MAX_ITEMS["metrics"]
         metrics: dict[str, list[Any]] = {run_id: [] for run_id in self._run_ids}
-        end = self._progress.offset
+        end = self._sent.offset
 
         def send_metrics() -> None:
             for run_id, waiting in metrics.items():
@@ -118,9 +118,9 @@ class Delivery:
 
     def conclude(self) -> None:
         """Note the death of a writer that left no end; set a finished spool aside."""
-        if self._progress.status == "FINISHED":
+        if self._sent.status == "FINISHED":
             self._spool.retire()
-        elif self._progress.status == "RUNNING":
+        elif self._sent.status == "RUNNING":
             self._set_status("KILLED")
             self._acknowledge()
 
@@ -128,13 +128,13 @@ class Delivery:
         """Return the runs that metrics of a level belong to."""
         stage, entry = self._run_ids
         if level == "new entry":
-            return [entry] if self._progress.is_first_of_entry else []
+            return [entry] if self._sent.is_first_of_entry else []
         return {"stage": [stage], "entry": [entry], "both": [stage, entry]}[level]
 
     def _apply(self, event: Event) -> None:
         kind = event["event"]
         if kind == "start":
-            self._progress = dataclasses.replace(self._progress, status="RUNNING")
+            self._sent = dataclasses.replace(self._sent, status="RUNNING")
             self._log_parameters(event["parameters"], event["stage_parameters"])
         elif kind == "resume":
             self._set_status("RUNNING")
@@ -162,7 +162,7 @@ class Delivery:
     def _log_artifact(self, event: Event) -> None:
         copy = self._spool.artifact_folder / event["copy"]
         if copy.exists():  # or it was sent already, and not acknowledged
-            self._client.log_artifact(self._progress.run_id, str(copy), event["folder"])
+            self._client.log_artifact(self._sent.run_id, str(copy), event["folder"])
             shutil.rmtree(copy.parent)
 
     def _log_dataset(self, event: Event) -> None:
@@ -201,7 +201,7 @@ class Delivery:
                 self._client.update_run(run_id, status=status)
             else:
                 self._client.set_terminated(run_id, status, end_time)
-        self._progress = dataclasses.replace(self._progress, status=status)
+        self._sent = dataclasses.replace(self._sent, status=status)
 
     def _log(
         self, run_id: str, kind: str, items: Sequence[Any], level: int = logging.WARNING
@@ -227,15 +227,15 @@ class Delivery:
                     self._log(run_id, kind, part, level)
 
     def _find_run(self, tags: Mapping[str, str]) -> Any | None:
-        return _newest_run(self._client, [self._progress.experiment_id], tags)
+        return _newest_run(self._client, [self._sent.experiment_id], tags)
 
     def _create_run(self, name: str, tags: Mapping[str, str]) -> Any:
         tags, start_time = _accepted(self._start["tags"] | tags), self._start["time"]
-        return self._client.create_run(self._progress.experiment_id, start_time, tags, name)
+        return self._client.create_run(self._sent.experiment_id, start_time, tags, name)
 
     def _acknowledge(self, **changes: Any) -> None:
-        self._progress = dataclasses.replace(self._progress, **changes)
-        self._spool.write_progress(self._progress)
+        self._sent = dataclasses.replace(self._sent, **changes)
+        self._spool.write_sent(self._sent)
 
     @contextlib.contextmanager
     def _skipping_what_is_rejected(self, event: Event) -> Iterator[None]:

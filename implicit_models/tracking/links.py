@@ -37,7 +37,7 @@ def tracked_run(root: Path, dvc_stage: str) -> TrackedRun | None:
         Name of the stage in DVC, ``"train_free@a5_implicit_mamba2"``.
     """
     for spool, _ in newest_first(root, dvc_stage=dvc_stage):
-        sent = spool.read_progress()
+        sent = spool.read_sent()
         if not (sent.run_id and sent.experiment_id):
             return None
         page = run_page(sent.destination, sent.experiment_id, sent.run_id)

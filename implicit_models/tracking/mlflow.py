@@ -21,7 +21,7 @@ from implicit_models.tracking.delivery import Delivery, find_entry, reason
 from implicit_models.tracking.spool import (
     FOLDER,
     Event,
-    Progress,
+    SentState,
     Spool,
     locked,
     newest_first,
@@ -56,7 +56,7 @@ def parent_run_id(entry: str, digest: str, root: Path = Path(".")) -> str | None
     runs = list(newest_first(root, entry=entry, digest=digest))
     if runs:
         newest = runs[0][1]["parent"]
-        ids = (spool.read_progress().parent_run_id for spool, s in runs if s["parent"] == newest)
+        ids = (spool.read_sent().parent_run_id for spool, s in runs if s["parent"] == newest)
         return next(filter(None, ids), None)
     destination = destination_now(root)
     if destination is None and not default_database(root).exists():
@@ -165,9 +165,9 @@ class Sender:
                     problem = self._send(spool, start, destination, live_seconds)
                     if problem is not None:
                         problems[spool] = problem
-                        progress = dataclasses.replace(spool.read_progress(), problem=problem)
+                        sent = dataclasses.replace(spool.read_sent(), problem=problem)
                         with contextlib.suppress(OSError):
-                            spool.write_progress(progress)
+                            spool.write_sent(sent)
         return problems
 
     def _send(
@@ -182,11 +182,11 @@ class Sender:
             self._unreachable[destination] = reason(error)
             return reason(error)
         is_alive = spool.is_being_written()
-        progress = spool.read_progress()
-        if progress.destination != destination:
-            progress = Progress(destination=destination)
-        progress = dataclasses.replace(progress, experiment_id=experiment_id, problem=None)
-        delivery = Delivery(client, _entities(), spool, start, progress)
+        sent = spool.read_sent()
+        if sent.destination != destination:
+            sent = SentState(destination=destination)
+        sent = dataclasses.replace(sent, experiment_id=experiment_id, problem=None)
+        delivery = Delivery(client, _entities(), spool, start, sent)
         try:
             delivery.ensure_runs()
             delivery.send_events(live_seconds if is_alive else math.inf)
@@ -195,7 +195,7 @@ class Sender:
         except Exception as error:
             if getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST":
                 with contextlib.suppress(OSError):
-                    spool.write_progress(Progress())  # it was deleted: begin anew next time
+                    spool.write_sent(SentState())  # it was deleted: begin anew next time
             return reason(error)
         return None
 
@@ -212,10 +212,10 @@ class Sender:
 
 
 def _has_news(spool: Spool, destination: str | None) -> bool:
-    progress = spool.read_progress()
-    is_new = not progress.run_id or progress.destination != destination
-    is_due = progress.status in ("RUNNING", "FINISHED") and not spool.is_being_written()
-    return is_new or is_due or spool.size() > progress.offset
+    sent = spool.read_sent()
+    is_new = not sent.run_id or sent.destination != destination
+    is_due = sent.status in ("RUNNING", "FINISHED") and not spool.is_being_written()
+    return is_new or is_due or spool.size() > sent.offset
 
 
 @contextlib.contextmanager

@@ -109,7 +109,7 @@ class SpoolTracker(Tracker):
             self._record("metrics", {"step": step, "level": level, "values": values})
         if self._ensure_courier and time.monotonic() > self._asked + _ASK_SECONDS:
             self._asked = time.monotonic()
-            self._warn_of_unsent(self.spool.read_progress().problem)
+            self._warn_of_unsent(self.spool.read_sent().problem)
 
     def log_artifact(self, path: Path, folder: str | None = None) -> None:
         """Record a file, or a folder with everything in it, as it is at this moment.
@@ -159,7 +159,7 @@ class SpoolTracker(Tracker):
         if self._ensure_courier is not None:
             with self._guarded(_KEPT_ON_DISK):
                 self._ensure_courier()
-            self._warn_of_unsent(self.spool.read_progress().problem)
+            self._warn_of_unsent(self.spool.read_sent().problem)
 
     def _log_sample(self, sample: Mapping[str, float]) -> None:
         """Record a sample at the seconds since the run began, which a resumed run goes on from."""

@@ -4,7 +4,7 @@ A spool is one file of JSON lines, appended to by the one stage that writes it:
 
     .tracking/
         20260131T120000.000000-a5_implicit_mamba2-train_free-1b2c3d4e.jsonl       events
-        20260131T120000.000000-a5_implicit_mamba2-train_free-1b2c3d4e.sent.json   `Progress`
+        20260131T120000.000000-a5_implicit_mamba2-train_free-1b2c3d4e.sent.json   `SentState`
         20260131T120000.000000-a5_implicit_mamba2-train_free-1b2c3d4e.artifacts/  copies of files
         sent/         spools that are finished and sent completely
         sending.lock  held by who sends
@@ -38,7 +38,7 @@ _logger = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Progress:
+class SentState:
     """How far a spool has been sent.
 
     Attributes
@@ -84,7 +84,7 @@ class Spool:
         return self.path.with_suffix(".artifacts")
 
     @property
-    def _progress_path(self) -> Path:
+    def _sent_path(self) -> Path:
         return self.path.with_suffix(".sent.json")
 
     def start(self) -> Event | None:
@@ -131,27 +131,27 @@ class Spool:
         except FileNotFoundError:
             return 0
 
-    def read_progress(self) -> Progress:
+    def read_sent(self) -> SentState:
         """Read how far the spool was sent; from its beginning again where that is unreadable."""
         try:
-            return Progress(**json.loads(self._progress_path.read_text()))
+            return SentState(**json.loads(self._sent_path.read_text()))
         except (OSError, ValueError, TypeError):
-            return Progress()
+            return SentState()
 
-    def write_progress(self, progress: Progress) -> None:
+    def write_sent(self, sent: SentState) -> None:
         """Write atomically how far the spool was sent."""
-        partial = self._progress_path.with_suffix(".partial")
-        partial.write_text(json.dumps(dataclasses.asdict(progress)))
-        partial.replace(self._progress_path)
+        partial = self._sent_path.with_suffix(".partial")
+        partial.write_text(json.dumps(dataclasses.asdict(sent)))
+        partial.replace(self._sent_path)
 
     def retire(self) -> None:
         """Set the spool of a finished run, all of it sent, aside."""
         folder = self.path.parent / "sent"
         folder.mkdir(exist_ok=True)
         shutil.rmtree(self.artifact_folder, ignore_errors=True)
-        Spool(folder / self.path.name).write_progress(self.read_progress())
+        Spool(folder / self.path.name).write_sent(self.read_sent())
         self.path.replace(folder / self.path.name)
-        self._progress_path.unlink(missing_ok=True)
+        self._sent_path.unlink(missing_ok=True)
 
 
 def open_spools(root: Path) -> list[Spool]:

@@ -168,7 +168,7 @@ def distribute(model: LanguageModel, precision: str, execution: Execution) -> nn
 
 @contextlib.contextmanager
 def accumulating(module: nn.Module, *, is_last: bool) -> Iterator[None]:
-    """Add gradients up, and exchange them among the processes after the last part of a step."""
+    """Add gradients up, and exchange them among the processes after a step's last micro-batch."""
     if isinstance(module, FSDPModule):
         module.set_requires_gradient_sync(is_last)
         module.set_reshard_after_backward(is_last)

@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from implicit_models.language_models.labelled import Rows, Sequences
+from implicit_models.language_models.labelled import Sequences, TokenArray
 from implicit_models.language_models.losses import IGNORED
 
 _AHEAD = 2  # steps
 
 
 @dataclass(frozen=True)
-class Part:
+class MicroBatch:
     """Sequences that a process computes at once.
 
     Attributes
@@ -31,10 +31,10 @@ class Part:
     labels: Int[Tensor, "B L"]
     first: int
 
-    def to(self, device: torch.device) -> "Part":
+    def to(self, device: torch.device) -> "MicroBatch":
         """Return them on a device."""
         inputs, labels = (t.to(device, non_blocking=True) for t in (self.inputs, self.labels))
-        return Part(inputs, labels, self.first)
+        return MicroBatch(inputs, labels, self.first)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Batch:
 
     Attributes
     ----------
-    parts
+    micro_batches
         One after the other.
     num_sequences, num_labels
         Of all processes together; `IGNORED` is no label.
@@ -51,7 +51,7 @@ class Batch:
         Tokens of each sequence.
     """
 
-    parts: tuple[Part, ...]
+    micro_batches: tuple[MicroBatch, ...]
     num_sequences: int
     length: int
     num_labels: int
@@ -80,21 +80,22 @@ def read_batch(
         The sequences of the global batch, of which each process takes as many, one share behind
         the other; how many processes there are does not change which sequences a step has.
     at_once
-        The most sequences of a part; None takes the share as one.
+        The most sequences of a micro-batch; None takes the share as one.
     pinned
         Whether the copies can go to a GPU while that computes.
     """
     share = len(rows) // size
     own = range(rank * share, (rank + 1) * share)
-    parts = []
+    micro_batches = []
     for first in own[:: at_once or max(share, 1)]:
         chosen = rows[first : min(first + (at_once or share), own.stop)]
         inputs = as_tensor(sequences.inputs[chosen, :length])
         labels = as_tensor(sequences.labels[chosen, :length])
         if pinned:
             inputs, labels = inputs.pin_memory(), labels.pin_memory()
-        parts.append(Part(inputs, labels, first))
-    return Batch(tuple(parts), len(rows), length, _num_labels(sequences.labels, rows, length))
+        micro_batches.append(MicroBatch(inputs, labels, first))
+    num_labels = _num_labels(sequences.labels, rows, length)
+    return Batch(tuple(micro_batches), len(rows), length, num_labels)
 
 
 def as_tensor(tokens: np.ndarray, device: torch.device | None = None) -> Int[Tensor, "B L"]:
@@ -102,7 +103,7 @@ def as_tensor(tokens: np.ndarray, device: torch.device | None = None) -> Int[Ten
     return torch.from_numpy(tokens.astype(np.int64)).to(device)
 
 
-def _num_labels(labels: Rows, rows: np.ndarray, length: int) -> int:
+def _num_labels(labels: TokenArray, rows: np.ndarray, length: int) -> int:
     """Count a global batch's labels: each process by itself, so that none waits for another."""
     if labels[rows[:1], :length].dtype.kind == "u":  # which cannot hold IGNORED
         return len(rows) * length

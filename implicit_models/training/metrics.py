@@ -41,12 +41,14 @@ def accuracies(predictions: Int[Tensor, "B L"], labels: Int[Tensor, "B L"]) -> d
 
 
 def averaged(
-    names: Iterable[str], parts: Sequence[Mapping[str, Mean]], processes: Processes
+    names: Iterable[str], micro_batches: Sequence[Mapping[str, Mean]], processes: Processes
 ) -> dict[str, float]:
-    """Average over the parts of all processes; what has no labelled token is left out."""
+    """Average over the micro-batches of all processes; what has no labelled token is left out."""
     names = tuple(names)
-    sums = [sum(part[name].value * part[name].num_labels for part in parts) for name in names]
-    counts = [sum(part[name].num_labels for part in parts) for name in names]
+    sums = [
+        sum(each[name].value * each[name].num_labels for each in micro_batches) for name in names
+    ]
+    counts = [sum(each[name].num_labels for each in micro_batches) for name in names]
     totals = processes.total(*sums, *counts)
     found = zip(names, totals[: len(names)], totals[len(names) :], strict=True)
     return {name: total / count for name, total, count in found if count}

@@ -1,4 +1,4 @@
-"""One step of training: the gradients of a batch, added up over its parts, and the optimiser's."""
+"""One step of training: a batch's gradients, added up over micro-batches, and the optimiser's."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,13 @@ from implicit_models.language_models.reading import read_labelled
 from implicit_models.training.definition import Training
 from implicit_models.training.distributed import Execution, Processes, accumulating
 from implicit_models.training.interruption import StopRequest
-from implicit_models.training.loading import Batch, Part
+from implicit_models.training.loading import Batch, MicroBatch
 from implicit_models.training.metrics import ACCURACIES, Mean, accuracies, averaged, gathered
 
 
 @dataclass(frozen=True)
-class PartOutcome:
-    """What a part of a batch, computed at once, leaves behind.
+class MicroBatchOutcome:
+    """What a micro-batch leaves behind.
 
     Attributes
     ----------
@@ -47,7 +47,7 @@ class StepOutcome:
         Of all processes: the mean over the global batch's labels, and the evaluations of tokens.
     fault
         Why the step was left out; None where it was not.
-    parts
+    micro_batches
         Those of this process.
     """
 
@@ -59,13 +59,13 @@ class StepOutcome:
     learning_rate: float
     fault: str | None
     is_asked_to_stop: bool
-    parts: Sequence[PartOutcome]
+    micro_batches: Sequence[MicroBatchOutcome]
     gradient_steps: int
 
     def metrics(self, processes: Processes) -> dict[str, float]:
         """Return the metrics of a step that was measured; every process calls this."""
         metrics = {"loss": self.loss} if self.batch.num_labels else {}
-        metrics |= averaged(ACCURACIES, [part.right for part in self.parts], processes)
+        metrics |= averaged(ACCURACIES, [each.right for each in self.micro_batches], processes)
         metrics |= {
             "learning_rate": self.learning_rate,
             "gradient_norm": self.gradient_norm,
@@ -74,7 +74,7 @@ class StepOutcome:
         }
         if self.penalty is not None:
             metrics["jacobian_penalty"] = self.penalty
-        searches = _searches(self.parts)
+        searches = _searches(self.micro_batches)
         if searches:
             found = {"self_iterations": 0.0, "token_evaluations": 0.0}
             search = gathered(searches, processes)
@@ -109,18 +109,19 @@ def training_step(
         group["lr"] = learning_rate
     _seed_dropout(processes.device, _seed_of(training.seed, step, processes.rank))
     optimiser.zero_grad(set_to_none=True)
-    parts = []
-    for part in batch.parts:
-        phase = _checkpointed(segment.phase_at(step, training.seed, part.first), execution)
-        with accumulating(module, is_last=part.first == batch.parts[-1].first):
-            parts.append(_add_gradients(module, part, batch, phase, processes, measured))
+    outcomes = []
+    for micro_batch in batch.micro_batches:
+        phase = _checkpointed(segment.phase_at(step, training.seed, micro_batch.first), execution)
+        is_last = micro_batch.first == batch.micro_batches[-1].first
+        with accumulating(module, is_last=is_last):
+            outcomes.append(_add_gradients(module, micro_batch, batch, phase, processes, measured))
     norm = nn.utils.clip_grad_norm_(module.parameters(), optimisation.clip_norm)
     norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
-    penalties = [part.penalty for part in parts if part.penalty is not None]
-    searches = _searches(parts)
+    penalties = [each.penalty for each in outcomes if each.penalty is not None]
+    searches = _searches(outcomes)
     # Nothing that a process decides alone may decide what the others wait for.
     loss, penalty, evaluations, diverged, asked = processes.total(
-        torch.stack([part.loss for part in parts]).sum(),
+        torch.stack([each.loss for each in outcomes]).sum(),
         torch.stack(penalties).sum() if penalties else 0.0,
         sum((search.token_evaluations.sum() for search in searches), 0),
         sum(((search.result == Result.NON_FINITE).sum() for search in searches), 0),
@@ -139,38 +140,40 @@ def training_step(
         learning_rate=learning_rate,
         fault=fault,
         is_asked_to_stop=asked > 0,
-        parts=parts,
+        micro_batches=outcomes,
         gradient_steps=gradient.num_steps if gradient is not None else 0,
     )
 
 
 def _add_gradients(
     module: nn.Module,
-    part: Part,
+    micro_batch: MicroBatch,
     batch: Batch,
     phase: Phase | None,
     processes: Processes,
     measured: bool,
-) -> PartOutcome:
-    """Add the gradients of a part's share of the batch's loss to those of the parts before."""
-    part = part.to(processes.device)
+) -> MicroBatchOutcome:
+    """Add the gradients of a micro-batch's share of the loss to those of the ones before."""
+    micro_batch = micro_batch.to(processes.device)
     # The mean over the labels of all processes; a batch without any has none to divide by.
-    output = read_labelled(module, part.inputs, part.labels, phase, max(batch.num_labels, 1))
+    output = read_labelled(
+        module, micro_batch.inputs, micro_batch.labels, phase, max(batch.num_labels, 1)
+    )
     loss, penalty = output.loss, None
     if output.penalty is not None:
-        penalty = output.penalty * (len(part.inputs) / batch.num_sequences)
+        penalty = output.penalty * (len(micro_batch.inputs) / batch.num_sequences)
         loss = loss + penalty
     (loss * processes.size).backward()  # gradients are averaged over the processes
-    return PartOutcome(
+    return MicroBatchOutcome(
         loss=loss.detach(),
         penalty=None if penalty is None else penalty.detach(),
         search=None if output.search is None else output.search.without_value(),
-        right=accuracies(output.predictions(), part.labels) if measured else {},
+        right=accuracies(output.predictions(), micro_batch.labels) if measured else {},
     )
 
 
-def _searches(parts: Sequence[PartOutcome]) -> list[Solution]:
-    return [part.search for part in parts if part.search is not None]
+def _searches(outcomes: Sequence[MicroBatchOutcome]) -> list[Solution]:
+    return [each.search for each in outcomes if each.search is not None]
 
 
 def _fault(loss: float, norm: float, diverged: float) -> str | None:

@@ -96,7 +96,7 @@ def train(
 
 
 def _reader(training: Training, start: Progress, execution: Execution) -> Callable[[int], Batch]:
-    """Return the function that reads a step's batch: this process's share, in parts."""
+    """Return the function that reads a step's batch: this process's share, in micro-batches."""
     processes = execution.processes
 
     def read_step(step: int) -> Batch:

@@ -216,7 +216,7 @@ def _dependencies(stage: PipelineStage) -> Iterable[Output]:
 
 
 def _is_in_git(repo: Repo, dependency: Output) -> bool:
-    """Whether a commit gives it: it has files in git, and is no stage's output."""
+    """Return whether a commit contains it: it has files in git, and is no stage's output."""
     path = dependency.fs_path
     outputs = (out.fs_path for out in repo.index.outs)
     if any(repo.fs.isin_or_eq(path, out) or repo.fs.isin(out, path) for out in outputs):

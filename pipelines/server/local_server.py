@@ -206,7 +206,7 @@ def bound_socket(first: int = 0, tries: int = 100) -> socket.socket:
 
 
 def answers(address: str, patience: float = 5.0) -> bool:
-    """Whether an address on this machine, past any proxy, answers that all is well."""
+    """Return whether a server on this machine answers, past any proxy, that all is well."""
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         direct.open(address, timeout=patience).close()

@@ -122,7 +122,7 @@ class Workspace:
         return done.returncode == 0
 
     def has(self, point: Point) -> bool:
-        """Whether the experiment is finished here, and was not handed over yet."""
+        """Return whether the experiment is finished here, and was not handed over yet."""
         return (self.folder / ".git").exists() and is_done(self.folder, self.origin, point)
 
     def hand_over(self, point: Point) -> None:
@@ -241,7 +241,7 @@ def shared_stages(folder: Path, changed: set[str]) -> list[str]:
 
 
 def is_done(root: Path, origin: Origin, point: Point) -> bool:
-    """Whether a repository has the experiment of a point."""
+    """Return whether a repository has the experiment of a point."""
     reference = experiment_reference(origin, point)
     command = ["git", "show-ref", "--quiet", "--verify", reference]
     return subprocess.run(command, cwd=root).returncode == 0

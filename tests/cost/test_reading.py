@@ -33,7 +33,7 @@ def name(phase: Phase) -> str:
 
 
 def counted(work: Callable[[], Any]) -> tuple[int, Any]:
-    """Give what torch counts, and what the work gives."""
+    """Return the FLOPs that torch counts of some work, and its result."""
     results = []
     with torch.inference_mode():
         flops = count(lambda: results.append(work()))

@@ -39,7 +39,7 @@ def affine_cell(contractions: list[float], length: int = 3, width: int = 4) -> A
 
 
 def solve_by_bisection(contraction: torch.Tensor, constant: torch.Tensor) -> torch.Tensor:
-    """Give the z of ``z = contraction * sin(z) + constant``, element by element."""
+    """Return the z of ``z = contraction * sin(z) + constant``, element by element."""
     low, high = constant - 1, constant + 1
     for _ in range(60):
         middle = (low + high) / 2

@@ -116,7 +116,7 @@ def test_every_gradient_after_every_width_is_the_finite_difference(
 def follow_the_rule(
     script: torch.Tensor, width: int, patience: int, stopping: ResidualBelow, is_prefix: bool
 ) -> tuple[list[int], list[int], list[float], int]:
-    """Give steps, results and last residuals of a sequence's tokens, and the depth, in words."""
+    """Compute steps, results and last residuals of a sequence's tokens, and the depth."""
     length = len(script)
     steps, below, waited, depth, first = [0] * length, [0] * length, 0, 0, 0
     results, residuals = [int(Result.NON_FINITE)] * length, [float("nan")] * length

@@ -86,7 +86,7 @@ class TokenCell:
 
 
 def contractive_model() -> ImplicitForCausalLM:
-    """Give an untrained implicit Mamba2 whose cell hardly depends on ``z``: it always converges."""
+    """Return an untrained implicit Mamba2 whose cell hardly depends on ``z``, so it converges."""
     parameters = ModelParameters(
         family="mamba2", implicit=True, num_layers=1, d_model=16, d_state=8, head_dim=8
     )

@@ -52,7 +52,7 @@ def exactly(kind: str) -> Any:
 
 
 def counted(model: LanguageModel, work: Callable[[], Any]) -> tuple[int, Any]:
-    """Give what torch counts, and what the work gives; trying a model out is no part of it."""
+    """Return the FLOPs that torch counts of some work, and its result; caches are filled before."""
     reader_of(model)
     model_flops(model)
     results = []

@@ -50,7 +50,7 @@ def attention_inputs(
 
 
 def without_rotations(function: Callable[..., Tensor], inputs: list[Tensor]) -> Any:
-    """Give attention as a function of what has a gradient."""
+    """Return attention as a function of queries, keys and values alone."""
     return lambda queries, keys, values: function(queries, keys, values, *inputs[3:])
 
 

@@ -27,7 +27,7 @@ def kernels(request: pytest.FixtureRequest) -> Kernels:
 
 
 def expected(logits: Tensor, labels: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """Give torch's losses and their gradient, in float64."""
+    """Return torch's losses and their gradient, in float64."""
     leaf = logits.double().requires_grad_()
     losses = F.cross_entropy(leaf, labels, reduction="none")
     (gradient,) = torch.autograd.grad(losses.sum() * scale, leaf)

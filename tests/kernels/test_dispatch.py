@@ -161,7 +161,7 @@ def test_a_block_reaches_no_further_than_its_thread() -> None:
 
 
 def tracked(kernels: Kernels) -> tuple[Kernels, set[str]]:
-    """Give the same kernels, and the names of those that get called."""
+    """Return the same kernels, and the names of those that get called."""
     called: set[str] = set()
 
     def watched(name: str) -> Callable[..., Any]:
@@ -176,7 +176,7 @@ def tracked(kernels: Kernels) -> tuple[Kernels, set[str]]:
 
 
 def outcome(kernels: Kernels, kind: str, phase: Phase | None) -> tuple[dict[str, Tensor], set[str]]:
-    """Give logits, those of a text in two pieces, and every gradient; and which kernels ran."""
+    """Return logits, those of a text in two pieces, and every gradient; and which kernels ran."""
     device = DEVICE if kernels.name == "fused" else CPU
     model: Any = model_of(kind, dtype=torch.float32)
     model = model.to(device)

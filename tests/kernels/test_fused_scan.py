@@ -245,7 +245,7 @@ def assert_half(tensors: list[Any], **options: Any) -> None:
 def gradients(
     function: Any, tensors: list[Any], *through: int, **options: Any
 ) -> tuple[Tensor, ...]:
-    """Give every input's gradient through some outputs, all where none is named."""
+    """Return every input's gradient through some outputs, all where none is named."""
     leaves = [x if x is None else x.detach().requires_grad_() for x in tensors]
     outputs = function(*leaves, **options)
     flowing = [outputs[i] for i in through or range(2)]

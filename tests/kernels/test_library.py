@@ -61,7 +61,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> Path:
-    """Let CC name a script."""
+    """Set CC to a script, and return its path."""
     script = tmp_path / "compiler"
     script.write_text(f"#!/bin/sh\n{does}\n")
     script.chmod(0o755)
@@ -76,7 +76,7 @@ def started() -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> Path:
-    """Give the path of the library that a process has loaded."""
+    """Return the path of the library that a process has loaded."""
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     return Path(output.splitlines()[-1])

@@ -69,7 +69,7 @@ def settings_of(groups: int = 2, chunk: int | None = None) -> MixerSettings:
 
 
 def mix_of(kernels: Kernels, settings: MixerSettings) -> Callable[..., Tensor]:
-    """Give the mixer as a function of tensors in the order of `NAMES`."""
+    """Return the mixer as a function of tensors in the order of `NAMES`."""
 
     def mix(projected: Tensor, tail: Any, state: Any, *weights: Tensor) -> Tensor:
         return kernels.mix(projected, MixerWeights(*weights), settings, tail, state)
@@ -91,7 +91,7 @@ def advance_of(
 def gradients(
     function: Callable[..., Any], tensors: Sequence[Any], **options: Any
 ) -> list[Tensor | None]:
-    """Give the gradient of every tensor there is."""
+    """Return the gradient of every tensor there is."""
     leaves = [x if x is None else x.detach().requires_grad_() for x in tensors]
     outputs = function(*leaves)
     upstream = draw(*outputs.shape, seed=9, dtype=outputs.dtype)
@@ -316,7 +316,7 @@ def test_a_gradient_may_be_asked_for_twice() -> None:
 
 
 def second_derivatives(function: Callable[..., Tensor], tensors: Sequence[Any]) -> list[Any]:
-    """Give the gradients, and those of a sum of them, also by what flows back."""
+    """Return the gradients, and those of a sum of them, also with respect to what flows back."""
     leaves = [x if x is None else x.detach().requires_grad_() for x in tensors]
     present = [x for x in leaves if x is not None]
     outputs = function(*leaves)

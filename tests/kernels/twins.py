@@ -79,7 +79,7 @@ def assert_twins(
 def _differentiated(
     function: Callable[..., Any], inputs: Sequence[Any], second: bool, options: dict[str, Any]
 ) -> list[Tensor | None]:
-    """Give a function's outputs, gradients and, if asked, second derivatives, in a row."""
+    """Return a function's outputs, gradients and, if asked, second derivatives, in a row."""
     # Not clones: the strides belong to the test.
     inputs = [x.detach().requires_grad_() if _is_float(x) else x for x in inputs]
     leaves = [x for x in inputs if _is_float(x)]

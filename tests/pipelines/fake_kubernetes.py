@@ -118,7 +118,7 @@ class Cluster:
     # What the worker asks for
 
     def allow(self, verb: str, kind: str, namespace: str | None) -> None:
-        """Let the service account do what its role says, in its namespace."""
+        """Check that the service account's role allows this, in its namespace."""
         for rule in self.rules:
             if namespace != NAMESPACE:
                 break

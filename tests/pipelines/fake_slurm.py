@@ -180,7 +180,7 @@ def read(number: str) -> dict | None:
 
 
 def change(job: dict, number: str, state: str) -> None:
-    """Give a job another state."""
+    """Set a job's state."""
     write(number, {**job, "state": state})
 
 

@@ -33,7 +33,7 @@ class Servers:
 
 @contextlib.contextmanager
 def running_servers(folder: Path) -> Iterator[Servers]:
-    """Have both servers for a block."""
+    """Run both servers for the length of a block."""
     with contextlib.ExitStack() as stack:
         postgresql = stack.enter_context(_postgresql())
         if postgresql:

@@ -45,7 +45,7 @@ def clean() -> dict[str, str]:
 
 
 def worker_variables(cluster: Cluster) -> dict[str, str]:
-    """Give the worker what its pod gives it."""
+    """Set the worker's environment to what its pod has."""
     (container,) = manifests()["Deployment"]["spec"]["template"]["spec"]["containers"]
     variables: dict[str, str] = {}
     for source in container["envFrom"]:
@@ -99,7 +99,7 @@ def deployed(root: Path) -> Clones:
 
 
 def image(clones: Clones) -> Callable[[str], tuple[Path, dict[str, str]]]:
-    """Give each pod a clone of its own, as its container has one."""
+    """Return a function that makes a clone for each pod, as its container has one."""
 
     def make(pod: str) -> tuple[Path, dict[str, str]]:
         clone = clones.clone(pod)
@@ -111,7 +111,7 @@ def image(clones: Clones) -> Callable[[str], tuple[Path, dict[str, str]]]:
 
 
 def place(clones: Clones, start_within_seconds: int, **environment: str) -> None:
-    """Have the training run in the cluster."""
+    """Place the training in the cluster."""
     pool = {
         "kind": "prefect",
         "heartbeat_seconds": 1,
@@ -126,7 +126,7 @@ def place(clones: Clones, start_within_seconds: int, **environment: str) -> None
 
 @contextlib.contextmanager
 def flow_in(project: Project) -> Iterator[subprocess.Popen[str]]:
-    """Have a flow run for a block, and no longer."""
+    """Run a flow for the length of a block."""
     with project.start("-m", "pipelines.reproduce") as flow:
         try:
             yield flow

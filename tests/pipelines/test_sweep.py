@@ -254,7 +254,7 @@ def test_points_run_in_parallel_workspaces_and_failures_stop_nobody(repository):
 
 
 def marked(repository: Project, name: str) -> tuple[Path, str]:
-    """Have a file that a training with many steps writes as it begins, and its override."""
+    """Return the file that a training with many steps writes as it begins, and its override."""
     mark = repository.path.parent / name
     return mark, f"runs.x.mark={mark}"
 

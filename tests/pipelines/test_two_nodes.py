@@ -91,7 +91,7 @@ class Cluster:
         )
 
     def kill(self, name: str) -> None:
-        """Let a node lose its power."""
+        """Kill a node's worker and its processes, as a power cut does."""
         worker = psutil.Process(self.workers[name].pid)
         for process in [worker, *worker.children(recursive=True)]:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -99,7 +99,7 @@ class Cluster:
         self.workers.pop(name).wait()
 
     def node_with(self, stage: str) -> str:
-        """Say which node runs a stage's own process."""
+        """Return the node that runs a stage's own process."""
         for name, worker in self.workers.items():
             for process in psutil.Process(worker.pid).children(recursive=True):
                 with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
@@ -122,7 +122,7 @@ class Cluster:
             self.kill(name)
 
     def said(self, *names: str) -> str:
-        """Give what processes have printed, for the message of a failed test."""
+        """Return what processes have printed, for the message of a failed test."""
         return "\n".join((self.root / name).read_text()[-6000:] for name in names)
 
 

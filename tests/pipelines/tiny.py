@@ -104,7 +104,7 @@ def record_of(template: Path, path: Path) -> None:
 
 
 def make_empty_record(folder: Path) -> Path:
-    """Have Prefect's server make an empty record, which one process does for all; returns it."""
+    """Return an empty database of Prefect's server, which one process makes for all."""
     folder.mkdir(exist_ok=True)
     made = folder / "prefect.db"
     with (folder / "lock").open("a") as lock:

@@ -20,7 +20,7 @@ NUM_STEPS = {"train_bounded": 200, "train_free": 800, "train_baseline": 1000}
 
 
 def parameters() -> dict:
-    """Give the content of a params.yaml."""
+    """Return the content of a params.yaml."""
     implicit, explicit = implicit_entry("a5", length=16), explicit_entry("a5", length=16)
     runs = ("a5_implicit_mamba2", "a5_implicit_mamba2_seed1", "a5_implicit_mamba2_seed2")
     baselines = {
@@ -36,7 +36,7 @@ def parameters() -> dict:
 
 
 def implicit_entry(dataset: str, *, length: int) -> dict[str, Any]:
-    """Give an entry of ``runs`` of 200 and 800 training steps."""
+    """Return an entry of ``runs`` of 200 and 800 training steps."""
     lengths = {"minimum": length, "start": length, "end": length, "growth_steps": 0}
     free = {"tolerance": 0.05, "max_steps": 8, "phantom_steps": 1, "damping": 0.8, "decay_steps": 0}
     return {
@@ -55,7 +55,7 @@ def implicit_entry(dataset: str, *, length: int) -> dict[str, Any]:
 
 
 def explicit_entry(dataset: str, *, length: int) -> dict[str, Any]:
-    """Give an entry of ``baselines`` on the same data."""
+    """Return an entry of ``baselines`` on the same data."""
     implicit = implicit_entry(dataset, length=length)
     training = {"num_training_steps": 1000, "decay_steps": 0}
     return {
@@ -84,7 +84,7 @@ def datasets_of(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _accuracy(name: str, position: np.ndarray) -> np.ndarray:
-    """Give the accuracy at a position: where the run loses track, and how fast."""
+    """Return the accuracy at a position: where the run loses track, and how fast."""
     reach = {"a5_lstm": 45, "a5_mamba2_1_layer": 2.5, "a5_mamba2_4_layers": 5}
     reach |= {"a5_implicit_mamba2_seed1": 150, "a5_implicit_mamba2_seed2": 21}
     half = reach.get(name, 190)
@@ -236,7 +236,7 @@ def _history(stage: str, first: int, name: str, generator) -> list[dict]:
 
 
 def write_rows(rows: list[dict]) -> str:
-    """Give the content of a CSV file as the stages write it."""
+    """Return the content of a CSV file as the stages write it."""
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -29,7 +29,7 @@ TASKS = ("LAMBADA", "HellaSwag", "PIQA", "ARC-E", "ARC-C", "WinoGrande", "Openbo
 
 
 def text_parameters(corpus: str = "novels") -> dict:
-    """Give the content of a params.yaml of text alone."""
+    """Return the content of a params.yaml of text alone."""
     implicit, explicit = implicit_entry(corpus, length=256), explicit_entry(corpus, length=256)
     match = {"run": IMPLICIT[0], "vary": "steps"}
     return {
@@ -43,7 +43,7 @@ def text_parameters(corpus: str = "novels") -> dict:
 
 
 def text_benchmarks() -> dict[str, BenchmarkParameters]:
-    """Give the entries of the table ``benchmarks``."""
+    """Return the entries of the table ``benchmarks``."""
     entries = text_parameters()["benchmarks"]
     return {name: BenchmarkParameters(**entry) for name, entry in entries.items()}
 
@@ -64,7 +64,7 @@ def _write(root: Path, name: str, files: dict[str, str]) -> None:
 
 
 def perplexity(name: str, position: np.ndarray) -> np.ndarray:
-    """Give the perplexity at a position: the explicit models do not read on past the training."""
+    """Return the perplexity at a position: explicit models get worse past the training length."""
     nats = NATS[name] + 1.5 / np.sqrt(position)
     if name not in IMPLICIT:
         nats = nats + 0.9 * np.log2(np.maximum(position / 256, 1.0))
@@ -141,7 +141,7 @@ def _scores(nats: float, num_tokens: int, num_documents: int) -> dict:
 
 
 def _shown_tokens(generator: np.random.Generator, *, is_implicit: bool) -> list[dict]:
-    """Give bytes one by one; a byte that is no letter of its own decodes to a sign for that."""
+    """Return bytes one by one; a byte that is not a character decodes to the replacement sign."""
     text = [bytes([byte]).decode("utf-8", errors="replace") for byte in (3 * TEXT).encode()]
     is_hard = np.array([letter in " \n" for letter in [" ", *text[:-1]]])
     nats = np.where(is_hard, 2.4, 0.7) * generator.uniform(0.5, 1.5, len(text))
@@ -231,7 +231,7 @@ def _training(name: str, generator: np.random.Generator) -> dict[str, str]:
 
 
 def _benchmark(model: str) -> dict:
-    """Give one of our models without a counterpart in the paper, or one of the paper's size."""
+    """Return one of our models without a counterpart in the paper, or one of the paper's size."""
     is_ours = model.startswith("models/")
     scores = {task: 0.25 + 0.05 * index for index, task in enumerate(TASKS)}
     row = {"LAMBADA ppl": 41.5, **scores, "average": float(np.mean(list(scores.values())))}

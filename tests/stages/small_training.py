@@ -51,7 +51,7 @@ def replace_in_parameters(before: str, after: str) -> None:
 
 
 def lengthen_baseline() -> None:
-    """Give the baseline four steps, so that it can be cut short."""
+    """Set the baseline's steps to four, so that it can be cut short."""
     path = Path("params.yaml")
     before, _, after = path.read_text().partition(f"  {BASELINE}:")
     longer = after.replace("num_training_steps: 2", "num_training_steps: 4", 1)

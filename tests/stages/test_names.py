@@ -34,7 +34,7 @@ ALLOWED = "allowed are letters, digits, _ and -, with a letter or digit first"
 
 
 def bad_names(folder: Path) -> list[str]:
-    """Give absolute, relative, quoted, substituted and odd names."""
+    """Return absolute, relative, quoted, substituted and odd names."""
     return [
         str(folder / OUTSIDE),
         f"../../{OUTSIDE}",
@@ -81,7 +81,7 @@ def project(tmp_path, monkeypatch):
 
 
 def renamed(parameters: dict, name: str, table: str = "datasets") -> str:
-    """Give the text of a params.yaml whose first entry of a table has another name."""
+    """Return the text of a params.yaml in which a table's first entry has another name."""
     entries = dict(parameters[table])
     first = next(iter(entries), None)
     entry = entries.pop(first) if first is not None else {}
@@ -175,7 +175,7 @@ def test_links_are_refused_before_dvc_follows_them(link, project, quick, monkeyp
 
 
 def with_preset(project: Path, parameters: str) -> None:
-    """Give the repository a configuration of one preset."""
+    """Write a configuration with one preset into the repository."""
     folder = project / "conf" / "preset"
     folder.mkdir(parents=True)
     (project / "conf" / "config.yaml").write_text("defaults: [{preset: mine}, _self_]\n")

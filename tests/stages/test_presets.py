@@ -1,9 +1,11 @@
 """Every preset passes every strict reader."""
 
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from implicit_models.cost.flops import configuration_flops
 from implicit_models.families.building import configuration
@@ -14,6 +16,7 @@ from implicit_models.problems.problem import parameters_of
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.training.curriculum import bounded_segment, free_segment
 from pipelines.composition import compose as compose_parameters
+from scripts import pile_presets
 from stages.common import (
     TABLES,
     find_table,
@@ -117,11 +120,12 @@ def test_paper_preset_has_the_papers_sizes(compose):
 
 
 PILE = [preset for preset in PRESETS if preset.startswith("pile_")]
+PAPERS = [preset for preset in PILE if "-".join(reversed(preset.split("_")[1:])) in SIZES]
 PEAK_RATES = {"130m": 3e-3, "350m": 1.5e-3, "760m": 1.25e-3, "1.3b": 1e-3}
 SEARCHES = {"mamba2": 24, "llama": 32}
 
 
-@pytest.mark.parametrize("preset", PILE)
+@pytest.mark.parametrize("preset", PAPERS)
 def test_pile_presets_are_the_papers(preset, compose):
     compose(preset)
     _, size, family = preset.split("_")
@@ -180,4 +184,27 @@ def test_another_share_of_a_pile_presets_steps_is_bounded(share, compose):
 
 
 def test_there_is_a_pile_preset_of_every_size():
-    assert {"-".join(reversed(preset.split("_")[1:])) for preset in PILE} == set(SIZES)
+    assert {"-".join(reversed(preset.split("_")[1:])) for preset in PAPERS} == set(SIZES)
+
+
+def test_pile_presets_are_what_their_script_writes():
+    found = {name: (ROOT / "conf" / "preset" / f"{name}.yaml").read_text() for name in PILE}
+    message = "edit conf/templates instead, and run `python scripts/pile_presets.py`"
+    assert found == pile_presets.contents(), message
+
+
+def test_a_line_of_the_table_adds_a_size(tmp_path):
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    with (tmp_path / "conf" / "templates" / "pile_sizes.yaml").open("a") as table:
+        llama = "{num_layers: 32, d_model: 2560, num_heads: 32, d_feed_forward: 6848}"
+        mamba2 = "{num_layers: 64, d_model: 2560}"
+        table.write(f"  2.7b: {{learning_rate: 0.0008, llama: {llama}, mamba2: {mamba2}}}\n")
+    pile_presets.write(tmp_path / "conf")
+    for family, num_layers in (("llama", 32), ("mamba2", 64)):
+        made = yaml.safe_load(compose_parameters(tmp_path, [f"preset=pile_2.7b_{family}"]))
+        models = [entry["model"] for table in TABLES for entry in made[table].values()]
+        assert {(model["family"], model["num_layers"]) for model in models} == {
+            (family, num_layers)
+        }
+        assert len(models) == 4
+        assert f"pile_implicit_{family}_2_7b_4_1" in made["runs"]

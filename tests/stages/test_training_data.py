@@ -29,7 +29,7 @@ def parameters(source: Path) -> CorpusParameters:
 
 @pytest.fixture
 def opened(tmp_path, monkeypatch):
-    """Give a function that opens a corpus of bytes, written anew."""
+    """Return a function that opens a freshly written corpus of bytes."""
     monkeypatch.chdir(tmp_path)
     draw = random.Random(0)
     for split in ("train", "validation", "test"):

@@ -76,7 +76,7 @@ ADDED = {
 
 
 def shrink(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Give the content of params.yaml with small sizes in place of its own."""
+    """Return the content of params.yaml with small sizes in place of its own."""
     small = {name: section for name, section in parameters.items() if name != "report"}
     for table in ("runs", "upcycled", "baselines", "matched"):
         small[table] = {name: _entry(entry) for name, entry in parameters[table].items()}
@@ -114,7 +114,7 @@ def _replaced(section: Mapping[str, Any], sizes: Mapping[str, Any]) -> dict[str,
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
-    """Give as many sentences, each of some words."""
+    """Return ``count`` sentences of forty words."""
     draw = random.Random(seed)
     return [" ".join(draw.choice(WORDS) for _ in range(40)) + "." for _ in range(count)]
 
@@ -127,7 +127,7 @@ def write_text(folder: Path) -> None:
 
 
 def task_items() -> dict[str, dict[str, Any]]:
-    """Give an item of each downstream task, with the fields of the hub's copies."""
+    """Return an item of each downstream task, with the fields of the hub's copies."""
     choices = {"text": ["a boat", "an oar"], "label": ["A", "B"]}
     item = {"id": "1", "question": "What floats?", "choices": choices, "answerKey": "A"}
     gap = {"sentence": "The boat hit the rock because _ was low.", "answer": "2"}

@@ -20,7 +20,7 @@ pathlib.Path("file.txt").write_text("one\\r\\ntwo")
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory):
-    """Have DVC run a stage, and so record what it has written."""
+    """Run a stage with DVC, which records what it has written."""
     root = tmp_path_factory.mktemp("repository")
     (root / "write.py").write_text(f"import pathlib\n{WRITE}")
     stage = {"cmd": f"{sys.executable} write.py", "outs": ["data/a5", "file.txt"]}

@@ -6,7 +6,7 @@ import pytest
 from implicit_models.tracking.links import TrackedRun, run_page, tracked_run, waits_to_be_sent
 from implicit_models.tracking.mlflow import Sender
 from implicit_models.tracking.opening import open_tracker
-from implicit_models.tracking.spool import Progress, all_spools, open_spools
+from implicit_models.tracking.spool import SentState, all_spools, open_spools
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow's own
 
@@ -53,7 +53,7 @@ def test_the_name_that_dvc_gives_a_stage_counts(bare_root, monkeypatch):
     (spool,) = all_spools(bare_root)
     start = spool.start()
     assert start is not None
-    spool.write_progress(Progress(destination=start["destination"], experiment_id="7", run_id="r"))
+    spool.write_sent(SentState(destination=start["destination"], experiment_id="7", run_id="r"))
     found = tracked_run(bare_root, "train_upcycled_free@implicit")
     assert found == TrackedRun("r", "7", f"{SERVER}/#/experiments/7/runs/r")
 

@@ -188,7 +188,7 @@ def test_nothing_is_lost_while_the_store_is_down(root, store):
 
 def test_what_was_sent_but_not_acknowledged_appears_once(root, store, monkeypatch):
     """The sender dies, each time one acknowledgement later, between sending and writing it down."""
-    write_progress = Spool.write_progress
+    write_sent = Spool.write_sent
 
     with tracker(root) as tracked:
         tracked.log_metrics({"loss": 1.0, "undefined": float("nan")}, 0)
@@ -196,14 +196,14 @@ def test_what_was_sent_but_not_acknowledged_appears_once(root, store, monkeypatc
         tracked.log_artifact(root / "mlflow.db")
     deaths = left = 0
 
-    def die_when_none_is_left(spool, progress):
+    def die_when_none_is_left(spool, sent):
         nonlocal left
         if left == 0:
             raise OSError("killed")
         left -= 1
-        write_progress(spool, progress)
+        write_sent(spool, sent)
 
-    monkeypatch.setattr(Spool, "write_progress", die_when_none_is_left)
+    monkeypatch.setattr(Spool, "write_sent", die_when_none_is_left)
     while send(root):
         deaths += 1
         left = deaths

@@ -133,21 +133,21 @@ def test_equal_weights_are_one_version(root, store):
 
 def test_a_sender_that_dies_registers_nothing_twice(root, store, monkeypatch):
     """It dies, each time one acknowledgement later, between sending and writing it down."""
-    write_progress = Spool.write_progress
+    write_sent = Spool.write_sent
     train(root)
     evaluate(root, 0.5)
     with tracker(root, "evaluate_benchmarks") as tracked:
         tracked.log_dataset("a5", "d" * 32 + ".dir", "data/a5", "evaluation")
     deaths = left = 0
 
-    def die_when_none_is_left(spool, progress):
+    def die_when_none_is_left(spool, sent):
         nonlocal left
         if left == 0:
             raise OSError("killed")
         left -= 1
-        write_progress(spool, progress)
+        write_sent(spool, sent)
 
-    monkeypatch.setattr(Spool, "write_progress", die_when_none_is_left)
+    monkeypatch.setattr(Spool, "write_sent", die_when_none_is_left)
     while Sender(root).send(open_spools(root)):
         deaths += 1
         left = deaths

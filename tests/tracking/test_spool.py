@@ -3,7 +3,7 @@ import json
 import pytest
 
 from implicit_models.tracking.spool import (
-    Progress,
+    SentState,
     Spool,
     all_spools,
     locked,
@@ -50,15 +50,15 @@ def test_a_damaged_line_costs_only_itself(spool, caplog):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"unknown": 1}'])
-def test_unreadable_progress_starts_from_the_beginning(spool, content):
-    spool._progress_path.write_text(content)
-    assert spool.read_progress() == Progress()
+def test_unreadable_sent_state_starts_from_the_beginning(spool, content):
+    spool._sent_path.write_text(content)
+    assert spool.read_sent() == SentState()
 
 
-def test_progress_is_read_as_written(spool):
-    progress = Progress(offset=7, destination="d", run_id="a", parent_run_id="b", status="RUNNING")
-    spool.write_progress(progress)
-    assert spool.read_progress() == progress
+def test_sent_state_is_read_as_written(spool):
+    sent = SentState(offset=7, destination="d", run_id="a", parent_run_id="b", status="RUNNING")
+    spool.write_sent(sent)
+    assert spool.read_sent() == sent
 
 
 def test_a_lock_is_held_once(tmp_path):
@@ -69,15 +69,15 @@ def test_a_lock_is_held_once(tmp_path):
         assert again
 
 
-def test_a_retired_spool_keeps_its_events_and_progress(spool, tmp_path):
+def test_a_retired_spool_keeps_its_events_and_sent_state(spool, tmp_path):
     write(spool, line(event="start"))
-    spool.write_progress(Progress(offset=3))
+    spool.write_sent(SentState(offset=3))
     spool.artifact_folder.mkdir()
     spool.retire()
     assert open_spools(tmp_path) == []
     (kept,) = all_spools(tmp_path)
     assert kept.start() == {"event": "start"}
-    assert kept.read_progress() == Progress(offset=3)
+    assert kept.read_sent() == SentState(offset=3)
     assert [path.name for path in spool.path.parent.iterdir()] == ["sent"]
 
 

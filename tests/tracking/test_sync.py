@@ -120,7 +120,7 @@ def test_an_unreachable_server_warns_once_and_loses_nothing(
         tracker = SpoolTracker(Spool.new(root, "implicit", "train_free"), start, ensure)
         for step in range(NUM_STEPS // 2):
             tracker.log_metrics({"loss": float(step)}, step)
-        until(lambda: tracker.spool.read_progress().problem)
+        until(lambda: tracker.spool.read_sent().problem)
         for step in range(NUM_STEPS // 2, NUM_STEPS):
             tracker.log_metrics({"loss": float(step)}, step)
         tracker.close()
@@ -142,7 +142,7 @@ def test_events_go_out_while_the_stage_runs(root, store):
     ensure = functools.partial(ensure_thread, root)
     with SpoolTracker(spool, start_event(None), ensure) as tracker:
         tracker.log_metrics({"loss": 1.0}, 0)
-        until(lambda: tracker.spool.read_progress().offset == tracker.spool.size())
+        until(lambda: tracker.spool.read_sent().offset == tracker.spool.size())
         assert len(store.runs()) == 2
     deliver(root)
     assert open_spools(root) == []
@@ -207,7 +207,7 @@ def test_a_running_stage_is_sent_a_little_at_a_time(root, store, monkeypatch):
             tracker.log_metrics({"loss": float(step)}, step)
         while offsets[-1] < tracker.spool.size():
             assert sender.send(open_spools(root), live_seconds=0.0) == {}
-            offsets.append(tracker.spool.read_progress().offset)
+            offsets.append(tracker.spool.read_sent().offset)
         assert len(offsets) == 4 and offsets == sorted(set(offsets))
         for step in range(3 * MANY, 6 * MANY):
             tracker.log_metrics({"loss": float(step)}, step)
@@ -222,7 +222,7 @@ def test_the_courier_goes_on_with_what_it_left_of_a_stage_that_is_silent(root, m
     sender, sizes = Sender(root), []
 
     def send(spools, live_seconds):
-        sizes.append(spools[0].read_progress().offset)
+        sizes.append(spools[0].read_sent().offset)
         return sender.send(spools, live_seconds=0.0)
 
     courier = threading.Thread(target=serve, args=(root, send, HURRIED))
@@ -233,7 +233,7 @@ def test_the_courier_goes_on_with_what_it_left_of_a_stage_that_is_silent(root, m
             tracker.log_metrics({"loss": float(step)}, step)
         size = tracker.spool.size()
         courier.start()
-        until(lambda: tracker.spool.read_progress().offset == size)
+        until(lambda: tracker.spool.read_sent().offset == size)
     courier.join()
     assert sizes[0] == 0 < sizes[1] < size
 
@@ -344,14 +344,14 @@ def test_a_server_down_at_start_in_the_middle_and_at_the_end_gets_everything(
     with running_server(bare_root, port) as server:
 
         def kill_in_the_middle():
-            until(lambda: tracker.spool.read_progress().offset > tracker.spool.size() / 10)
+            until(lambda: tracker.spool.read_sent().offset > tracker.spool.size() / 10)
             os.killpg(server.pid, signal.SIGKILL)
 
         killing = threading.Thread(target=kill_in_the_middle)
         killing.start()
         assert len(sender.send(open_spools(bare_root))) == 1
         killing.join()
-    assert 0 < tracker.spool.read_progress().offset < tracker.spool.size()
+    assert 0 < tracker.spool.read_sent().offset < tracker.spool.size()
     log(range(MANY, MANY + 100))
     model = bare_root / "final"
     model.mkdir()

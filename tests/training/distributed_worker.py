@@ -165,7 +165,7 @@ def run(
 
 
 def parameters_of(family: str, phase: str, folder: Path) -> ModelParameters:
-    """Give the parameters of a case; a model of transformers has its configuration in a file."""
+    """Return the parameters of a case; a model of transformers has its configuration in a file."""
     if family != "huggingface":
         return ModelParameters(family=family, implicit=phase != "explicit", **SIZES[family])
     source = folder / f"llama_{os.environ.get('RANK', 0)}"

@@ -145,7 +145,7 @@ class _NoLog:
 
 
 def _sequences() -> Any:
-    """Give sequences that a polynomial makes, without any generator's numbers."""
+    """Return sequences that a polynomial makes, without a random generator."""
     rows, columns = np.ogrid[:NUM_SEQUENCES, : LENGTH + 1]
     tokens = ((rows * 7 + columns * columns * 3 + rows * columns) % VOCABULARY).astype(np.uint8)
     return SimpleNamespace(inputs=tokens[:, :-1], labels=tokens[:, 1:])

@@ -51,7 +51,7 @@ def names_in(folder: CheckpointFolder) -> list[str]:
 
 
 def warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Give what the library has warned of; torch's loggers tell nobody but the tests."""
+    """Return the library's warnings; those of torch's loggers are left out."""
     records = [each for each in caplog.records if each.name.startswith("implicit_models")]
     return [each.getMessage() for each in records if each.levelno >= logging.WARNING]
 
@@ -304,7 +304,7 @@ def test_training_goes_on_while_a_checkpoint_is_written(
 
 @contextlib.contextmanager
 def files_of_at_most(size: int) -> Iterator[None]:
-    """Have longer files fail to be written, as on a full disk."""
+    """Make writing longer files fail, as on a full disk."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
     try:

@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def torchrun(num_processes: int, folder: Path, *tasks: str) -> tuple[int, str]:
-    """Have some processes do tasks; give their exit status and what they said."""
+    """Run tasks in some processes; return their exit status and what they printed."""
     worker = ("-m", "tests.training.checkpoint_worker", str(folder), *tasks)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     finished = subprocess.run(
@@ -33,7 +33,7 @@ def torchrun(num_processes: int, folder: Path, *tasks: str) -> tuple[int, str]:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
-    """Have two processes take up what one wrote, and then fail in all ways."""
+    """Run two processes that load what one wrote, and then fail in every way."""
     folder = tmp_path_factory.mktemp("exchanged")
     module, optimiser = trained(3)
     torch.save(whole_state(module, optimiser), folder / "truth.pt")
@@ -51,7 +51,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
 
 @pytest.fixture(scope="module")
 def exchanged(two: tuple[Path, int, str]) -> Path:
-    """Give what one process wrote, and what two have made of it."""
+    """Return the folder with what one process wrote and what two have made of it."""
     folder, _, said = two
     assert (folder / "exchange.done").exists(), said
     return folder

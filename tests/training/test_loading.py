@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from implicit_models.language_models.losses import IGNORED
-from implicit_models.training.loading import Batch, Loader, Part, read_batch
+from implicit_models.training.loading import Batch, Loader, MicroBatch, read_batch
 from tests.training.setup_training import sequences
 
 ROWS = np.array([3, 1, 4, 15, 9, 2, 6, 5])
@@ -20,12 +20,12 @@ def test_the_shares_of_all_processes_are_the_global_batch(size, at_once):
     shares = [
         read_batch(data, ROWS, 5, rank=rank, size=size, at_once=at_once) for rank in range(size)
     ]
-    parts = [part for share in shares for part in share.parts]
-    assert [part.first for part in parts] == np.cumsum([0, *map(len_of, parts[:-1])]).tolist()
-    assert {len(share.parts) for share in shares} == {len(shares[0].parts)}
-    assert at_once is None or max(map(len_of, parts)) <= at_once
-    inputs = torch.cat([part.inputs for part in parts]).numpy()
-    labels = torch.cat([part.labels for part in parts]).numpy()
+    found = [each for share in shares for each in share.micro_batches]
+    assert [each.first for each in found] == np.cumsum([0, *map(len_of, found[:-1])]).tolist()
+    assert {len(share.micro_batches) for share in shares} == {len(shares[0].micro_batches)}
+    assert at_once is None or max(map(len_of, found)) <= at_once
+    inputs = torch.cat([each.inputs for each in found]).numpy()
+    labels = torch.cat([each.labels for each in found]).numpy()
     np.testing.assert_array_equal(inputs, data.inputs[ROWS, :5])
     np.testing.assert_array_equal(labels, data.labels[ROWS, :5])
     assert {(share.num_sequences, share.num_tokens) for share in shares} == {(8, 40)}
@@ -41,17 +41,17 @@ def test_every_process_knows_how_many_labels_all_have(size):
     data.labels = labels
     shares = [read_batch(data, ROWS, 5, rank=rank, size=size, at_once=3) for rank in range(size)]
     assert {share.num_labels for share in shares} == {40 - 5 * 3}
-    found = torch.cat([part.labels for share in shares for part in share.parts])
+    found = torch.cat([each.labels for share in shares for each in share.micro_batches])
     np.testing.assert_array_equal(found.numpy(), labels[ROWS, :5])
 
 
-def len_of(part: Part) -> int:
-    return len(part.inputs)
+def len_of(micro_batch: MicroBatch) -> int:
+    return len(micro_batch.inputs)
 
 
 def batch(step: int) -> Batch:
-    part = Part(torch.tensor([[step]]), torch.tensor([[step]]), 0)
-    return Batch((part,), 1, 1, 1)
+    micro_batch = MicroBatch(torch.tensor([[step]]), torch.tensor([[step]]), 0)
+    return Batch((micro_batch,), 1, 1, 1)
 
 
 def test_steps_come_in_order_and_are_read_ahead():
@@ -66,7 +66,7 @@ def test_steps_come_in_order_and_are_read_ahead():
     with Loader(read_step, range(4, 9)) as loader:
         found = iter(loader)
         step, first = next(found)
-        assert (step, int(first.parts[0].inputs)) == (4, 4)
+        assert (step, int(first.micro_batches[0].inputs)) == (4, 4)
         assert enough.wait(10)  # without being asked for
         assert [step for step, _ in found] == [5, 6, 7, 8]
     assert read == [4, 5, 6, 7, 8]

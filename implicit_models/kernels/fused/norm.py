@@ -25,7 +25,7 @@ def gated_rms_norm(
     epsilon: float,
     num_groups: int = 1,
 ) -> Float[Tensor, "*rows D"]:
-    """Norm ``inputs * silu(gate)`` group by group, as `reference.gated_rms_norm`."""
+    """Normalise ``inputs * silu(gate)`` group by group, as `reference.gated_rms_norm`."""
     if transformed():
         return reference.gated_rms_norm(inputs, gate, weight, epsilon, num_groups)
     return _Norm.apply(inputs, gate, weight, epsilon, num_groups)
@@ -34,7 +34,7 @@ def gated_rms_norm(
 def rms_norm(
     hidden: Float[Tensor, "*rows D"], weight: Float[Tensor, " D"], epsilon: float
 ) -> Float[Tensor, "*rows D"]:
-    """Norm ``hidden``, into the dtype of ``weight``, as `reference.rms_norm`."""
+    """Normalise ``hidden``, into the dtype of ``weight``, as `reference.rms_norm`."""
     if transformed():
         return reference.rms_norm(hidden, weight, epsilon)
     return _Norm.apply(hidden, None, weight, epsilon, 1)

@@ -75,7 +75,7 @@ def advance(
 def rms_norm(
     hidden: Float[Tensor, "*rows D"], weight: Float[Tensor, " D"], epsilon: float
 ) -> Float[Tensor, "*rows D"]:
-    """Norm rows, as `reference.rms_norm`."""
+    """Normalise rows, as `reference.rms_norm`."""
     if not (_takes(hidden) and hidden.dtype == torch.float32):
         return reference.rms_norm(hidden, weight, epsilon)
     _check_size("weight", weight, hidden.shape[-1:])

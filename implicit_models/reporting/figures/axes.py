@@ -20,12 +20,12 @@ from implicit_models.reporting.results import RunResults
 
 
 def column(points: Sequence[Mapping[str, Any]], name: str) -> list[float]:
-    """Give one value of each point; NaN where there is none."""
+    """Return one value of each point; NaN where there is none."""
     return [np.nan if point[name] is None else point[name] for point in points]
 
 
 def percent(axis: Axes) -> None:
-    """Let an axis reach from 0 to 100 %."""
+    """Set an axis to range from 0 to 100 %."""
     axis.set_ylim(-0.02, 1.04)
     axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
@@ -64,7 +64,7 @@ def mark_training_lengths(axis: Axes, runs: Sequence[RunResults]) -> None:
 
 
 def backing() -> dict[str, Any]:
-    """Let a label stand on the ground's colour where lines pass behind it."""
+    """Return the style of a box in the background's colour, which hides lines behind a label."""
     ground = mpl.rcParams["axes.facecolor"]
     return {"facecolor": ground, "edgecolor": "none", "alpha": 0.85, "pad": 1.0}
 

@@ -49,7 +49,7 @@ def residual_front(residuals: Float[np.ndarray, "S L"], tolerance: float) -> Fig
 
 
 def settled_steps(residuals: Float[np.ndarray, "S L"], tolerance: float) -> Float[np.ndarray, " L"]:
-    """Give each token's first self-iteration (from 1) from which its residual stays below.
+    """Return each token's first self-iteration (from 1) from which its residual stays below.
 
     NaN for a token that is not below the tolerance at the end.
     """

@@ -30,7 +30,7 @@ class RunStyle:
     dash: Any
 
     def line(self, width: float = 2.0) -> dict[str, Any]:
-        """Give the arguments of a line."""
+        """Return the keyword arguments that draw a line."""
         return {"color": self.colour, "linestyle": self.dash, "linewidth": width}
 
 
@@ -71,7 +71,7 @@ def theme(name: str = "light") -> Iterator[None]:
 
 
 def run_styles(runs: Sequence[RunResults]) -> dict[str, RunStyle]:
-    """Give each run its style: by position in params.yaml, so the same in every figure."""
+    """Return a style for each run, by its position in params.yaml: the same in every figure."""
     return {
         run.name: RunStyle(colour=colour, dash=dash)
         for group, colour in zip(

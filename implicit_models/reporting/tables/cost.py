@@ -32,7 +32,7 @@ class Cost:
 
     @classmethod
     def of(cls, run: RunResults) -> "Cost":
-        """Give the cost of a run of ours."""
+        """Return the cost of one of our runs."""
         return cls(
             num_parameters=run.evaluation["num_parameters"],
             training_flops=_with_source(run, run.training_flops),
@@ -42,7 +42,7 @@ class Cost:
         )
 
     def cells(self, reference: "Cost | None") -> list[str]:
-        """Give the cells of ``COST_COLUMNS``, the first two against a reference as well."""
+        """Return the cells of ``COST_COLUMNS``, the first two also relative to a reference."""
         parameters, flops = f"{self.num_parameters:,}", scientific(self.training_flops)
         if reference is not None:
             size = ratio(self.num_parameters, reference.num_parameters)
@@ -60,17 +60,17 @@ class Cost:
 
     @staticmethod
     def relative(flops: float | None, reference: "Cost") -> str:
-        """Give FLOPs against a reference's training, if all of that is known."""
+        """Return FLOPs relative to a reference's training, if both are fully known."""
         return "-" if reference.lacks_source else ratio(flops, reference.training_flops)
 
 
 def reference_run(runs: Sequence[RunResults]) -> RunResults | None:
-    """Give the run that the others' costs are compared with: the first implicit one."""
+    """Return the run that the others' costs are compared with: the first implicit one."""
     return next((run for run in runs if run.kind == "implicit"), None)
 
 
 def cost_cells(runs: Sequence[RunResults]) -> dict[str, list[str]]:
-    """Give the cells of ``COST_COLUMNS`` by run, against the first implicit of these runs."""
+    """Return the cells of ``COST_COLUMNS`` by run, relative to the first implicit of these runs."""
     reference = reference_run(runs)
     compared = reference and Cost.of(reference)
     return {run.name: Cost.of(run).cells(compared) for run in runs}
@@ -87,7 +87,7 @@ def with_costs(table: Table, cells: Mapping[str, Sequence[str]]) -> Table:
 
 
 def cost_table(runs: Sequence[RunResults]) -> Table:
-    """Give everything that the models of a section have cost."""
+    """Return a table of all costs of a section's models."""
     reference = reference_run(runs)
     compared = Cost.of(reference) if reference else Cost(num_parameters=0)
     finals = [loss for run in runs if (loss := final_loss(run.history)) is not None]
@@ -163,7 +163,7 @@ def _notes(
 
 
 def _source_notes(runs: Sequence[RunResults], reference: RunResults | None) -> list[str]:
-    """Say whose FLOPs hold those of a source, and whose lack them."""
+    """Return sentences on which runs' FLOPs include those of a source, and which lack them."""
     sentences = []
     unknown = [run for run in runs if run.source_flops is None]
     known = [run for run in runs if run.has_source and run.source_flops is not None]

@@ -33,7 +33,7 @@ class Table:
 
 
 def said_of_each(sayings: Mapping[str, str]) -> list[str]:
-    """Give what is said of each run once for all of which it is the same, named if they differ."""
+    """Return each text once; where texts differ, after the names of the runs that it is said of."""
     names: dict[str, list[str]] = {}
     for name, saying in sayings.items():
         names.setdefault(saying, []).append(name)
@@ -43,19 +43,19 @@ def said_of_each(sayings: Mapping[str, str]) -> list[str]:
 
 
 def percent(value: float | None, decimals: int = 1) -> str:
-    """Give a share."""
+    """Return a share in percent."""
     return "-" if value is None else f"{100 * value:.{decimals}f} %"
 
 
 def number(value: float | None) -> str:
-    """Give three significant digits; a count or a time from 100 on in full."""
+    """Return a number in three significant digits; a count or a time from 100 on in full."""
     if value is None or math.isnan(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def scientific(value: float | None) -> str:
-    """Give three significant digits and the power of ten."""
+    """Return a number as three significant digits and a power of ten."""
     if value is None or math.isnan(value):
         return "-"
     digits, power = f"{value:.2e}".split("e")
@@ -63,19 +63,19 @@ def scientific(value: float | None) -> str:
 
 
 def fixed(value: float | None, decimals: int) -> str:
-    """Give a number of decimals."""
+    """Return a value with a fixed number of decimals."""
     return "-" if value is None or math.isnan(value) else f"{value:.{decimals}f}"
 
 
 def ratio(value: float | None, reference: float | None) -> str:
-    """Give a value against a reference, 1.00x being as much."""
+    """Return a value relative to a reference; 1.00x is the same."""
     if value is None or not reference:
         return "-"
     return f"{value / reference:.2f}x"
 
 
 def perplexity(value: float | None, standard_error: float | None = None) -> str:
-    """Give a perplexity, with its standard error where it is known."""
+    """Return a perplexity, with its standard error where it is known."""
     if value is None or not math.isfinite(value):
         return "-"
     decimals = 3 if value < 10 else 2 if value < 100 else 1

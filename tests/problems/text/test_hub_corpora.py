@@ -106,11 +106,11 @@ def test_a_broken_connection_loses_one_part(hub, tmp_path, monkeypatch):
     read = []
 
     def breaking(limit):
-        def counted(self, piece, after):
-            for number, row in enumerate(rows(self, piece, after), after + 1):
+        def counted(self, file_range, after):
+            for number, row in enumerate(rows(self, file_range, after), after + 1):
                 if len(read) == limit:
                     raise CorpusError("the connection is gone")
-                read.append((piece.name, number))
+                read.append((file_range.name, number))
                 yield row
 
         return counted

@@ -222,7 +222,7 @@ def test_results_without_costs_have_dashes(folder):
 
 
 def sourced(folder, name, source):
-    """Give the results where a run's training began from another model's weights."""
+    """Return results in which a run's training began from another model's weights."""
     content = text_parameters()
     entry = content["runs"].pop(name)
     entry = entry | {"model": {"family": "upcycled", "implicit": True, "source": source}}

@@ -94,7 +94,7 @@ def test_the_cost_to_a_loss_is_that_at_its_first_validation_in_all_phases(runs):
 
 
 def upcycled(source: str, **model) -> dict:
-    """Give parameters in which the second run's training begins from another model's weights."""
+    """Return parameters in which the second run's training begins from another model's weights."""
     content = text_parameters()
     entry = content["runs"].pop(IMPLICIT[1])
     content["upcycled"] = {

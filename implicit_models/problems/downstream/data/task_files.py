@@ -121,7 +121,7 @@ def write_tasks(parameters: TaskFilesParameters, directory: Path) -> dict[str, A
 
 
 def open_tasks(directory: Path) -> Mapping[str, Path]:
-    """Give the file of each task that `write_tasks` has written, after comparing its content.
+    """Return the file of each task that `write_tasks` has written, after comparing its content.
 
     Raises
     ------
@@ -288,7 +288,7 @@ def _checked(convert: Callable[..., dict[str, Any]], *arguments: Any) -> dict[st
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Give the lines of a UTF-8 file, without their ends, and their numbers from 1."""
+    """Yield the lines of a UTF-8 file, without line ends, after their numbers from 1."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:

@@ -26,7 +26,7 @@ class _Form:
 
 
 def to_item(task: str, row: Row, number: int) -> Item:
-    """Give the ``number``-th item of a task's file under the harness's fields.
+    """Return the ``number``-th item of a task's file under the harness's fields.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def to_item(task: str, row: Row, number: int) -> Item:
 
 
 def hellaswag_item(context: str, label: str, endings: Sequence[str]) -> Item:
-    """Give an item of the six-line text.
+    """Return an item of the six-line text.
 
     Its first line is ``activity: context``, from which the brackets are gone. The harness makes a
     capital of the first letter of ``ctx_b``, the unfinished last sentence: it is split off again.

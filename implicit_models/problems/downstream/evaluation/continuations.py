@@ -86,7 +86,7 @@ def answer(
     cost: ReadingCost | None = None,
     shares_beginnings: bool = True,
 ) -> list[Answer]:
-    """Give the log-likelihood of each continuation.
+    """Return the log-likelihood of each continuation.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ class _GroupReader:
         return answers, cost
 
     def _num_shared(self, groups: Sequence[Group]) -> Int[np.ndarray, " G"]:
-        """Say how much of each group's shared tokens is read at first, as the model can."""
+        """Return how many of each group's shared tokens are read first, as far as the model can."""
         reader = reader_of(self.model)
         shared = np.array([one.num_shared for one in groups])
         if not reader.remembers:

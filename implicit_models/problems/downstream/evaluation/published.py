@@ -47,7 +47,7 @@ class PublishedRow:
         return f"{name} {self.kind}" if self.is_implicit else name
 
     def as_row(self) -> dict[str, Any]:
-        """Give its name and all its columns."""
+        """Return its name and all its columns."""
         return {"model": self.model, "row": {PILE_PERPLEXITY: self.pile_perplexity, **self.scores}}
 
     @property
@@ -85,7 +85,7 @@ PUBLISHED = tuple(_row(*key, numbers) for key, numbers in _NUMBERS.items())
 
 
 def published_rows(family: str, size: str) -> tuple[PublishedRow, ...]:
-    """Give the paper's rows of a family and a size, the explicit model first.
+    """Return the paper's rows of a family and a size, the explicit model first.
 
     None for what the paper does not list: an empty tuple, so that a table prints nothing beside
     a model of ours that has no counterpart.
@@ -96,7 +96,7 @@ def published_rows(family: str, size: str) -> tuple[PublishedRow, ...]:
 
 
 def published_beside(config: PreTrainedConfig) -> tuple[PublishedRow, ...]:
-    """Give the paper's rows for a model's family, width and depth, be it ours or transformers' own.
+    """Return the paper's rows for a model's family, width and depth, ours or transformers' own.
 
     An empty tuple where the paper lists none.
     """

@@ -97,7 +97,7 @@ def _note(benchmarks: Sequence[BenchmarkResults], *, has_published: bool) -> str
 
 
 def _limits(benchmarks: Sequence[BenchmarkResults]) -> list[str]:
-    """Say which rows are of a part of the items, and are no match for a score of all of them."""
+    """Return sentences that name the rows scored on a part of the items only."""
     limits = {benchmark.name: benchmark.content.get("limit") for benchmark in benchmarks}
     if not any(limits.values()):
         return []
@@ -112,7 +112,7 @@ def _limits(benchmarks: Sequence[BenchmarkResults]) -> list[str]:
 
 
 def _items(benchmarks: Sequence[BenchmarkResults]) -> list[str]:
-    """Say how many items were scored, once for all models of which it is the same."""
+    """Return sentences on how many items were scored, each once for all its models."""
     models: dict[str, list[str]] = {}
     for benchmark in benchmarks:
         counts = benchmark.content["num_items"]

@@ -119,16 +119,16 @@ class CorpusSplit:
         return DocumentTokens(self)
 
     def document(self, index: int) -> UInt[np.ndarray, " num_tokens"]:
-        """Tokens of one document, without the end of text, in their file."""
+        """Return the tokens of one document, without the end of text, in their file."""
         start = int(self.documents.starts[index])
         return self.tokens[start : start + int(self.documents.num_tokens[index])]
 
     def stream(self, max_tokens: int | None = None) -> TokenStream:
-        """All tokens in a row, each document followed by the end of text, or the first of them."""
+        """Return all tokens in a row, or the first ones; an end of text follows each document."""
         return self.tokens.truncated(max_tokens)
 
     def packed(self, length: int) -> Packed:
-        """Sequences of ``length`` tokens, and of the tokens that follow each of these.
+        """Return sequences of ``length`` tokens, and of the tokens that follow each of these.
 
         They are cut from the whole stream, wherever its shards begin.
 

@@ -162,7 +162,7 @@ def _identity(
 
 @contextlib.contextmanager
 def _work_folder(folder: Path) -> Iterator[Path]:
-    """Give a folder that no other process has, and that stays when something goes wrong."""
+    """Yield a folder that no other process has, and that stays when something goes wrong."""
     root = folder.parent
     for other in sorted(root.glob("*/")):
         if other != folder:

@@ -145,7 +145,7 @@ def open_documents(folder: Path, metadata: Mapping[str, Any], again: str) -> Doc
 
 
 def _spans(rows: np.ndarray, num_tokens: int) -> bool:
-    """Whether the first begins where the tokens do, and the last ends where they end."""
+    """Return whether the documents begin where the tokens do, and end where they end."""
     if not len(rows):
         return False
     first, last = rows[0], rows[-1]

@@ -139,7 +139,7 @@ def look_up(fields: Mapping[str, Any], name: str, key: str) -> Any:
 
 
 def decode(content: bytes, position: int, file: str) -> str:
-    """Give the text of bytes that stand at ``position`` of a file.
+    """Return the text of the bytes at ``position`` of a file.
 
     A byte order mark at the file's beginning is no part of it.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from implicit_models.problems.text.data.documents import RecordError, RecordReader, UnusableError
 from implicit_models.problems.text.data.shards import CorpusError
-from implicit_models.problems.text.data.sources import Omitted, Piece, Record, Unit
+from implicit_models.problems.text.data.sources import FileRange, Omitted, Record, Unit
 from implicit_models.problems.text.parameters import HubCorpusParameters
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ class HubSource:
     def units(self, unit_bytes: int) -> list[Unit]:
         """Make a unit of every shard, however large."""
         return [
-            Unit(number=index, split="train", pieces=(Piece(name=f"shard_{index:05d}"),))
+            Unit(number=index, split="train", ranges=(FileRange(name=f"shard_{index:05d}"),))
             for index in range(self.dataset.num_shards)
         ]
 
-    def read(self, piece: Piece, after: int) -> Iterator[Record]:
+    def read(self, file_range: FileRange, after: int) -> Iterator[Record]:
         """Read what follows the first ``after`` rows of a shard.
 
         Raises
@@ -49,22 +49,22 @@ class HubSource:
             If the hub stops giving, or a row is no document; names data set, shard and row.
         """
         domain = self.name.rpartition("/")[2]
-        for number, row in enumerate(self._rows(piece, after), after + 1):
+        for number, row in enumerate(self._rows(file_range, after), after + 1):
             try:
                 yield number, self.reader.fields(row, domain)
             except UnusableError as error:
                 if not self.skips_unusable:
-                    raise CorpusError(f"{self.place(piece, number)}: {error}") from None
+                    raise CorpusError(f"{self.place(file_range, number)}: {error}") from None
                 yield number, Omitted.UNUSABLE
             except RecordError as error:
-                raise CorpusError(f"{self.place(piece, number)}: {error}") from None
+                raise CorpusError(f"{self.place(file_range, number)}: {error}") from None
 
-    def place(self, piece: Piece, number: int) -> str:
-        """Say where a row is: data set, shard and number of the row."""
-        return f"{self.name}, {piece.name}:{number}"
+    def place(self, file_range: FileRange, number: int) -> str:
+        """Return where a row is: data set, shard and number of the row."""
+        return f"{self.name}, {file_range.name}:{number}"
 
     def identity(self) -> Any:
-        """Give the commit and how it is divided."""
+        """Return what the rows and their order depend on: data set, commit and number of shards."""
         return [
             self.name,
             self.configuration,
@@ -74,15 +74,15 @@ class HubSource:
         ]
 
     def description(self) -> dict[str, Any]:
-        """Give what was read, for the manifest."""
+        """Return what was read, for the manifest."""
         return {
             "configuration": self.configuration,
             "split": self.split,
             "revision": self.revision,
         }
 
-    def _rows(self, piece: Piece, after: int) -> Iterator[dict[str, Any]]:
-        index = int(piece.name.rpartition("_")[2])
+    def _rows(self, file_range: FileRange, after: int) -> Iterator[dict[str, Any]]:
+        index = int(file_range.name.rpartition("_")[2])
         shard = self.dataset.shard(num_shards=self.dataset.num_shards, index=index)
         rows = iter(shard.skip(after) if after else shard)
         number = after
@@ -91,7 +91,7 @@ class HubSource:
                 row = next(rows, None)
             except Exception as error:  # of the network, the hub, and every reader of a format
                 raise CorpusError(
-                    f"{self.name}, {piece.name}: cannot be read on after row {number} "
+                    f"{self.name}, {file_range.name}: cannot be read on after row {number} "
                     f"({_reason(error)}); started again, `dvc repro` goes on from what is finished"
                 ) from None
             if row is None:

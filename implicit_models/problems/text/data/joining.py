@@ -79,9 +79,9 @@ def _join_rows(
                 if split is None:
                     continue
                 rows = np.load(part.folder / name / DOCUMENTS)
-                pieces, places = np.unique(rows["file"], return_inverse=True)
-                names = [unit.pieces[piece].name for piece in pieces.tolist()]
-                first = np.array([before[piece] for piece in pieces.tolist()], np.uint64)
+                indices, places = np.unique(rows["file"], return_inverse=True)
+                names = [unit.ranges[index].name for index in indices.tolist()]
+                first = np.array([before[index] for index in indices.tolist()], np.uint64)
                 rows["start"] += np.uint64(num_tokens)
                 rows["number"] += np.where(rows["number"] > 0, first[places], np.uint64(0))
                 rows["file"] = files.of(names)[places]
@@ -96,14 +96,14 @@ def _join_rows(
 def _with_records_before(
     units: Sequence[tuple[Unit, Sequence[Part]]],
 ) -> Iterator[tuple[Unit, list[int], Sequence[Part]]]:
-    """Give, with each unit, how many records of the same file are before each of its pieces."""
+    """Yield, with each unit, how many records of the same file come before each of its ranges."""
     seen: dict[str, int] = {}
     for unit, parts in units:
         counts: Mapping[str, int] = parts[-1].content["num_records"]
         before = []
-        for index, piece in enumerate(unit.pieces):
-            before.append(seen.get(piece.name, 0))
-            seen[piece.name] = before[-1] + counts.get(str(index), 0)
+        for index, file_range in enumerate(unit.ranges):
+            before.append(seen.get(file_range.name, 0))
+            seen[file_range.name] = before[-1] + counts.get(str(index), 0)
         yield unit, before, parts
 
 
@@ -125,7 +125,7 @@ def _join_shards(
 
 
 def _groups(name: str, parts: Sequence[Part]) -> Iterator[list[tuple[Path, dict[str, Any]]]]:
-    """Give files that become one: as many neighbours as stay below `JOINED_TOKENS` together."""
+    """Yield files to join into one: as many neighbours as stay below `JOINED_TOKENS` together."""
     group: list[tuple[Path, dict[str, Any]]] = []
     num_tokens = 0
     for part in parts:

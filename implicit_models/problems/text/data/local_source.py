@@ -16,7 +16,13 @@ from implicit_models.problems.text.data.documents import (
     decode,
 )
 from implicit_models.problems.text.data.shards import CorpusError
-from implicit_models.problems.text.data.sources import Omitted, Piece, Record, Unit, group_pieces
+from implicit_models.problems.text.data.sources import (
+    FileRange,
+    Omitted,
+    Record,
+    Unit,
+    group_ranges,
+)
 from implicit_models.problems.text.parameters import CorpusParameters
 
 SUFFIXES = (".txt", ".jsonl", ".jsonl.zst", ".parquet")
@@ -58,13 +64,13 @@ class LocalSource:
         """
         units: list[Unit] = []
         for split, names in self.files.items():
-            cut = (piece for name in names for piece in self._pieces(name, unit_bytes))
-            for pieces in group_pieces(cut, unit_bytes):
-                units.append(Unit(number=len(units), split=split, pieces=pieces))
+            cut = (file_range for name in names for file_range in self._ranges(name, unit_bytes))
+            for ranges in group_ranges(cut, unit_bytes):
+                units.append(Unit(number=len(units), split=split, ranges=ranges))
         return units
 
-    def read(self, piece: Piece, after: int) -> Iterator[Record]:
-        """Read what follows the first ``after`` records of a piece.
+    def read(self, file_range: FileRange, after: int) -> Iterator[Record]:
+        """Read what follows the first ``after`` records of a range of a file.
 
         Texts are taken as they are, line ends included; a byte order mark is not part of a text.
         Lines that hold nothing but blanks are passed over.
@@ -75,33 +81,33 @@ class LocalSource:
             If a document is empty, too long, not UTF-8, or lacks a field, or a file is damaged;
             names the file, and the line or the byte.
         """
-        domain = _domain(piece.name)
-        for number, content in self._records(piece, after):
+        domain = _domain(file_range.name)
+        for number, content in self._records(file_range, after):
             try:
                 yield number, self._record(content, domain)
             except UnusableError as error:
                 if not self.skips_unusable:
-                    raise CorpusError(f"{self.place(piece, number)}: {error}") from None
+                    raise CorpusError(f"{self.place(file_range, number)}: {error}") from None
                 yield number, Omitted.UNUSABLE
             except RecordError as error:
-                raise CorpusError(f"{self.place(piece, number)}: {error}") from None
+                raise CorpusError(f"{self.place(file_range, number)}: {error}") from None
 
-    def place(self, piece: Piece, number: int) -> str:
-        """Say where a record is: file, and number of the line or row.
+    def place(self, file_range: FileRange, number: int) -> str:
+        """Return where a record is: file, and number of the line or row.
 
-        The records before the piece are counted now: it is only for a mistake.
+        The records before the range are counted now: it is only for a mistake.
         """
-        path = self.root / piece.name
+        path = self.root / file_range.name
         if not number:
             return str(path)
-        if _kind(piece.name) == ".parquet":
+        if _kind(file_range.name) == ".parquet":
             from implicit_models.problems.text.data.parquet import num_rows_before
 
-            return f"{path}:{num_rows_before(path, piece.start) + number}"
-        return f"{path}:{_num_lines_before(path, piece.start) + number}"
+            return f"{path}:{num_rows_before(path, file_range.start) + number}"
+        return f"{path}:{_num_lines_before(path, file_range.start) + number}"
 
     def identity(self) -> Any:
-        """Give name, size and time of change of every file."""
+        """Return name, size and modification time of every file."""
         found = []
         for split, names in self.files.items():
             for name in names:
@@ -110,11 +116,11 @@ class LocalSource:
         return [str(self.root.resolve()), found]
 
     def description(self) -> dict[str, Any]:
-        """Give nothing: the parameters name the source."""
+        """Return nothing: the parameters name the source."""
         return {}
 
-    def _pieces(self, name: str, unit_bytes: int) -> list[Piece]:
-        """Cut a file into pieces of about a unit each."""
+    def _ranges(self, name: str, unit_bytes: int) -> list[FileRange]:
+        """Cut a file into ranges of about a unit each."""
         path, kind = self.root / name, _kind(name)
         size = path.stat().st_size
         if not size and kind != ".txt":
@@ -122,14 +128,14 @@ class LocalSource:
                 return []
             raise CorpusError(f"{path}: the file is empty; remove it, or fetch it again")
         if kind == ".txt":
-            return [Piece(name=name, num_bytes=size)]
+            return [FileRange(name=name, num_bytes=size)]
         if kind == ".jsonl.zst":
-            return [Piece(name=name, num_bytes=size * _COMPRESSION)]
+            return [FileRange(name=name, num_bytes=size * _COMPRESSION)]
         if kind == ".jsonl":
             count = -(-size // unit_bytes)
             cuts = [size * index // count for index in range(count + 1)]
             return [
-                Piece(name=name, start=start, stop=stop, num_bytes=stop - start)
+                FileRange(name=name, start=start, stop=stop, num_bytes=stop - start)
                 for start, stop in zip(cuts[:-1], cuts[1:], strict=True)
             ]
         from implicit_models.problems.text.data.parquet import (
@@ -138,34 +144,34 @@ class LocalSource:
 
         sizes = row_group_sizes(path, self.reader.text_field, self.reader.domain_field)
         row_groups = (
-            Piece(name=name, start=index, stop=index + 1, num_bytes=num_bytes)
+            FileRange(name=name, start=index, stop=index + 1, num_bytes=num_bytes)
             for index, num_bytes in enumerate(sizes)
         )
         return [
-            Piece(
+            FileRange(
                 name=name,
                 start=group[0].start,
                 stop=group[-1].stop,
-                num_bytes=sum(piece.num_bytes for piece in group),
+                num_bytes=sum(file_range.num_bytes for file_range in group),
             )
-            for group in group_pieces(row_groups, unit_bytes)
+            for group in group_ranges(row_groups, unit_bytes)
         ]
 
-    def _records(self, piece: Piece, after: int) -> Iterator[tuple[int, Any]]:
-        """Give lines as text, rows as mappings, files as their paths, and None for blanks."""
-        path, kind = self.root / piece.name, _kind(piece.name)
+    def _records(self, file_range: FileRange, after: int) -> Iterator[tuple[int, Any]]:
+        """Yield lines as text, rows as mappings, files as their paths, and None for blanks."""
+        path, kind = self.root / file_range.name, _kind(file_range.name)
         if kind == ".txt":
             return iter([(0, path)])
         if kind == ".jsonl.zst":
             return _compressed_lines(path, after)
         if kind == ".jsonl":
-            return _lines(path, piece, after)
+            return _lines(path, file_range, after)
         from implicit_models.problems.text.data.parquet import read_rows
 
         return read_rows(
             path,
-            piece.start,
-            piece.stop,
+            file_range.start,
+            file_range.stop,
             after=after,
             text_field=self.reader.text_field,
             domain_field=self.reader.domain_field,
@@ -240,13 +246,13 @@ def _kind(name: str) -> str | None:
 
 
 def _domain(name: str) -> str:
-    """Give the first folder under the source, or the file's name without its suffix."""
+    """Return the first folder under the source, or the file's name without its suffix."""
     first, *rest = Path(name).parts
     return first if rest else first[: -len(_kind(name) or "")]
 
 
 def _named_files(parameters: CorpusParameters, names: list[str]) -> dict[str, tuple[str, ...]]:
-    """Files of each split by the patterns, the others under ``train``; tests come first."""
+    """Return the files of each split by its patterns, others under ``train``; test comes first."""
     named: dict[str, list[str]] = {"test": [], "validation": [], "train": []}
     held_out = {"test": parameters.test, "validation": parameters.validation}
     for file in names:
@@ -274,14 +280,14 @@ def _named_files(parameters: CorpusParameters, names: list[str]) -> dict[str, tu
     return {split: tuple(files) for split, files in named.items()}
 
 
-def _lines(path: Path, piece: Piece, after: int) -> Iterator[tuple[int, str | None]]:
+def _lines(path: Path, file_range: FileRange, after: int) -> Iterator[tuple[int, str | None]]:
     """Read the lines that begin in a range of bytes, None for one of blanks."""
     with open(path, "rb", buffering=_BLOCK_BYTES) as file:
         position = 0
-        if piece.start:
-            file.seek(piece.start - 1)
-            position = piece.start - 1 + len(file.readline())
-        yield from _numbered(file, str(path), position, piece.stop, after)
+        if file_range.start:
+            file.seek(file_range.start - 1)
+            position = file_range.start - 1 + len(file.readline())
+        yield from _numbered(file, str(path), position, file_range.stop, after)
 
 
 def _compressed_lines(path: Path, after: int) -> Iterator[tuple[int, str | None]]:

@@ -52,7 +52,7 @@ class Rows:
         return np.array(self[:], dtype=dtype, copy=copy)
 
     def _numbers(self, chosen: Any) -> Int64[np.ndarray, "..."]:
-        """Numbers of the rows that a key chooses; no memory goes with how many there are."""
+        """Return the numbers of the rows that a key chooses, in memory for these alone."""
         if isinstance(chosen, slice):
             return np.arange(*chosen.indices(len(self)), dtype=np.int64)
         rows = np.asarray(chosen)

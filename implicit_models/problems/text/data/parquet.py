@@ -15,7 +15,7 @@ _BATCH_ROWS = 256
 
 
 def row_group_sizes(path: Path, text_field: str, domain_field: str | None) -> list[int]:
-    """Give about how many bytes of text each row group holds, once the fields are seen to be there.
+    """Estimate the bytes of text in each row group, after checking that the fields exist.
 
     Raises
     ------

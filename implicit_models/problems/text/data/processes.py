@@ -27,7 +27,7 @@ def num_cores() -> int:
 
 
 def num_processes() -> int:
-    """Say how many processes prepare a corpus: ``IMPLICIT_MODELS_PREPARE_PROCESSES``, or all cores.
+    """Return how many processes prepare a corpus: as many as `VARIABLE` names, or as cores exist.
 
     Raises
     ------

@@ -69,7 +69,7 @@ class ShardWriter:
         return self._shards
 
     def abandon(self) -> None:
-        """Let go of a shard that is not finished, and will not be."""
+        """Close a shard that is not finished, and will not be."""
         if self._file is not None:
             with contextlib.suppress(OSError):  # a full disk, which was told of before
                 self._file.close()
@@ -95,7 +95,7 @@ class ShardWriter:
 
 
 def npy_header(dtype: np.dtype, length: int) -> bytes:
-    """Give what stands before the content in the ``.npy`` file of an array of one dimension."""
+    """Return the header of the ``.npy`` file of an array of one dimension."""
     header = {
         "descr": np.lib.format.dtype_to_descr(dtype),
         "fortran_order": False,
@@ -130,13 +130,13 @@ def open_shard(path: Path, *, num_tokens: int, dtype: str) -> UInt[np.ndarray, "
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def tokens_digest(shard: UInt[np.ndarray, " num_tokens"]) -> str:
-    """SHA-256 of the tokens of a shard, as `ShardWriter` notes it."""
+    """Return the SHA-256 of the tokens of a shard, as `ShardWriter` notes it."""
     return hashlib.sha256(shard.data).hexdigest()
 
 

@@ -22,19 +22,19 @@ class Omitted(enum.Enum):
 
 
 Record = tuple[int, Document | Omitted]
-"""A number within its piece, from 1 (0 for a file that is one document), and what stands there."""
+"""A number within its range, from 1 (0 for a file that is one document), and what is there."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piece:
-    """A part of a source that is read from its beginning to its end.
+class FileRange:
+    """A file of a source, or the part of one that is read from its beginning to its end.
 
     Attributes
     ----------
     name
         Of the file under the source, or of the shard: the first half of its documents' names.
     start, stop
-        Which part of it: bytes of a file of lines, row groups of a table; both 0 for all of it.
+        Which range of it: bytes of a file of lines, row groups of a table; both 0 for all of it.
     num_bytes
         About how much text there is; 0 where that is not known.
     """
@@ -47,7 +47,7 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """Pieces that one process reads, one after the other.
+    """Ranges of files that one process reads, one after the other.
 
     Attributes
     ----------
@@ -59,12 +59,12 @@ class Unit:
 
     number: int
     split: str
-    pieces: tuple[Piece, ...]
+    ranges: tuple[FileRange, ...]
 
     @property
     def num_bytes(self) -> int:
         """About how much text there is; 0 where that is not known."""
-        return sum(piece.num_bytes for piece in self.pieces)
+        return sum(file_range.num_bytes for file_range in self.ranges)
 
 
 class Source(Protocol):
@@ -77,31 +77,31 @@ class Source(Protocol):
         """
         ...
 
-    def read(self, piece: Piece, after: int) -> Iterator[Record]:
-        """Read what follows the first ``after`` records of a piece."""
+    def read(self, file_range: FileRange, after: int) -> Iterator[Record]:
+        """Read what follows the first ``after`` records of a range of a file."""
         ...
 
-    def place(self, piece: Piece, number: int) -> str:
-        """Say, for a message, where a record of a piece is."""
+    def place(self, file_range: FileRange, number: int) -> str:
+        """Return where a record of a range is, for a message."""
         ...
 
     def identity(self) -> Any:
-        """Tell, as plain values, what changes when the content does."""
+        """Return plain values that change when the content does."""
         ...
 
     def description(self) -> dict[str, Any]:
-        """Tell, for the manifest, where the documents are from."""
+        """Return where the documents are from, for the manifest."""
         ...
 
 
-def group_pieces(pieces: Iterable[Piece], unit_bytes: int) -> list[tuple[Piece, ...]]:
+def group_ranges(ranges: Iterable[FileRange], unit_bytes: int) -> list[tuple[FileRange, ...]]:
     """Put neighbours together, as long as they hold no more text than a unit."""
-    groups: list[list[Piece]] = []
+    groups: list[list[FileRange]] = []
     room = 0
-    for piece in pieces:
-        if not groups or piece.num_bytes > room:
+    for file_range in ranges:
+        if not groups or file_range.num_bytes > room:
             groups.append([])
             room = unit_bytes
-        groups[-1].append(piece)
-        room -= piece.num_bytes
+        groups[-1].append(file_range)
+        room -= file_range.num_bytes
     return [tuple(group) for group in groups]

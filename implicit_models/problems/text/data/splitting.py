@@ -32,7 +32,7 @@ class ReservedTexts:
     folder: Path
 
     def split(self, digest: bytes) -> str | None:
-        """Give the split that a text is reserved for, if it is."""
+        """Return the split that a text is reserved for, if it is."""
         for name, digests in self._opened.items():
             if _holds(digests, digest):
                 return name
@@ -60,7 +60,7 @@ def text_digest(encoded: bytes, seed: int) -> bytes:
 
 
 def drawn_split(digest: bytes, parameters: CorpusParameters) -> str:
-    """Give the split that a text falls into.
+    """Return the split that a text falls into.
 
     Test documents lie at one end, validation's at the other: one share moves no other's.
     """

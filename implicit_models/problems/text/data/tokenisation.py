@@ -145,7 +145,7 @@ class TextTokenizer:
         return ids + self._encode_batch(batch)
 
     def decode(self, ids: Iterable[int] | Integer[np.ndarray, " num_tokens"]) -> str:
-        """Text of ids, special tokens included."""
+        """Return the text of ids, special tokens included."""
         return self.library.decode([int(index) for index in ids], skip_special_tokens=False)
 
     def save(self, folder: Path) -> None:
@@ -225,7 +225,7 @@ def load_tokenizer(name: str | Path) -> TextTokenizer:
 
 
 def tokenizer_digest(folder: Path) -> str | None:
-    """`TextTokenizer.digest` of the ``tokenizer.json`` in a folder; none where there is none.
+    """Return the digest of the ``tokenizer.json`` in a folder; None where there is none.
 
     Raises
     ------
@@ -247,7 +247,7 @@ def _bytes_tokenizer() -> Tokenizer:
 
 
 def _byte_alphabet() -> list[str]:
-    """How byte-level tokenizers write the bytes 0 .. 255.
+    """Return the characters by which byte-level tokenizers write the bytes 0 .. 255.
 
     The printable characters of Latin-1 stand for themselves; the other bytes, in order, for the
     characters from 256 on.

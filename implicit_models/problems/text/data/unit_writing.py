@@ -40,9 +40,9 @@ class Part:
     Attributes
     ----------
     content
-        Of ``part.json``: ``next``, piece and number of the record after which the unit goes on, or
-        null at its end; ``num_records`` of each piece so far; ``num_unusable`` documents; and
-        counts, shards and names of domains of every split.
+        Of ``part.json``: ``next``, index of the range and number of the record after which the
+        unit goes on, or null at its end; ``num_records`` of each range so far; ``num_unusable``
+        documents; and counts, shards and names of domains of every split.
     """
 
     folder: Path
@@ -87,10 +87,10 @@ class UnitWriter:
         folder.mkdir(parents=True, exist_ok=True)
         parts = finished_parts(folder)
         number = len(parts)
-        piece, after = parts[-1].content["next"] if parts else (0, 0)
+        range_index, after = parts[-1].content["next"] if parts else (0, 0)
         num_records = dict(parts[-1].content["num_records"]) if parts else {}
-        records = self._records(unit, piece, after)
-        place: tuple[int, int] | None = (piece, after)
+        records = self._records(unit, range_index, after)
+        place: tuple[int, int] | None = (range_index, after)
         while place is not None:
             part = _PartWriter(self, unit, folder / f".{number:04d}", advance)
             try:
@@ -107,19 +107,19 @@ class UnitWriter:
             number += 1
 
     def _records(
-        self, unit: Unit, piece: int, after: int
+        self, unit: Unit, range_index: int, after: int
     ) -> Iterator[tuple[int, int, Document | Omitted]]:
-        for index in range(piece, len(unit.pieces)):
+        for index in range(range_index, len(unit.ranges)):
             try:
-                for number, record in self.source.read(unit.pieces[index], after):
+                for number, record in self.source.read(unit.ranges[index], after):
                     yield index, number, record
             except OSError as error:
-                raise CorpusError(f"{unit.pieces[index].name}: cannot be read ({error})") from None
+                raise CorpusError(f"{unit.ranges[index].name}: cannot be read ({error})") from None
             after = 0
 
 
 def unit_folder(folder: Path, unit: Unit) -> Path:
-    """Say where the parts of a unit lie."""
+    """Return the folder of a unit's parts."""
     return folder / f"{unit.number:06d}"
 
 
@@ -132,7 +132,7 @@ def finished_parts(folder: Path) -> list[Part]:
 
 
 def is_finished(parts: list[Part]) -> bool:
-    """Whether nothing of a unit is left to do."""
+    """Return whether nothing of a unit is left to do."""
     return bool(parts) and parts[-1].content["next"] is None
 
 
@@ -172,14 +172,14 @@ class _PartWriter:
         num_records: dict[str, int],
     ) -> tuple[int, int] | None:
         """Take documents until there are enough; returns the place of the last, None at the end."""
-        for piece, number, record in records:
-            num_records[str(piece)] = number
+        for range_index, number, record in records:
+            num_records[str(range_index)] = number
             if isinstance(record, Document):
-                self._add(piece, number, record)
+                self._add(range_index, number, record)
             elif record is Omitted.UNUSABLE:
                 self._num_unusable += 1
             if self._num_bytes >= self._writer.part_bytes:
-                return (piece, number) if number else (piece + 1, 0)
+                return (range_index, number) if number else (range_index + 1, 0)
         return None
 
     def close(self, content: dict[str, Any]) -> None:
@@ -205,19 +205,19 @@ class _PartWriter:
             _to_disk(file)
 
     def abandon(self) -> None:
-        """Let go of the files, and of the folder if it has not got its name."""
+        """Close the files and delete the folder, if it does not yet have its final name."""
         for split in self._splits.values():
             split.shards.abandon()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _add(self, piece: int, number: int, document: Document) -> None:
+    def _add(self, range_index: int, number: int, document: Document) -> None:
         digest = text_digest(document.encoded, self._writer.parameters.seed)
         name = self._writer.reserved.split(digest)
         if self._unit.split != "train":
             name = name or self._unit.split
             self._digests.append(digest)
         split = self._split(name or drawn_split(digest, self._writer.parameters))
-        split.batch.append((piece, number, document))
+        split.batch.append((range_index, number, document))
         split.batch_bytes += len(document.encoded)
         self._num_bytes += len(document.encoded)
         if split.batch_bytes >= _BATCH_BYTES:
@@ -237,12 +237,12 @@ class _PartWriter:
         split.batch, split.batch_bytes = [], 0
         tokenizer, before = self._writer.tokenizer, split.shards.num_tokens
         encoded = tokenizer.encode([document.text for _, _, document in batch])
-        for (piece, number, document), tokens in zip(batch, encoded, strict=True):
+        for (range_index, number, document), tokens in zip(batch, encoded, strict=True):
             if not len(tokens):
                 if self._writer.parameters.unusable_documents == "skip":
                     self._num_unusable += 1
                     continue
-                place = self._writer.source.place(self._unit.pieces[piece], number)
+                place = self._writer.source.place(self._unit.ranges[range_index], number)
                 raise CorpusError(
                     f"{place}: nothing is left of the document once the tokenizer "
                     f"{tokenizer.name!r} has read it; remove it, or choose another tokenizer"
@@ -250,7 +250,7 @@ class _PartWriter:
             domain = split.domains.setdefault(document.domain, len(split.domains))
             start = split.shards.append(tokens)
             size = len(document.encoded)
-            split.rows.append((start, number, len(tokens), size, piece, domain))
+            split.rows.append((start, number, len(tokens), size, range_index, domain))
             split.num_bytes += size
         self._advance(split.shards.num_tokens - before)
 
@@ -262,6 +262,6 @@ def _save(path: Path, array: np.ndarray) -> None:
 
 
 def _to_disk(file: IO[Any]) -> None:
-    """Have the content on disk before the folder gets its name, whatever happens to the power."""
+    """Write the content to the disk itself, so that a power cut after renaming loses nothing."""
     file.flush()
     os.fsync(file.fileno())

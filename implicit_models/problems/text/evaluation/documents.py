@@ -72,11 +72,11 @@ class Documents:
         )
 
     def tokens(self, index: int) -> Integer[np.ndarray, " n"]:
-        """Give a document's tokens, those included that are not scored."""
+        """Return a document's tokens, including those that are not scored."""
         return self._all[int(self._numbers[index])]
 
     def sample(self, max_tokens: int, at_least: int) -> "Documents":
-        """Give documents from all over the corpus with so many tokens at most.
+        """Return documents from all over the corpus, with so many tokens at most.
 
         Each is cut to its fair share of them, though not to fewer than ``at_least``; where those
         are too many, documents at equal distances are taken.

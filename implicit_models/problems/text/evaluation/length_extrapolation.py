@@ -50,7 +50,7 @@ class LengthScores:
     totals: Totals
 
     def metrics(self) -> dict[str, object]:
-        """Give the values under ``length_extrapolation`` in ``evaluation.json``."""
+        """Return the values under ``length_extrapolation`` in ``evaluation.json``."""
         iterations = self.totals.self_iterations
         return {
             "perplexity": finite(self.perplexity),
@@ -65,7 +65,7 @@ class LengthScores:
         }
 
     def position_rows(self) -> Iterator[dict[str, object]]:
-        """Give the rows of ``evaluation_by_position.csv``, without the length."""
+        """Return the rows of ``evaluation_by_position.csv``, without the length."""
         for position, found in zip(self.buckets, self.by_bucket, strict=True):
             yield {"position": int(position), "perplexity": finite(float(found))}
 
@@ -130,7 +130,7 @@ def evaluate_length_extrapolation(
 
 
 def buckets(length: int) -> Int[np.ndarray, " K"]:
-    """Give the last positions of buckets, from 1: four to each doubling, the same at all lengths.
+    """Return the last position of each bucket, from 1: four a doubling, the same at all lengths.
 
     1 to 8 stand alone, then follow 10, 12, 14, 16, 20, 24, and so on; the last is the length.
     """

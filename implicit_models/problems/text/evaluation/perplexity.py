@@ -82,7 +82,7 @@ class PerplexityResult:
     totals: Totals
 
     def metrics(self) -> dict[str, object]:
-        """Give the values under ``perplexity`` in ``evaluation.json``.
+        """Return the values under ``perplexity`` in ``evaluation.json``.
 
         With ``bootstrap`` saying what the standard error was drawn from.
         """
@@ -94,11 +94,11 @@ class PerplexityResult:
         }
 
     def domain_metrics(self) -> dict[str, dict[str, object]]:
-        """Give the values under ``domains``."""
+        """Return the values under ``domains``."""
         return {domain: self._metrics(found) for domain, found in self.domains.items()}
 
     def document_rows(self) -> list[dict[str, object]]:
-        """Give the rows of ``evaluation_documents.csv``."""
+        """Return the rows of ``evaluation_documents.csv``."""
         found = self.documents
         rows: list[dict[str, object]] = []
         for index, (name, domain) in enumerate(zip(found.names, found.domains, strict=True)):

@@ -12,7 +12,7 @@ class Tokens(Protocol):
     """All tokens of a text in a row: an array, or what reads slices from files."""
 
     def __len__(self) -> int:
-        """Give their number."""
+        """Return the number of tokens."""
         ...
 
     def __getitem__(self, key: slice, /) -> Any:
@@ -23,7 +23,7 @@ class Tokens(Protocol):
 def cut(
     stream: Tokens, length: int, first: int, last: int
 ) -> tuple[Int[np.ndarray, "N L"], Int[np.ndarray, "N L"]]:
-    """Give the sequences from the first to before the last, and the token after each of theirs.
+    """Return sequences ``first`` to ``last - 1``, and for each token the one that follows it.
 
     The stream is cut into sequences of ``length`` that follow one another.
     """

@@ -46,7 +46,7 @@ class ShownTokens:
     self_iterations: Int[np.ndarray, " T"] | None
 
     def rows(self) -> list[dict[str, object]]:
-        """Give the rows of ``tokens.csv``; positions count from 1."""
+        """Return the rows of ``tokens.csv``; positions count from 1."""
         iterations = self.self_iterations
         return [
             {
@@ -89,7 +89,7 @@ class TextResult:
         return self.perplexity.totals
 
     def metrics(self) -> dict[str, object]:
-        """Give the content of ``evaluation.json``; lengths are keys, and text, as JSON has it.
+        """Return the content of ``evaluation.json``; lengths are keys, strings as JSON has them.
 
         Self-iterations, evaluations per token and the share that converged are those of the
         documents.
@@ -108,11 +108,11 @@ class TextResult:
         }
 
     def document_rows(self) -> list[dict[str, object]]:
-        """Give the rows of ``evaluation_documents.csv``."""
+        """Return the rows of ``evaluation_documents.csv``."""
         return self.perplexity.document_rows()
 
     def position_rows(self) -> list[dict[str, object]]:
-        """Give the rows of ``evaluation_by_position.csv``: the last position of each bucket."""
+        """Return the rows of ``evaluation_by_position.csv``: the last position of each bucket."""
         return [
             {"length": length} | row
             for length, found in self.lengths.items()
@@ -120,7 +120,7 @@ class TextResult:
         ]
 
     def token_rows(self) -> list[dict[str, object]]:
-        """Give the rows of ``tokens.csv``."""
+        """Return the rows of ``tokens.csv``."""
         return [] if self.shown is None else self.shown.rows()
 
 

@@ -74,7 +74,7 @@ class Totals:
 def totals_of(
     scores: Scores, *, num_read: int, wanted: Bool[np.ndarray, "B L"]
 ) -> dict[str, np.ndarray]:
-    """Give a batch's part of the totals; ``wanted`` are the tokens whose iterations count."""
+    """Return a batch's share of the totals; ``wanted`` are the tokens whose iterations count."""
     found: dict[str, int | float | Integer[np.ndarray, "..."]] = {
         "num_read": num_read,
         "flops": scores.flops,

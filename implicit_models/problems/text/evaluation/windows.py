@@ -66,7 +66,7 @@ class Windows:
     def read(
         self, window: int, document: Integer[np.ndarray, " n"], start_token: int
     ) -> tuple[Integer[np.ndarray, " L"], Integer[np.ndarray, " L"]]:
-        """Give one window's inputs and labels, of which the last `num_scored` are scored."""
+        """Return one window's inputs and labels, of which the last `num_scored` are scored."""
         start, length = int(self.start[window]), int(self.length[window])
         labels = np.asarray(document[start : start + length])
         before = [start_token] if start == 0 else document[start - 1 : start]

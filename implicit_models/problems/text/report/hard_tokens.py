@@ -50,7 +50,7 @@ def hard_tokens(runs: Sequence[TextResults], _: Mapping[str, RunStyle]) -> Figur
 
 
 def flow(widths: Sequence[int], line_width: int) -> list[tuple[int, int]]:
-    """Give the line and the column of tokens of these widths that are written one after another."""
+    """Return the line and the column of each token, written one after another in these widths."""
     places, line, column = [], 0, 0
     for width in widths:
         if column and column + width > line_width:
@@ -70,7 +70,7 @@ def visible(text: str) -> str:
 
 @functools.cache
 def _letters() -> frozenset[int]:
-    """Give the code points that the font has and that take up room."""
+    """Return the printable code points that the font has."""
     path = font_manager.findfont(_FONT)
     return frozenset(
         code for code in font_manager.get_font(path).get_charmap() if chr(code).isprintable()

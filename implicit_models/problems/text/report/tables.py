@@ -21,7 +21,7 @@ _SCORES = ("perplexity", "nats/token", "bits/byte", "tokens", "documents")
 
 
 def perplexity_table(runs: Sequence[TextResults]) -> Table:
-    """Give the perplexity of the test text."""
+    """Return a table of the perplexity of the test text."""
     contexts = sorted({_overall(run)["context_length"] for run in runs})
     strides = sorted({_overall(run)["stride"] for run in runs})
     notes = [
@@ -41,7 +41,7 @@ def perplexity_table(runs: Sequence[TextResults]) -> Table:
 
 
 def domain_table(runs: Sequence[TextResults]) -> Table:
-    """Give the perplexity of each domain of the test text."""
+    """Return a table of the perplexity of each domain of the test text."""
     return Table(
         title="Perplexity by domain",
         note="As above, for the documents of each domain; where it has but one, the bootstrap is "
@@ -56,7 +56,7 @@ def domain_table(runs: Sequence[TextResults]) -> Table:
 
 
 def text_search_table(runs: Sequence[TextResults]) -> Table:
-    """Give what the implicit runs' searches took over the whole test text."""
+    """Return a table of what the implicit runs' searches took over the whole test text."""
     rows = []
     for run in runs:
         steps = run.evaluation["self_iterations"] or {}
@@ -83,7 +83,7 @@ def text_search_table(runs: Sequence[TextResults]) -> Table:
 
 
 def extrapolation_tables(runs: Sequence[TextResults]) -> list[Table]:
-    """Give the perplexity of the same text in sequences of every length, whole and at the end."""
+    """Return tables of the same text's perplexity by length, of whole sequences and their ends."""
     lengths = sorted({length for run in runs for length in run.lengths})
     trained = _listed(sorted({run.training_length for run in runs}))
 
@@ -116,7 +116,7 @@ def extrapolation_tables(runs: Sequence[TextResults]) -> list[Table]:
 
 
 def text_compute_tables(runs: Sequence[TextResults]) -> list[Table]:
-    """Give perplexity and cost against the computation allowed at test time."""
+    """Return tables of perplexity and cost against the computation allowed at test time."""
     by_iterations, by_tolerance = [], []
     for run in runs:
         sweep = run.test_time_compute or {}
@@ -161,7 +161,7 @@ def text_compute_tables(runs: Sequence[TextResults]) -> list[Table]:
 
 
 def compare_kinds(runs: Sequence[TextResults]) -> str:
-    """Say in a sentence how the best implicit and the best explicit run read the test text."""
+    """Compare the best implicit and the best explicit run on the test text, in a sentence."""
     best = {}
     for kind in ("implicit", "explicit"):
         known = [r for r in runs if r.kind == kind and _overall(r)["perplexity"] is not None]
@@ -189,7 +189,7 @@ def _overall(run: TextResults) -> Mapping[str, Any]:
 
 
 def _coverage(found: Mapping[str, Any]) -> str:
-    """Say how much of the test documents was scored, as far as the results tell."""
+    """Return a sentence on how much of the test documents was scored, where results record it."""
     scored, cut = found["num_documents"], found.get("num_cut_documents", 0)
     if "num_documents_in_all" not in found:
         unknown = "These results do not tell whether there are test documents that were left out"

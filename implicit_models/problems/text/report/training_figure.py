@@ -59,6 +59,6 @@ def _mark_phase_change(axis: Axes, run: TextResults, unit: str, colour: str) -> 
 
 
 def _at(run: TextResults, unit: str, steps: np.ndarray) -> np.ndarray:
-    """Say how many tokens or operations some training steps were."""
+    """Return how many tokens or FLOPs training had used by some of its steps."""
     counted = run.history[unit]
     return np.interp(steps, counted.steps, counted.values)

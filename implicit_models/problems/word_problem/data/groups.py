@@ -50,7 +50,7 @@ class Factor:
         return num_permutations if self.kind == "S" else max(1, num_permutations // 2)
 
     def table(self) -> Integer[np.ndarray, "size size"]:
-        """Multiplication table: entry [a, b] is a * b."""
+        """Return the multiplication table: entry [a, b] is a * b."""
         if self.kind == "M":
             return np.array(_NO_AA)
         if self.kind == "Z":
@@ -59,7 +59,7 @@ class Factor:
 
 
 def parse(name: str) -> tuple[Factor, ...]:
-    """Factors of a group or monoid given by name, such as ``"A5"`` or ``"A5 x M"``.
+    """Parse the factors of a group or monoid given by name, such as ``"A5"`` or ``"A5 x M"``.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def parse(name: str) -> tuple[Factor, ...]:
 
 @functools.lru_cache(maxsize=8)
 def multiplication_table(name: str) -> UInt[np.ndarray, "size size"]:
-    """Multiplication table of a group or monoid given by name.
+    """Return the multiplication table of a group or monoid given by name.
 
     Returns
     -------
@@ -103,12 +103,12 @@ def multiplication_table(name: str) -> UInt[np.ndarray, "size size"]:
 
 
 def table_digest(table: Integer[np.ndarray, "size size"]) -> str:
-    """SHA-256 of a multiplication table, whatever its dtype."""
+    """Return the SHA-256 of a multiplication table, whatever its dtype."""
     return hashlib.sha256(np.ascontiguousarray(table, dtype="<u4").tobytes()).hexdigest()
 
 
 def permutations(degree: int, even_only: bool = False) -> UInt8[np.ndarray, "size degree"]:
-    """All permutations of ``degree`` points in lexicographic order."""
+    """Return all permutations of ``degree`` points in lexicographic order."""
     everything = np.array(list(itertools.permutations(range(degree))), dtype=np.uint8)
     if not even_only:
         return everything
@@ -120,7 +120,7 @@ def permutations(degree: int, even_only: bool = False) -> UInt8[np.ndarray, "siz
 
 
 def _composition_table(elements: np.ndarray) -> np.ndarray:
-    """Table of permutations in lexicographic order under (a * b)[x] = a[b[x]]."""
+    """Return the table of permutations in lexicographic order under (a * b)[x] = a[b[x]]."""
     degree = elements.shape[1]
     place_values = degree ** np.arange(degree)[::-1]  # keeps lexicographic order
     codes = elements @ place_values

@@ -59,7 +59,7 @@ def sample_inputs(
 def prefix_products(
     table: Integer[np.ndarray, "size size"], inputs: Integer[np.ndarray, "num_sequences length"]
 ) -> Integer[np.ndarray, "num_sequences length"]:
-    """Products of all prefixes: ``labels[:, t] = inputs[:, 0] * ... * inputs[:, t]``.
+    """Return the products of all prefixes: ``labels[:, t] = inputs[:, 0] * ... * inputs[:, t]``.
 
     A look-up in the multiplication table for all sequences at once, column by column.
 
@@ -118,7 +118,7 @@ class ReservedSequences:
     def shared(
         self, inputs: UInt[np.ndarray, "num_sequences length"]
     ) -> Bool[np.ndarray, " num_sequences"]:
-        """Which rows of ``inputs`` are shared with a reserved sequence."""
+        """Return which rows of ``inputs`` are shared with a reserved sequence."""
         shared = np.zeros(len(inputs), dtype=bool)
         for length in {min(inputs.shape[1], split.shape[1]) for split in self._splits}:
             hashes, exact = self._index(length, inputs.shape[1])
@@ -129,7 +129,7 @@ class ReservedSequences:
         return shared
 
     def _index(self, length: int, full_length: int) -> tuple[np.ndarray, frozenset[bytes]]:
-        """Hashes and tokens of the reserved sequences to compare at this length."""
+        """Return hashes and tokens of the reserved sequences to compare at this length."""
         key = length, full_length
         if key not in self._indices:
             rows = [

@@ -130,7 +130,7 @@ class StateTrackingResult:
     spectral_radius_damped: dict[int, dict[str, float | None]]
 
     def metrics(self) -> dict[str, object]:
-        """Give the content of ``evaluation.json``; lengths are keys, and text, as JSON has it."""
+        """Return the content of ``evaluation.json``; lengths are keys, strings as JSON has them."""
         implicit = {n: r for n, r in self.lengths.items() if r.self_iterations is not None}
         compared = {n: r.modes for n, r in self.lengths.items() if r.modes is not None}
         return {
@@ -155,7 +155,7 @@ class StateTrackingResult:
         }
 
     def position_rows(self) -> list[dict[str, object]]:
-        """Give the rows of ``evaluation_by_position.csv``; positions count from 1."""
+        """Return the rows of ``evaluation_by_position.csv``; positions count from 1."""
         return [
             {"length": length, "position": position, "accuracy": float(accuracy)}
             for length, result in self.lengths.items()
@@ -310,7 +310,7 @@ def _spectral_radii(
     settings: SearchSettings | None,
     parameters: WordProblemEvaluationParameters,
 ) -> tuple[dict[int, dict[str, float | None]], dict[int, dict[str, float | None]]]:
-    """Give those of the plain and of the damped iteration, by length."""
+    """Return the spectral radii of the plain and of the damped iteration, by length."""
     count = parameters.num_mode_sequences
     if not is_implicit(model) or settings is None or not count:
         return {}, {}

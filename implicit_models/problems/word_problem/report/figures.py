@@ -117,7 +117,7 @@ def accuracy_by_compute(
 
 
 def length_title(runs: Sequence[WordProblemResults]) -> str:
-    """Say what is seen at the longest length: the best of each kind that was evaluated there."""
+    """Return a title: the best accuracy of each kind that was evaluated at the longest length."""
     longest = max(run.lengths[-1] for run in runs)
     seen = [run for run in runs if longest in run.lengths]
     parts = []

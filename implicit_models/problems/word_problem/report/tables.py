@@ -14,7 +14,7 @@ from implicit_models.reporting.tables.table import (
 
 
 def accuracy_table(runs: Sequence[WordProblemResults], metric: str) -> Table:
-    """Give an accuracy at every length."""
+    """Return a table of accuracies at every length."""
     lengths = sorted({length for run in runs for length in run.lengths})
     what = {"accuracy_last_10": "the last 10 tokens", "accuracy": "all positions"}[metric]
     chance = ", ".join(
@@ -47,7 +47,7 @@ def accuracy_table(runs: Sequence[WordProblemResults], metric: str) -> Table:
 
 
 def search_table(runs: Sequence[WordProblemResults]) -> Table:
-    """Give what the search for the fixed points cost, through the sliding window."""
+    """Return a table of what the search for fixed points cost, with the sliding window."""
     rows = []
     for run in runs:
         evaluation = run.evaluation
@@ -135,7 +135,7 @@ def mode_table(runs: Sequence[WordProblemResults]) -> Table:
 
 
 def compute_tables(runs: Sequence[WordProblemResults]) -> list[Table]:
-    """Give accuracy and cost against the computation allowed at test time."""
+    """Return tables of accuracy and cost against the computation allowed at test time."""
     by_iterations, by_tolerance = [], []
     for run in runs:
         sweep = run.test_time_compute or {}
@@ -174,7 +174,7 @@ def compute_tables(runs: Sequence[WordProblemResults]) -> list[Table]:
 
 
 def cheapest_to_solve(runs: Sequence[WordProblemResults], threshold: float) -> str:
-    """Say in a sentence which run that solves the task was the cheapest to train."""
+    """Return a sentence that names the run that solves the task and was the cheapest to train."""
 
     def is_solved(run: WordProblemResults) -> bool:
         return run.evaluation["accuracy_last_10"][str(run.solved_length)] >= threshold

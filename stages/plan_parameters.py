@@ -1,4 +1,4 @@
-"""What is to be planned: the entries of a preset or of params.yaml, and what they learn from."""
+"""What a plan is of: its options, and the entries of a preset or of params.yaml to plan."""
 
 import difflib
 import shutil
@@ -63,7 +63,7 @@ class Training:
     data: Data
 
     def vocabulary_size(self, given: int | None) -> int:
-        """Give the number of token ids, as far as it is known before anything is prepared.
+        """Return the number of token ids, as far as it is known before anything is prepared.
 
         Raises
         ------

@@ -1,0 +1,48 @@
+"""Write conf/preset/pile_*.yaml from a template and a table of sizes, both in conf/templates.
+
+    python scripts/pile_presets.py
+
+They are files of their own because their entries are named for the model: Hydra's defaults list
+interpolates the config that is included, but not the package that it is placed in.
+"""
+
+from pathlib import Path
+from string import Template
+
+import yaml
+
+CONFIGURATION = Path(__file__).resolve().parents[1] / "conf"
+
+
+def contents(configuration: Path = CONFIGURATION) -> dict[str, str]:
+    """Return the content of each preset by its name."""
+    templates = configuration / "templates"
+    template = Template((templates / "pile_preset.yaml").read_text(encoding="utf-8"))
+    table = yaml.safe_load((templates / "pile_sizes.yaml").read_text(encoding="utf-8"))
+    return {
+        f"pile_{size}_{family}": template.substitute(
+            name=f"{family}_{size}".replace(".", "_"),
+            title=common["title"],
+            parameters=size.upper(),
+            model=_on_one_line({"family": family} | row[family] | common["model"]),
+            learning_rate=row["learning_rate"],
+            max_steps=common["max_steps"],
+        )
+        for size, row in table["sizes"].items()
+        for family, common in table["families"].items()
+    }
+
+
+def write(configuration: Path = CONFIGURATION) -> None:
+    """Write the presets of every size in the table."""
+    for name, content in contents(configuration).items():
+        path = configuration / "preset" / f"{name}.yaml"
+        path.write_text(content, encoding="utf-8")
+
+
+def _on_one_line(mapping: dict) -> str:
+    return yaml.safe_dump(mapping, default_flow_style=True, sort_keys=False, width=1000).strip()
+
+
+if __name__ == "__main__":
+    write()
