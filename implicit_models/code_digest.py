@@ -73,6 +73,12 @@ def not_of_problem(kind: str) -> list[str]:
     return [*others, f"problems/{kind}/report"]
 
 
+def only_of_scores() -> list[str]:
+    """Return the paths in the library that scores depend on, and no weight."""
+    readers = sorted((LIBRARY / "families").rglob("*reader.py"))
+    return ["evaluation", *(file.relative_to(LIBRARY).as_posix() for file in readers)]
+
+
 def python_tokens(text: str) -> Any:
     """Return a module's syntax tree as nested lists; the same in all versions of Python we run."""
     return _plain(ast.parse(text))

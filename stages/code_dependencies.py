@@ -27,6 +27,7 @@ _FAMILIES_PARAMETERS = tuple(place.partition(":")[0] for place in FAMILIES.value
 _TESTED_BY = (
     "stages.evaluation.evaluate_benchmarks",
     "stages.evaluation.sweep_test_time_compute",
+    "implicit_models.families.stack_reader",  # which families name
 )
 
 
@@ -55,7 +56,8 @@ def roots(content: Mapping[str, Any]) -> dict[Path, list[str]]:
             kind = kinds.get(str(entry.get("dataset")))
             training = [*_KERNELS, *(f"stages.training.{stage}" for stage in stages)]
             families = _families(entry.get("model"))
-            found[Path("train", name)] = [*training, *_data(kind), *families]
+            weights = [each for each in families if not each.endswith(".reader")]
+            found[Path("train", name)] = [*training, *_data(kind), *weights]
             found[Path("evaluate", name)] = _evaluation(kind)
     for table, kind in TESTED_APART.items():
         for name, _ in _entries(content, table):

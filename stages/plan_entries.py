@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.equilibrium.stopping import ResidualBelow
 from implicit_models.families.building import configuration
 from implicit_models.families.sizes import count_parameters
 from implicit_models.language_models.configuration import ImplicitConfig
@@ -179,9 +178,9 @@ def _expected(phase: Phase | None, precision: str, given: float | None) -> float
         return None
     stopping = phase.stopping
     most = float(stopping.max_steps)
-    # Values that are rounded more coarsely than the tolerance do not meet it.
-    rounding = torch.finfo(getattr(torch, precision)).eps
-    if not isinstance(stopping, ResidualBelow) or stopping.tolerance < rounding:
+    # Rounding leaves a residual of about this size, however long the search.
+    rounding = torch.tensor(torch.finfo(getattr(torch, precision)).eps)
+    if not stopping.converged(rounding):
         return most
     return min(most, EXPECTED_PART * most if given is None else given)
 

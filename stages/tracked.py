@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from implicit_models.families.table import OTHERS
 from implicit_models.parameters import Parameters, digest, read_section
 from implicit_models.tracking.digests import content_digest, data_digest
 from implicit_models.tracking.mlflow import deliver, parent_run_id
@@ -16,8 +17,6 @@ from stages.common import RESULTS, write_csv, write_json
 
 _PROJECT = "implicit-models"
 _IMPLICIT = ("runs", "upcycled")
-# The checkpoints of others and what is made of them belong in one comparison.
-_FAMILIES = {"upcycled": "huggingface"}
 
 
 def open_run(
@@ -162,10 +161,9 @@ def _aligned(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _family(section: Mapping[str, Any]) -> str:
     model = section["model"]
-    if not isinstance(model, Mapping):
-        return "huggingface"  # a folder or a hub id
-    family: str = model["family"]
-    return _FAMILIES.get(family, family)
+    # The checkpoints of others and what is made of them belong in one comparison.
+    is_of_others = not isinstance(model, Mapping) or "source" in model
+    return OTHERS if is_of_others else model["family"]
 
 
 def _data(section: Mapping[str, Any]) -> str:

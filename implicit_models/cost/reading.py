@@ -1,34 +1,10 @@
 """FLOPs of reading a batch without gradient: from its shapes, and from what its search did."""
 
-from dataclasses import dataclass
-
 import numpy as np
 from jaxtyping import Int, Integer
 
 from implicit_models.equilibrium.solution import Result, Solution
-from implicit_models.families.costs import ModelFlops, StackFlops
-
-
-@dataclass(frozen=True, kw_only=True)
-class Past:
-    """What a carry holds of the tokens before a batch.
-
-    Attributes
-    ----------
-    lengths
-        Tokens of each sequence.
-    reach
-        Keys that each token attends to before its own, on an average over the layers: the longest
-        of the lengths, or more, or fewer where a layer keeps no more.
-    """
-
-    lengths: Int[np.ndarray, " B"]
-    reach: float
-
-    @classmethod
-    def empty(cls, batch: int) -> "Past":
-        """Return that of texts' starts."""
-        return cls(lengths=np.zeros(batch, dtype=np.int64), reach=0)
+from implicit_models.families.costs import ModelFlops, Past, StackFlops
 
 
 def reading_flops(

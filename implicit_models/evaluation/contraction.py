@@ -1,6 +1,7 @@
 """How strongly a model's cell contracts at the fixed points that its search finds."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -9,19 +10,19 @@ from jaxtyping import Float, Integer
 from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.jacobian import token_spectral_radius
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.language_model import LanguageModel
 
 
 @torch.no_grad()
 def spectral_radii(
-    model: ImplicitForCausalLM,
+    model: LanguageModel,
     inputs: Integer[np.ndarray, "N L"],
     *,
     phase: Phase,
     batch_size: int,
     dampings: Sequence[float] = (1.0,),
 ) -> Float[np.ndarray, "dampings N"]:
-    """Estimate the spectral radius of the damped iteration where each sequence's search ends.
+    """Estimate the spectral radius of the damped iteration where each search of a model ends.
 
     That is the largest of its tokens', and with damping 1 that of the cell's Jacobian. Below 1
     the iteration converges from nearby. Where a search did not converge, it is of where it
@@ -29,11 +30,12 @@ def spectral_radii(
 
     Tokens are walked through one by one, so the cost is that of the sequential mode.
     """
+    make_cell: Any = model.cell
     device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
     radii = []
     for start in range(0, len(inputs), batch_size):
         batch = np.array(inputs[start : start + batch_size], dtype=np.int64)
-        cell, zero = model.cell(torch.from_numpy(batch).to(device))
+        cell, zero = make_cell(torch.from_numpy(batch).to(device))
         found = find_fixed_point(cell, zero, phase.solver, phase.stopping, window=phase.window)
         walks = [token_spectral_radius(cell, found.value, damping=each) for each in dampings]
         radii.append(np.stack([tokens.amax(1).cpu().numpy() for tokens in walks]))

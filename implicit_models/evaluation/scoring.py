@@ -14,10 +14,13 @@ import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
+from implicit_models.cost.flops import model_flops
+from implicit_models.cost.reading import reading_flops
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.evaluation.readers import Piece, Reader, reader_of
 from implicit_models.evaluation.search import Search
+from implicit_models.families.reader import Piece, Reader, reader_of
 from implicit_models.language_models.language_model import LanguageModel
+from implicit_models.language_models.reading import is_implicit
 
 IGNORED = -100
 """A label that is not scored."""
@@ -126,9 +129,9 @@ def score(
         Where a model of transformers has not as many positions.
     """
     started = time.perf_counter()
-    reader = reader_of(model)
-    text, labels = _Text.of(model, reader, inputs, lengths), np.asarray(labels)
-    memory = None if cache is None else _memory(reader, cache, text)
+    text, labels = _Text.of(model, inputs, lengths, phase), np.asarray(labels)
+    reader = text.reader
+    memory = None if cache is None else _memory(cache, text)
     is_wanted = (labels != IGNORED) & text.inside
     if is_wanted.any():
         _check_tokens(labels[is_wanted], reader)
@@ -137,12 +140,12 @@ def score(
     iterations: list[np.ndarray] = []
     search: Search | None = None
     flops = 0.0
-    for part in text.parts(reader, piece_length):
+    for part in text.parts(piece_length):
         goes_on = part.stop < inputs.shape[1]
-        piece = text.read(reader, part, memory, goes_on, phase)
+        piece = text.read(part, memory, goes_on)
         memory = piece.memory
         wanted = is_wanted[:, part]
-        flops += piece.flops + float(wanted.sum()) * piece.flops_per_logit
+        flops += text.flops(part, piece, num_logits=int(wanted.sum()))
         found = _score_piece(piece, labels[:, part], wanted, reader.vocabulary_size)
         nll[:, part][wanted], is_greedy[:, part][wanted] = found
         if piece.self_iterations is not None:
@@ -177,20 +180,19 @@ def prefix(
         As in `score`, or where the model cannot go on from anything (see `can_share_prefixes`).
     """
     started = time.perf_counter()
-    reader = reader_of(model)
-    if not reader.remembers:
+    if not can_share_prefixes(model):
         raise TextError(f"a {type(model).__name__} remembers no prefix: read whole texts with it")
-    text = _Text.of(model, reader, inputs, lengths)
-    if not (reader.takes_unequal_lengths or text.inside.all()):
+    text = _Text.of(model, inputs, lengths, phase)
+    if not (text.reader.takes_unequal_lengths or text.inside.all()):
         raise TextError(
             f"prefixes of a {type(model).__name__} must be of one length; found lengths "
             f"{sorted(set(text.inside.sum(1).tolist()))}"
         )
     memory, search, flops = None, None, 0.0
-    for part in text.parts(reader, piece_length):
-        piece = text.read(reader, part, memory, True, phase)
+    for part in text.parts(piece_length):
+        piece = text.read(part, memory, True)
         memory, search = piece.memory, _longer(search, piece, text.inside[:, part])
-        flops += piece.flops
+        flops += text.flops(part, piece, num_logits=0)
     return Prefix(
         memory=memory,
         rows=np.arange(len(inputs)),
@@ -210,8 +212,11 @@ def expand(cache: Prefix, rows: Integer[np.ndarray, " R"]) -> Prefix:
 
 @dataclass(frozen=True)
 class _Text:
-    """A batch on the model's device."""
+    """A batch on the model's device, and how it is read."""
 
+    model: LanguageModel
+    reader: Reader
+    phase: Phase | None
     tokens: Int[Tensor, "B L"]
     inside: Bool[np.ndarray, "B L"]
 
@@ -219,11 +224,13 @@ class _Text:
     def of(
         cls,
         model: LanguageModel,
-        reader: Reader,
         inputs: Integer[np.ndarray, "B L"],
         lengths: Integer[np.ndarray, " B"] | None,
+        phase: Phase | None,
     ) -> "_Text":
-        array = np.array(inputs, dtype=np.int64)
+        if phase is not None and not is_implicit(model):
+            raise ValueError(f"phase is {phase}; a {type(model).__name__} seeks no fixed point")
+        array, reader = np.array(inputs, dtype=np.int64), reader_of(model)
         if not array.size:
             raise TextError(f"there is no token to read: the input has the shape {array.shape}")
         _check_tokens(array, reader)
@@ -231,11 +238,11 @@ class _Text:
         if lengths is not None:
             inside = np.arange(array.shape[1]) < np.asarray(lengths)[:, None]
         device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
-        return cls(torch.from_numpy(array).to(device), inside)
+        return cls(model, reader, phase, torch.from_numpy(array).to(device), inside)
 
-    def parts(self, reader: Reader, piece_length: int | None) -> list[slice]:
+    def parts(self, piece_length: int | None) -> list[slice]:
         """Cut the text into pieces that the model can read."""
-        batch, length = self.tokens.shape
+        reader, (batch, length) = self.reader, self.tokens.shape
         if piece_length is None or not reader.remembers:
             piece_length = length
         if reader.remembers and reader.makes_all_logits:
@@ -243,13 +250,30 @@ class _Text:
             piece_length = min(piece_length, most)
         return [slice(i, min(i + piece_length, length)) for i in range(0, length, piece_length)]
 
-    def read(
-        self, reader: Reader, part: slice, memory: Any, keeps_memory: bool, phase: Phase | None
-    ) -> Piece:
+    def read(self, part: slice, memory: Any, keeps_memory: bool) -> Piece:
         inside = self.inside[:, part]
         mask = None if inside.all() else torch.from_numpy(inside).to(self.tokens.device)
-        return reader.read(
-            self.tokens[:, part], mask=mask, memory=memory, keeps_memory=keeps_memory, phase=phase
+        return self.reader.read(
+            self.tokens[:, part],
+            mask=mask,
+            memory=memory,
+            keeps_memory=keeps_memory,
+            phase=self.phase,
+        )
+
+    def flops(self, part: slice, piece: Piece, *, num_logits: int) -> float:
+        """Return what a piece took, and the logits that were wanted of it."""
+        inside, costs = self.inside[:, part], model_flops(self.model)
+        batch, length = inside.shape
+        num_logits = inside.size if self.reader.makes_all_logits else num_logits
+        return float(num_logits * costs.head) + reading_flops(
+            costs,
+            num_sequences=batch,
+            length=length,
+            past=piece.past,
+            search=piece.search,
+            window=piece.window,
+            num_tokens=inside.sum(1),
         )
 
 
@@ -262,13 +286,13 @@ def _check_tokens(tokens: Integer[np.ndarray, "..."], reader: Reader) -> None:
         )
 
 
-def _memory(reader: Reader, cache: Prefix, text: _Text) -> Any:
+def _memory(cache: Prefix, text: _Text) -> Any:
     """Copy what stands before each text."""
     if len(cache.rows) != len(text.tokens):
         raise TextError(
             f"the prefix is of {len(cache.rows)} texts, and there are {len(text.tokens)}: expand it"
         )
-    return reader.select(cache.memory, torch.from_numpy(cache.rows).to(text.tokens.device))
+    return text.reader.select(cache.memory, torch.from_numpy(cache.rows).to(text.tokens.device))
 
 
 def _longer(search: Search | None, piece: Piece, inside: Bool[np.ndarray, "B L"]) -> Search | None:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import numpy as np
+from jaxtyping import Int
+
 
 @dataclass(frozen=True)
 class ParameterCount:
@@ -95,6 +98,28 @@ class ModelFlops:
     head: int
     injection: int
     stack: StackFlops
+
+
+@dataclass(frozen=True, kw_only=True)
+class Past:
+    """What a carry holds of the tokens before a batch.
+
+    Attributes
+    ----------
+    lengths
+        Tokens of each sequence.
+    reach
+        Keys that each token attends to before its own, on an average over the layers: the longest
+        of the lengths, or more, or fewer where a layer keeps no more.
+    """
+
+    lengths: Int[np.ndarray, " B"]
+    reach: float
+
+    @classmethod
+    def empty(cls, batch: int) -> "Past":
+        """Return that of texts' starts."""
+        return cls(lengths=np.zeros(batch, dtype=np.int64), reach=0)
 
 
 @dataclass(frozen=True, kw_only=True)

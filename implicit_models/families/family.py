@@ -11,7 +11,13 @@ from typing import Any, Generic, TypeVar
 
 from transformers import PreTrainedConfig
 
-from implicit_models.families.costs import BlockMemory, ModelFlops, ParameterCount, StackFlops
+from implicit_models.families.costs import (
+    BlockMemory,
+    ModelFlops,
+    ParameterCount,
+    Past,
+    StackFlops,
+)
 from implicit_models.families.peer import Peer
 from implicit_models.families.table import OTHERS, package_of
 from implicit_models.language_models.configuration import ImplicitConfig, StrictConfig
@@ -35,12 +41,20 @@ class Family(ABC):
     exact_weights
         Last parts of the names of weights that stay in the precision they are kept in, where the
         others are cast to a coarser one.
+    recasts_blocks
+        Whether blocks that are evaluated again in the backward pass (activation checkpointing)
+        compute in the precision that the others were cast to.
     peer
         The models of transformers that ours can be made of, and made into; None for none.
+    reader
+        Where the class of `Reader` of its models is, as ``module:class``. Only what scores texts
+        imports it, so that no training depends on it.
     """
 
     exact_weights: tuple[str, ...] = ()
+    recasts_blocks: bool = False
     peer: Peer | None = None
+    reader: str
 
     @abstractmethod
     def build(
@@ -61,6 +75,11 @@ class Family(ABC):
     @abstractmethod
     def flops(self, model: LanguageModel) -> ModelFlops:
         """Return what a model of this family costs."""
+
+    def has_model_of(self, config: PreTrainedConfig) -> bool:
+        """Return whether a configuration is of this family, or of its peer in transformers."""
+        of_peer = self.peer is not None and type(config) is self.peer.model_class.config_class
+        return of_peer or family_of(config) is self
 
 
 class OwnFamily(Family, Generic[Config]):
@@ -123,6 +142,8 @@ class StackFamily(OwnFamily[StackConfig]):
         The sizes of the paper's pretraining, by name, as fields of the configuration.
     """
 
+    recasts_blocks = True
+    reader = "implicit_models.families.stack_reader:StackReader"
     model_class: type[ImplicitForCausalLM]
     published_sizes: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
@@ -149,6 +170,10 @@ class StackFamily(OwnFamily[StackConfig]):
     @abstractmethod
     def block_memory(self, config: StackConfig, number_bytes: int) -> BlockMemory:
         """Count a block's bytes, where a number of its activations has so many."""
+
+    def past(self, carry: Any) -> Past | None:
+        """Return what a block's carry holds; None where no later token costs more because of it."""
+        return None
 
     def count_unmultiplied(self, config: StackConfig) -> int:
         """Count the weights of all blocks that may be normalised, but are in no matrix product."""

@@ -19,9 +19,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
+from implicit_models.families.family import family_of
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.placement import DeviceError, default_device
-from implicit_models.language_models.trunk import ImplicitPreTrainedModel
 from implicit_models.training.precision import InPrecision
 from implicit_models.training.rendezvous import open_store
 
@@ -147,7 +147,7 @@ def distribute(model: LanguageModel, precision: str, execution: Execution) -> nn
     """
     processes = execution.processes
     if execution.checkpointing == "blocks":
-        if precision != "float32" and not isinstance(model, ImplicitPreTrainedModel):
+        if precision != "float32" and not family_of(model.config).recasts_blocks:
             raise DeviceError(
                 f"{CHECKPOINTING} is 'blocks', and optimisation.precision is {precision!r}: a "
                 f"{type(model).__name__} of transformers can have one or the other; set "

@@ -8,7 +8,12 @@ from typing import Any
 
 import torch
 
-from implicit_models.code_digest import NOT_COMPUTING, code_digests, not_of_problem
+from implicit_models.code_digest import (
+    NOT_COMPUTING,
+    code_digests,
+    not_of_problem,
+    only_of_scores,
+)
 from implicit_models.parameters import digest
 from stages.common import write_json
 
@@ -60,7 +65,7 @@ class Identity:
             Digest of the state or of the source that the training starts from.
         """
         others = (*not_of_problem(problem), f"problems/{problem}/evaluation")
-        code = code_digests(without=(*NOT_COMPUTING, "evaluation", *others))
+        code = code_digests(without=(*NOT_COMPUTING, *only_of_scores(), *others))
         rest = digest(_without_batch(parameters), data, origin)
         return cls(rest, batch_size, torch.__version__, code)
 

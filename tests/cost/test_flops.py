@@ -15,8 +15,9 @@ from transformers.models.gpt2 import GPT2LMHeadModel
 
 from implicit_models.cost.flops import configuration_flops, model_flops
 from implicit_models.cost.passes import step_flops
-from implicit_models.cost.reading import Past, reading_flops
+from implicit_models.cost.reading import reading_flops
 from implicit_models.families.conversion import from_transformers
+from implicit_models.families.costs import Past
 from implicit_models.families.huggingface.counted_flops import CountedFlops
 from implicit_models.families.sizes import SIZES, count_parameters, from_size
 from implicit_models.language_models.modelling import ImplicitForCausalLM

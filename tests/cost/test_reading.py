@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from implicit_models.cost.flops import model_flops
-from implicit_models.cost.reading import Past, reading_flops
+from implicit_models.cost.reading import reading_flops
 from implicit_models.equilibrium.phase import Phase, search_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.equilibrium.window import Window
+from implicit_models.families.costs import Past
 from tests.cost.counting import count
 from tests.language_models.kinds import IMPLICIT, mask_of, model_of, tokens
 

@@ -9,7 +9,6 @@ from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.evaluation import scoring
-from implicit_models.evaluation.readers import reader_of
 from implicit_models.evaluation.scoring import (
     IGNORED,
     TextError,
@@ -18,6 +17,7 @@ from implicit_models.evaluation.scoring import (
     prefix,
     score,
 )
+from implicit_models.families.reader import reader_of
 from implicit_models.language_models.source_names import SourceError
 from tests.evaluation.readable import (
     KINDS,

@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -16,6 +17,7 @@ from implicit_models.cost.passes import step_flops
 from implicit_models.equilibrium.phase import bounded_phase, search_phase
 from implicit_models.equilibrium.solution import Result
 from implicit_models.equilibrium.window import Window
+from implicit_models.evaluation.scoring import expand, prefix, score
 from implicit_models.families.building import build, configuration
 from implicit_models.families.family import family_of
 from implicit_models.families.parameters import ModelParameters
@@ -40,6 +42,14 @@ def _table(monkeypatch: pytest.MonkeyPatch) -> None:
 def built(seed: int = 0, **changes: Any) -> ImplicitForCausalLM:
     model = build(ModelParameters(**(SECTION | changes)), VOCABULARY, seed)
     assert isinstance(model, ImplicitForCausalLM)
+    return model
+
+
+@torch.no_grad()
+def contracting(implicit: bool) -> ImplicitForCausalLM:
+    model = built(implicit=implicit).double().eval()
+    for block in model.model.stack.blocks:
+        block.mixer.in_proj.weight.mul_(0.02)  # type: ignore[union-attr]
     return model
 
 
@@ -76,10 +86,7 @@ def test_it_learns(implicit: bool) -> None:
 
 
 def test_the_window_finds_what_a_whole_search_finds() -> None:
-    model, tokens = built(implicit=True).double().eval(), texts()
-    with torch.no_grad():  # it contracts
-        for block in model.model.stack.blocks:
-            block.mixer.in_proj.weight.mul_(0.02)  # type: ignore[union-attr]
+    model, tokens = contracting(implicit=True), texts()
     with torch.inference_mode():
         whole, slid = (
             model(tokens, phase=search_phase(1e-9, 200, 0.8, window), use_cache=True)
@@ -103,6 +110,22 @@ def test_it_generates() -> None:
         texts(), attention_mask=mask, max_new_tokens=3, num_beams=2, do_sample=False
     )
     assert found.shape == (3, 9)
+
+
+@pytest.mark.parametrize("implicit", [False, True])
+def test_texts_are_scored_with_it(implicit: bool) -> None:
+    model, tokens = contracting(implicit), texts(length=8).numpy()
+    inputs, labels = tokens[:, :-1], tokens[:, 1:]
+    phase = search_phase(1e-9, 200, 0.5, Window(2, 1)) if implicit else None
+    whole = score(model, inputs, labels, phase=phase)
+    pieces = score(model, inputs, labels, phase=phase, piece_length=3)
+    np.testing.assert_allclose(pieces.nll, whole.nll, rtol=1e-6)
+    before = prefix(model, inputs[:, :4], phase, lengths=np.array([4, 2, 3]))
+    rows = np.array([1, 1])
+    rest = score(model, inputs[rows, 2:], labels[rows, 2:], phase=phase, cache=expand(before, rows))
+    np.testing.assert_allclose(rest.nll, whole.nll[rows, 2:], rtol=1e-6)
+    expected = count(lambda: score(model, inputs, labels, phase=phase))
+    assert whole.flops == expected
 
 
 @pytest.mark.parametrize("implicit", [False, True])
@@ -151,7 +174,18 @@ def test_it_is_saved_and_loaded(tmp_path: Path) -> None:
     assert family_of(AutoConfig.from_pretrained(tmp_path)) is family_of(model.config)
 
 
-@pytest.mark.parametrize("room", ["cost", "equilibrium", "kernels", "language_models", "planning"])
+_ROOMS = (
+    "cost",
+    "equilibrium",
+    "evaluation",
+    "kernels",
+    "language_models",
+    "planning",
+    "training",
+)
+
+
+@pytest.mark.parametrize("room", _ROOMS)
 def test_nobody_else_names_a_family(room: str) -> None:
     """Neither by its name as a value, nor by importing what is its own."""
     for file in Path(implicit_models.__file__).parent.joinpath(room).rglob("*.py"):

@@ -93,6 +93,14 @@ def test_no_weight_depends_on_evaluation_tracking_reporting_and_device_tables(co
     for place in ("evaluation", "reporting", "planning", "tracking", "cost/devices.py"):
         assert not any(each.startswith(f"implicit_models/{place}") for each in trained), place
     assert not any(each.startswith("stages/evaluation") for each in trained)
+    tested = {
+        each for path in found if path.parts[0] == "evaluate" for each in digests(found[path])
+    }
+    readers = {each for each in tested if each.endswith("reader.py")}
+    assert {Path(each).parent.name for each in readers} == {"families", "lstm", "huggingface"}
+    assert not readers & trained
+    of_identity = code_digest.code_digests(without=code_digest.only_of_scores())
+    assert not {f"implicit_models/{each}" for each in of_identity} & readers
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ class HuggingFaceFamily(Family):
 
     # As transformers' Mamba and Mamba2 call what is raised to powers of the length.
     exact_weights = ("A_log", "dt_bias", "D")
+    reader = "implicit_models.families.huggingface.reader:TransformersReader"
 
     def __init__(self) -> None:
         # What was counted of each model, as long as it lives.

@@ -13,9 +13,10 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from implicit_models.backbones.attention import AttentionMixer, AttentionShape
 from implicit_models.backbones.feed_forward import FeedForward
+from implicit_models.backbones.key_value import KeyValueCarry
 from implicit_models.backbones.rotary import Rotary, inverse_powers
 from implicit_models.backbones.stack import Block
-from implicit_models.families.costs import FLOAT32_BYTES, BlockMemory, Work
+from implicit_models.families.costs import FLOAT32_BYTES, BlockMemory, Past, Work
 from implicit_models.families.family import StackFamily, count_weight
 from implicit_models.families.llama.configuration import ImplicitLlamaConfig
 from implicit_models.families.peer import Joined, Peer, Rule, Same, common_fields, refuse
@@ -196,6 +197,10 @@ class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
             d_projection=shape.d_projection,
             d_feed_forward=config.intermediate_size,
         )
+
+    def past(self, carry: KeyValueCarry) -> Past:
+        """Return how many keys a block's carry holds."""
+        return Past(lengths=carry.lengths.cpu().numpy(), reach=carry.reach)
 
     def block_memory(self, config: ImplicitLlamaConfig, number_bytes: int) -> BlockMemory:
         """Count a block's bytes, where a number of its activations has so many."""

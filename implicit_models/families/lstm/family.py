@@ -38,6 +38,7 @@ class LSTMFamily(OwnFamily[LSTMConfig]):
     """torch's LSTM, explicit by nature."""
 
     model_class = LSTMLanguageModel
+    reader = "implicit_models.families.lstm.reader:LSTMReader"
 
     def configuration(
         self, parameters: Any, vocabulary_size: int, label_alignment: LabelAlignment

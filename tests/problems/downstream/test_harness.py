@@ -31,10 +31,10 @@ with contextlib.redirect_stderr(io.StringIO()):
 from implicit_models.cost.flops import model_flops
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.stopping import ResidualBelow
-from implicit_models.evaluation.readers import reader_of
 from implicit_models.families.building import build
 from implicit_models.families.conversion import from_transformers
 from implicit_models.language_models.phases import search_settings
+from implicit_models.families.reader import reader_of
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.downstream.data.task_files import open_tasks, write_tasks
 from implicit_models.problems.downstream.evaluation import continuations, harness

@@ -15,8 +15,8 @@ from jaxtyping import Int, Integer
 from tqdm import tqdm
 
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.evaluation.readers import reader_of
 from implicit_models.evaluation.scoring import IGNORED, Prefix, expand, prefix, score
+from implicit_models.families.reader import reader_of
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.problems.downstream.evaluation.answers import (
     Answer,

@@ -5,6 +5,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+from implicit_models.families.family import family_named
 from implicit_models.families.sizes import from_size
 from implicit_models.problems.downstream.evaluation.downstream import (
     ACCURACIES,
@@ -96,14 +97,14 @@ def published_rows(family: str, size: str) -> tuple[PublishedRow, ...]:
 
 
 def published_beside(config: PreTrainedConfig) -> tuple[PublishedRow, ...]:
-    """Return the paper's rows for a model's family, width and depth, ours or transformers' own.
+    """Return the paper's rows for a model's family, width and depth, be it ours or its peer's.
 
     An empty tuple where the paper lists none.
     """
     shape = (getattr(config, "hidden_size", None), getattr(config, "num_hidden_layers", None))
     for family, size in dict.fromkeys((row.family, row.size) for row in PUBLISHED):
         theirs = from_size(f"{family}-{size}")
-        is_of_family = (config.model_type or "").endswith(family)
-        if is_of_family and shape == (theirs.hidden_size, theirs.num_hidden_layers):
+        sizes = (theirs.hidden_size, theirs.num_hidden_layers)
+        if family_named(family).has_model_of(config) and shape == sizes:
             return published_rows(family, size)
     return ()
