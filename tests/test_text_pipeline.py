@@ -161,8 +161,8 @@ from implicit_models.problems.downstream.evaluation import interface
 from implicit_models.problems.downstream.parameters import BenchmarkParameters
 from implicit_models.parameters import read_section
 
-def stop(*_, progress_store, identity, **__):
-    print(progress_store, identity)
+def stop(*_, store, **__):
+    print(store.path, store.identity)
     raise SystemExit
 
 interface.evaluate_tasks = stop

@@ -29,4 +29,5 @@ def evaluation_identity(problem: str, model: Path, *what: Any) -> str:
 
 def score_store(problem: str, model: Path, *what: Any) -> ScoreStore:
     """Return the store of an evaluation of a model's folder; see `evaluation_identity`."""
-    return ScoreStore(folder=FOLDER, identity=evaluation_identity(problem, model, *what))
+    identity = evaluation_identity(problem, model, *what)
+    return ScoreStore(FOLDER / f"{identity[:16]}.sqlite", identity)

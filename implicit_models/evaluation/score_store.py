@@ -1,15 +1,13 @@
-"""Batches measured one after another, and none of them again after an interruption."""
+"""Finished batches of an evaluation, kept on disk: none is computed again after an interruption."""
 
 import contextlib
+import json
 import logging
-import os
-import shutil
+import sqlite3
 import time
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 from tqdm import tqdm
@@ -21,60 +19,140 @@ Batch = TypeVar("Batch")
 Measured = Mapping[str, np.ndarray]
 """What was measured of a batch: arrays whose first dimensions may be of any length."""
 
-_NUM_BATCHES = "num_batches"
+_FORMAT = 3  # of the file; one of another format is begun anew
+_MAGIC = b"SQLite format 3\0"
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
+_BESIDE = ("", "-wal", "-shm")  # what SQLite keeps beside a file
+
+# A batch is in the operating system's hands as soon as it is added, so that no killed process loses
+# it. It is forced to the disk, which takes longer than many a batch, once in so many seconds.
+_SETTINGS = ("journal_mode = WAL", "synchronous = NORMAL", "wal_autocheckpoint = 0")
+_SECONDS_BETWEEN_SYNCS = 30.0
 
 
-@dataclass(frozen=True, kw_only=True)
+class ScoreStoreError(ValueError):
+    """A file cannot be used to keep an evaluation."""
+
+
 class ScoreStore:
-    """A folder in which an evaluation keeps what it has measured, until it has ended.
+    """An SQLite file of one evaluation; a batch is there whole or not at all.
 
-    Attributes
+    It is open inside of ``with``.
+
+    Parameters
     ----------
-    folder
-        Holds the parts of any number of evaluations.
+    path
+        Created where it does not exist, with its folder.
     identity
-        Says what is evaluated, and how: a digest of the model, the data, the parameters and the
-        code. What was kept under another identity is never continued.
-    seconds_between
-        The least time between two writings. So much work is lost at most.
+        Of everything that decides what is measured: a digest of the model, the data, the parameters
+        and the code. A file of another identity, or a damaged one, is begun anew.
     """
 
-    folder: Path
-    identity: str
-    seconds_between: float = 30.0
+    def __init__(self, path: Path, identity: str) -> None:
+        self.path, self.identity = Path(path), identity
+        self._was_checked = False
+        self._synced = 0.0
 
-    @property
-    def _path(self) -> Path:
-        return self.folder / self.identity[:16]
+    def __enter__(self) -> Self:
+        """Open the file.
 
-    def load(self, part: str) -> dict[str, np.ndarray]:
-        """Give what was kept of one part of the evaluation; nothing where that is not whole."""
-        file = self._path / f"{part}.npz"
+        Raises
+        ------
+        ScoreStoreError
+            Where the file is none of SQLite's, or cannot be written.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with file.open("rb") as opened, np.load(opened, allow_pickle=False) as kept:
-                return dict(kept)
-        except FileNotFoundError:
-            return {}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            log.warning("%s cannot be used (%s); this part starts anew", file, error)
-            return {}
+            self._database = self._open()
+        except sqlite3.Error as error:
+            if not self._is_damaged(error):
+                raise ScoreStoreError(
+                    f"{self.path} cannot be used ({error}); delete it to begin anew"
+                ) from None
+            log.warning("%s cannot be used (%s); begun anew", self.path, error)
+            self._delete()
+            self._database = self._open()
+        self._synced = time.monotonic()
+        return self
 
-    def save(self, part: str, arrays: Measured) -> None:
-        """Keep arrays, in a file that appears whole or not at all."""
-        self._path.mkdir(parents=True, exist_ok=True)
-        file = self._path / f"{part}.npz"
-        partial = file.with_suffix(".partial")
-        with partial.open("wb") as opened:
-            np.savez(opened, **dict(arrays))  # type: ignore[arg-type]
-            opened.flush()
-            os.fsync(opened.fileno())
-        partial.replace(file)
+    def __exit__(self, *exception: object) -> None:
+        self._database.close()
+
+    def batches(self, part: str) -> list[dict[str, np.ndarray]]:
+        """Return what was kept of one part of the evaluation, in the order of its batches."""
+        found: dict[int, dict[str, np.ndarray]] = {}
+        query = "SELECT batch, name, type, shape, content FROM arrays WHERE part = ? ORDER BY batch"
+        for batch, name, kind, shape, content in self._database.execute(query, (part,)):
+            array = np.frombuffer(content, dtype=kind).reshape(json.loads(shape))
+            found.setdefault(batch, {})[name] = array
+        return list(found.values())
+
+    def add(self, part: str, batch: int, arrays: Measured) -> None:
+        """Keep what was measured of a part's batch, which has this number."""
+        rows = [(part, batch, name, *_packed(array)) for name, array in arrays.items()]
+        with self._database as database:
+            database.executemany("INSERT OR REPLACE INTO arrays VALUES (?, ?, ?, ?, ?, ?)", rows)
+        if time.monotonic() - self._synced >= _SECONDS_BETWEEN_SYNCS:
+            self._database.execute("PRAGMA wal_checkpoint")
+            self._synced = time.monotonic()
 
     def discard(self) -> None:
         """Forget this evaluation: its results stand elsewhere."""
-        shutil.rmtree(self._path, ignore_errors=True)
+        self._delete()
         with contextlib.suppress(OSError):  # another evaluation's are there still
-            self.folder.rmdir()
+            self.path.parent.rmdir()
+
+    def _open(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self.path)
+        try:
+            for setting in _SETTINGS:
+                database.execute(f"PRAGMA {setting}")
+            if not self._was_checked:
+                found = database.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if found != "ok":
+                    raise sqlite3.DatabaseError(found)
+                self._was_checked = True
+            with database:
+                database.execute("BEGIN IMMEDIATE")
+                self._identify(database)
+        except sqlite3.Error:
+            database.close()
+            raise
+        return database
+
+    def _identify(self, database: sqlite3.Connection) -> None:
+        """Empty a file that is of another evaluation, or of none yet."""
+        name = f"{_FORMAT} {self.identity}"
+        tables = [found for (found,) in database.execute(_TABLES)]
+        if "identity" in tables:
+            if database.execute("SELECT name FROM identity").fetchone() == (name,):
+                return
+            log.info("%s holds another evaluation; begun anew", self.path)
+        for table in tables:
+            database.execute(f'DROP TABLE "{table}"')
+        database.execute("CREATE TABLE identity (name TEXT)")
+        database.execute("INSERT INTO identity VALUES (?)", (name,))
+        database.execute(
+            "CREATE TABLE arrays (part TEXT, batch INTEGER, name TEXT, type TEXT, shape TEXT, "
+            "content BLOB, PRIMARY KEY (part, batch, name))"
+        )
+
+    def _is_damaged(self, error: sqlite3.Error) -> bool:
+        """Return whether it is a file of SQLite's that is not whole."""
+        if isinstance(error, sqlite3.OperationalError):  # it is locked, or not to be written
+            return False
+        with self.path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+
+    def _delete(self) -> None:
+        for suffix in _BESIDE:
+            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+
+
+def _packed(array: np.ndarray) -> tuple[str, str, bytes]:
+    if array.dtype.hasobject:
+        raise TypeError(f"an array of {array.dtype} cannot be kept; numbers and texts can")
+    return array.dtype.str, json.dumps(array.shape), array.tobytes()
 
 
 def measure_batches(
@@ -90,7 +168,7 @@ def measure_batches(
     Parameters
     ----------
     measure
-        Gives arrays of the same names for every batch.
+        Returns arrays of the same names for every batch.
     store
         Where to keep what was found, and go on from; None keeps nothing.
     part
@@ -98,27 +176,17 @@ def measure_batches(
     description
         What the progress bar says; it is silent when not on a terminal.
     """
-    kept = {} if store is None else store.load(part)
-    done = int(kept.pop(_NUM_BATCHES, 0))
-    found: list[Measured] = [kept] if done else []
-    if done:
-        log.info("%s: continuing after %d of %d batches", description, done, len(batches))
-    written = time.monotonic()
-    with tqdm(
-        total=len(batches), initial=done, desc=description, unit="batch", disable=None, leave=False
-    ) as bar:
-        for number in range(done, len(batches)):
-            found.append(measure(batches[number]))
-            bar.update()
-            if store is not None and time.monotonic() - written >= store.seconds_between:
-                found = [_joined(found)]
-                store.save(part, {**found[0], _NUM_BATCHES: np.array(number + 1)})
-                written = time.monotonic()
-    whole = _joined(found)
-    if store is not None and done < len(batches):
-        store.save(part, {**whole, _NUM_BATCHES: np.array(len(batches))})
-    return whole
-
-
-def _joined(found: Sequence[Measured]) -> dict[str, np.ndarray]:
+    with store or contextlib.nullcontext():
+        found: list[Measured] = [] if store is None else [*store.batches(part)]
+        done, total = len(found), len(batches)
+        if done:
+            log.info("%s: continuing after %d of %d batches", description, done, total)
+        with tqdm(
+            total=total, initial=done, desc=description, unit="batch", disable=None, leave=False
+        ) as bar:
+            for number in range(done, total):
+                found.append(measure(batches[number]))
+                if store is not None:
+                    store.add(part, number, found[number])
+                bar.update()
     return {name: np.concatenate([each[name] for each in found]) for name in found[0]}

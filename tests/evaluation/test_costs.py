@@ -124,7 +124,7 @@ def test_a_text_and_one_that_was_interrupted(kind: str, tmp_path) -> None:
         max_steps=60,
         damping=1.0,
     )
-    store = ScoreStore(folder=tmp_path, identity="z" * 64)
+    store = ScoreStore(tmp_path / "kept", "z" * 64)
 
     def read() -> Any:
         stream = np.concatenate(DOCUMENTS)
@@ -195,13 +195,15 @@ def test_answers_that_were_interrupted(kind: str, breaks_after: int, tmp_path, m
         return score(*arguments, **named)
 
     whole = ask(None)
-    with Answers(tmp_path / "answers", "") as kept:
+    with ScoreStore(tmp_path / "answers", "") as store:
+        kept = Answers(store)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(module, "score", dying)
             ask(kept)
         assert 0 < len(kept.find(questions())) < len(questions())
     for _ in range(2):  # at last all answers are there already
-        with Answers(tmp_path / "answers", "") as kept:
+        with ScoreStore(tmp_path / "answers", "") as store:
+            kept = Answers(store)
             found = ask(kept)
         assert found.seconds > 0
         assert dataclasses.replace(found, seconds=0) == dataclasses.replace(whole, seconds=0)

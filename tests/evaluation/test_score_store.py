@@ -1,7 +1,12 @@
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from implicit_models.evaluation.score_store import ScoreStore, measure_batches
+from implicit_models.evaluation.score_store import ScoreStore, ScoreStoreError, measure_batches
 
 
 class Interrupted(Exception):
@@ -34,7 +39,7 @@ def _same(found, expected):
 @pytest.mark.parametrize("breaks_at", [0, 1, 5, 9])
 def test_what_was_interrupted_goes_on_with_the_next_batch_and_ends_the_same(tmp_path, breaks_at):
     expected = _run(Measure(), None)
-    store = ScoreStore(folder=tmp_path / "kept", identity="a" * 64, seconds_between=0.0)
+    store = ScoreStore(tmp_path / "kept" / "store", "a" * 64)
     with pytest.raises(Interrupted):
         _run(Measure(breaks_at), store)
     again = Measure()
@@ -46,44 +51,89 @@ def test_what_was_interrupted_goes_on_with_the_next_batch_and_ends_the_same(tmp_
 
 
 def test_parts_and_identities_are_kept_apart(tmp_path):
-    store = ScoreStore(folder=tmp_path, identity="a" * 64, seconds_between=0.0)
+    store = ScoreStore(tmp_path / "store", "a" * 64)
     _run(Measure(), store)
     for other, part in (
         (store, "another part"),
-        (ScoreStore(folder=tmp_path, identity="b" * 64), "part"),
+        (ScoreStore(tmp_path / "other", "b" * 64), "part"),
+        (ScoreStore(tmp_path / "store", "b" * 64), "part"),
     ):
         measure = Measure()
         _run(measure, other, part)
         assert len(measure.seen) == 10
+    with store:
+        assert store.batches("part") == store.batches("another part") == []
 
 
-def test_writing_waits_its_time_but_the_end_is_written(tmp_path):
-    store = ScoreStore(folder=tmp_path, identity="a" * 64, seconds_between=3600.0)
-    with pytest.raises(Interrupted):
-        _run(Measure(8), store)
-    assert store.load("part") == {}
-    _run(Measure(), store)
-    assert int(store.load("part")["num_batches"]) == 10
+_KILLED = """
+import os, sys
+import numpy as np
+from implicit_models.evaluation.score_store import ScoreStore, measure_batches
+
+def measure(batch):
+    if batch == 6:
+        os.kill(os.getpid(), 9)
+    return {"squares": np.full(batch % 3, batch**2), "names": np.array([f"b{batch}"])}
+
+store = ScoreStore(sys.argv[1], "a" * 64)
+measure_batches(range(10), measure, store=store, part="part", description="test")
+"""
 
 
-def test_a_damaged_file_is_measured_anew(tmp_path, caplog):
-    store = ScoreStore(folder=tmp_path, identity="a" * 64)
-    expected = _run(Measure(), store)
-    (file,) = tmp_path.rglob("*.npz")
-    file.write_bytes(file.read_bytes()[:100])
+def test_a_killed_process_loses_no_more_than_its_batch(tmp_path):
+    command = [sys.executable, "-c", _KILLED, tmp_path / "store"]
+    killed = subprocess.run(command, cwd=Path(__file__).parents[2])
+    assert killed.returncode == -9
+    store, again = ScoreStore(tmp_path / "store", "a" * 64), Measure()
+    _same(_run(again, store), _run(Measure(), None))
+    assert again.seen == [6, 7, 8, 9]
+    with store:
+        assert len(store.batches("part")) == 10
+
+
+def test_a_batch_is_there_whole_or_not_at_all(tmp_path):
+    class Unfit(str):
+        def __conform__(self, protocol):
+            raise sqlite3.ProgrammingError("of the test")
+
+    with ScoreStore(tmp_path / "store", "a" * 64) as store:
+        with pytest.raises(sqlite3.Error):
+            store.add("part", 0, {"first": np.ones(2), Unfit("second"): np.ones(2)})
+        with pytest.raises(TypeError, match="object cannot be kept"):
+            store.add("part", 0, {"first": np.ones(2), "second": np.array([object()])})
+        assert store.batches("part") == []
+
+
+@pytest.mark.parametrize("kept", [100, 3000, 9000])
+def test_a_damaged_file_is_measured_anew(tmp_path, caplog, kept):
+    file = tmp_path / "store"
+    expected = _run(Measure(), ScoreStore(file, "a" * 64))
+    content = file.read_bytes()
+    assert len(content) > kept
+    file.write_bytes(content[:kept])
     measure = Measure()
-    _same(_run(measure, store), expected)
+    _same(_run(measure, ScoreStore(file, "a" * 64)), expected)
     assert len(measure.seen) == 10
     assert f"{file} cannot be used" in caplog.text
 
 
+def test_a_file_of_something_else_is_left_alone(tmp_path):
+    file = tmp_path / "store"
+    file.write_text("this is no store, but some text that is long enough " * 9)
+    with pytest.raises(ScoreStoreError, match="delete it to begin anew"):
+        _run(Measure(), ScoreStore(file, "a" * 64))
+    assert file.read_text().startswith("this is no store")
+
+
 def test_discarding_leaves_nothing_but_other_evaluations(tmp_path):
     folder = tmp_path / "kept"
-    stores = [ScoreStore(folder=folder, identity=name * 64) for name in "ab"]
+    stores = [ScoreStore(folder / name, name * 64) for name in "ab"]
     for store in stores:
         _run(Measure(), store)
     stores[0].discard()
-    assert stores[0].load("part") == {} and stores[1].load("part")
+    assert {path.name for path in folder.iterdir()} == {"b"}
+    with stores[1]:
+        assert stores[1].batches("part")
     stores[1].discard()
     assert not folder.exists()
     stores[1].discard()  # again does no harm

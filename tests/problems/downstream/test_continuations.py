@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.language_models.phases import default_phase
 from implicit_models.problems.downstream.evaluation import continuations as module
 from implicit_models.problems.downstream.evaluation.answers import Answers, Continuation
@@ -116,13 +117,15 @@ def test_interrupted_is_uninterrupted(tmp_path, monkeypatch, name):
         return score(*arguments, **named)
 
     score = module.score
-    with Answers(tmp_path / "answers", "") as kept:
+    with ScoreStore(tmp_path / "answers", "") as store:
+        kept = Answers(store)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(module, "score", dying)
             answer(model, asked, phase=phase, batch_size=3, kept=kept)
         num_kept = len(kept.find(asked))
     assert 0 < num_kept < len(set(asked))
-    with Answers(tmp_path / "answers", "") as kept:
+    with ScoreStore(tmp_path / "answers", "") as store:
+        kept = Answers(store)
         cost = ReadingCost()
         assert answer(model, asked, phase=phase, batch_size=3, kept=kept, cost=cost) == whole
         again = ReadingCost()

@@ -31,6 +31,7 @@ with contextlib.redirect_stderr(io.StringIO()):
 from implicit_models.cost.flops import model_flops
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.stopping import ResidualBelow
+from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.families.building import build
 from implicit_models.families.conversion import from_transformers
 from implicit_models.language_models.phases import search_settings
@@ -267,11 +268,11 @@ def test_interrupted_is_uninterrupted(files, tokenizer, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(continuations, "score", dying)
-        evaluate_tasks(model, tokenizer, files, **arguments, progress_store=store, identity="a")
-    rest = evaluate_tasks(model, tokenizer, files, **arguments, progress_store=store, identity="a")
+        evaluate_tasks(model, tokenizer, files, **arguments, store=ScoreStore(store, "a"))
+    rest = evaluate_tasks(model, tokenizer, files, **arguments, store=ScoreStore(store, "a"))
     assert rest.report == whole.report
     assert dataclasses.replace(rest.cost, seconds=0) == dataclasses.replace(whole.cost, seconds=0)
-    other = evaluate_tasks(model, tokenizer, files, **arguments, progress_store=store, identity="b")
+    other = evaluate_tasks(model, tokenizer, files, **arguments, store=ScoreStore(store, "b"))
     assert other.cost.flops == whole.cost.flops > 0
 
 

@@ -1,3 +1,5 @@
+import sqlite3
+
 import numpy as np
 import pytest
 
@@ -70,10 +72,12 @@ def test_no_length_is_no_work_and_too_long_a_one_is_refused():
 
 
 def test_an_interrupted_evaluation_goes_on(tmp_path):
-    model, store = make("explicit llama"), ScoreStore(folder=tmp_path, identity="x" * 64)
+    model, store = make("explicit llama"), ScoreStore(tmp_path / "kept", "x" * 64)
     expected = _evaluate(model)
     _evaluate(model, lengths=(8,), store=store)
-    (tmp_path / ("x" * 16) / "length_8.npz").rename(tmp_path / "kept")
+    with sqlite3.connect(store.path) as database:
+        assert database.execute("DELETE FROM arrays WHERE part = 'length_8'").rowcount
+    database.close()
     _evaluate(model, store=store)
     found = _evaluate(model, store=store)
     for length in expected:

@@ -181,7 +181,7 @@ def test_an_interrupted_evaluation_ends_in_the_same_numbers(
     kind_of_it, breaks_after, tmp_path, monkeypatch
 ):
     model = make(kind_of_it)
-    store = ScoreStore(folder=tmp_path, identity="x" * 64, seconds_between=0.0)
+    store = ScoreStore(tmp_path / "kept", "x" * 64)
     expected = _evaluate(model, batch_size=2)
     calls = []
 

@@ -96,7 +96,7 @@ def test_the_first_tokens_are_shown_with_what_each_took(kind):
 
 
 def test_an_evaluation_goes_on_from_what_was_kept(tmp_path):
-    store = ScoreStore(folder=tmp_path, identity="y" * 64)
+    store = ScoreStore(tmp_path / "kept", "y" * 64)
     expected = _evaluate("implicit llama").metrics()
     first = _evaluate("implicit llama", store).metrics()
     again = _evaluate("implicit llama", store).metrics()

@@ -82,7 +82,7 @@ def test_metrics_and_rows_are_the_schema(result):
 
 
 def test_points_that_were_kept_are_not_read_again(model, result, tmp_path):
-    store = ScoreStore(folder=tmp_path, identity="z" * 64)
+    store = ScoreStore(tmp_path / "kept", "z" * 64)
     few = PARAMETERS.replace(tolerances=(0.3,))
     first = sweep_text(model, STREAM, few, store=store).metrics()
     again = sweep_text(model, STREAM, few, store=store).metrics()

@@ -1,28 +1,20 @@
-"""Answers kept while an evaluation runs, so that it goes on where it was interrupted."""
+"""Answers to continuations, what they cost, and those that an interrupted evaluation has kept."""
 
 import dataclasses
 import hashlib
 import logging
-import math
-import sqlite3
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Self
 
+import numpy as np
+
+from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.evaluation.search import Search
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 2  # of the file; one of another format is begun anew
-
-_AT_ONCE = 500  # keys of one query: SQLite bounds how many it takes
-
-
-class AnswerFileError(ValueError):
-    """A file of answers cannot be read or written."""
+_PART = "answers"  # in the store of an evaluation
 
 
 @dataclass(frozen=True)
@@ -104,99 +96,52 @@ _COSTS = tuple(field.name for field in dataclasses.fields(ReadingCost))
 
 
 class Answers:
-    """Finished answers in an SQLite file; a batch is there whole, with its costs, or not at all.
+    """Finished answers of an evaluation, in its store: those of a batch all at once, with its cost.
 
     Parameters
     ----------
-    path
-        Created where it does not exist, with its folder.
-    identity
-        Of everything that decides an answer: weights, tokenizer, how the search is made. A file
-        of another identity is begun anew.
-
-    Raises
-    ------
-    AnswerFileError
-        Where the file is none of answers, or cannot be written.
+    store
+        Open; see `ScoreStore`.
     """
 
-    def __init__(self, path: Path, identity: str) -> None:
-        self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._database = sqlite3.connect(self.path)
-            self._begin(identity)
-        except sqlite3.Error as error:
-            raise AnswerFileError(
-                f"{self.path} cannot be used for answers ({error}); delete it to begin anew"
-            ) from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._database.close()
+    def __init__(self, store: ScoreStore) -> None:
+        self._store = store
+        # Of each answer's key, and the batch in which it was given.
+        self._found: dict[bytes, tuple[Answer, int]] = {}
+        self._costs: list[ReadingCost] = []
+        for arrays in store.batches(_PART):
+            self._take(arrays)
+        if self._found:
+            logger.info("%s: %d answers are there already", store.path, len(self._found))
 
     def find(self, continuations: Iterable[Continuation]) -> dict[Continuation, Answer]:
-        """Give the answers that are there already."""
-        keys = {continuation.key: continuation for continuation in continuations}
-        found = {}
-        columns = "key, log_likelihood, is_greedy"
-        for key, log_likelihood, is_greedy in self._select(columns, keys):
-            nats = math.nan if log_likelihood is None else log_likelihood  # SQLite's NaN
-            found[keys[key]] = Answer(nats, bool(is_greedy))
-        return found
+        """Return the answers that are there already."""
+        known = ((each, self._found.get(each.key)) for each in continuations)
+        return {each: found[0] for each, found in known if found is not None}
 
     def cost_of(self, continuations: Iterable[Continuation]) -> ReadingCost:
-        """Give what the batches cost in which these continuations were answered, each once."""
-        found = ReadingCost()
-        batches = {batch for (batch,) in self._select("batch", (one.key for one in continuations))}
-        query = f"SELECT {', '.join(_COSTS)} FROM batches WHERE number = ?"
-        for batch in sorted(batches):
-            found.add_all(ReadingCost(*self._database.execute(query, (batch,)).fetchone()))
-        return found
+        """Return what the batches cost in which these continuations were answered, each once."""
+        known = (self._found.get(each.key) for each in continuations)
+        total = ReadingCost()
+        for batch in sorted({found[1] for found in known if found is not None}):
+            total.add_all(self._costs[batch])
+        return total
 
     def add(self, answers: Mapping[Continuation, Answer], cost: ReadingCost) -> None:
         """Keep a batch, and what it cost."""
-        with self._database as database:
-            names, places = ", ".join(_COSTS), ", ".join("?" * len(_COSTS))
-            batch = database.execute(
-                f"INSERT INTO batches ({names}) VALUES ({places})", dataclasses.astuple(cost)
-            ).lastrowid
-            rows: Sequence[tuple[bytes, float, bool, int | None]] = [
-                (continuation.key, answer.log_likelihood, answer.is_greedy, batch)
-                for continuation, answer in answers.items()
-            ]
-            database.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", rows)
+        arrays = {
+            "key": np.frombuffer(b"".join(each.key for each in answers), np.uint8).reshape(-1, 32),
+            "log_likelihood": np.array([each.log_likelihood for each in answers.values()], float),
+            "is_greedy": np.array([each.is_greedy for each in answers.values()], bool),
+            **{name: np.array(value) for name, value in dataclasses.asdict(cost).items()},
+        }
+        self._store.add(_PART, len(self._costs), arrays)
+        self._take(arrays)
 
-    def _select(self, columns: str, keys: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
-        """Give some columns of the answers that have these keys."""
-        wanted = list(keys)
-        for start in range(0, len(wanted), _AT_ONCE):
-            some = wanted[start : start + _AT_ONCE]
-            query = f"SELECT {columns} FROM answers WHERE key IN ({','.join('?' * len(some))})"
-            with closing(self._database.execute(query, some)) as rows:
-                yield from rows
-
-    def _begin(self, identity: str) -> None:
-        database, name = self._database, f"{_FORMAT} {identity}"
-        with database:
-            database.execute("CREATE TABLE IF NOT EXISTS identity (name TEXT)")
-            found = database.execute("SELECT name FROM identity").fetchone()
-            if found == (name,):
-                count = database.execute("SELECT COUNT(*) FROM answers").fetchone()[0]
-                if count:
-                    logger.info("%s: %d answers are there already", self.path, count)
-                return
-            if found is not None:
-                logger.info("%s holds answers of another evaluation; begun anew", self.path)
-            database.execute("DELETE FROM identity")
-            database.execute("INSERT INTO identity VALUES (?)", (name,))
-            for table in ("answers", "batches"):
-                database.execute(f"DROP TABLE IF EXISTS {table}")
-            names = ", ".join(_COSTS)  # of no type: SQLite gives back what it was given
-            database.execute(f"CREATE TABLE batches (number INTEGER PRIMARY KEY, {names})")
-            database.execute(
-                "CREATE TABLE answers (key BLOB PRIMARY KEY, log_likelihood REAL, "
-                "is_greedy INTEGER NOT NULL, batch INTEGER NOT NULL)"
-            )
+    def _take(self, arrays: Mapping[str, np.ndarray]) -> None:
+        for key, log_likelihood, is_greedy in zip(
+            arrays["key"], arrays["log_likelihood"], arrays["is_greedy"], strict=True
+        ):
+            answer = Answer(float(log_likelihood), bool(is_greedy))
+            self._found[key.tobytes()] = answer, len(self._costs)
+        self._costs.append(ReadingCost(**{name: arrays[name].item() for name in _COSTS}))

@@ -31,6 +31,7 @@ from lm_eval.models import huggingface
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from implicit_models.equilibrium.phase import Phase
+from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.phases import default_phase
 from implicit_models.language_models.reading import is_implicit
@@ -228,8 +229,7 @@ def evaluate_tasks(
     max_length: int | None = None,
     limit: int | None = None,
     piece_length: int | None = _PIECE_LENGTH,
-    progress_store: Path | None = None,
-    identity: str = "",
+    store: ScoreStore | None = None,
     bootstrap_iters: int = 1000,
 ) -> HarnessResult:
     """Evaluate a model on the harness's tasks, zero-shot, with the harness's definitions.
@@ -251,12 +251,9 @@ def evaluate_tasks(
         The first so many items of each task; None is all.
     piece_length
         Tokens of a text read at once, which bounds the memory.
-    progress_store
-        A file that keeps finished answers, so that an evaluation that is interrupted goes on
-        where it was; whoever gives it deletes it. None keeps none.
-    identity
-        Of whatever decides an answer, so that only those of the same evaluation are taken from
-        the store: the caller's digest of weights, tokenizer and phase.
+    store
+        Keeps finished answers, so that an evaluation that is interrupted goes on where it was;
+        whoever gives it discards it. None keeps none.
     bootstrap_iters
         Resamplings behind the standard error of the perplexity; the harness seeds them itself.
         Those of accuracies are in closed form.
@@ -269,9 +266,7 @@ def evaluate_tasks(
     _check_tasks(tasks, files)
     with contextlib.ExitStack() as stack:
         cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="datasets-"))
-        kept = None
-        if progress_store is not None:
-            kept = stack.enter_context(Answers(progress_store, identity))
+        kept = None if store is None else Answers(stack.enter_context(store))
         stack.enter_context(_quiet())
         harness_model = SharedContextLM(
             model,

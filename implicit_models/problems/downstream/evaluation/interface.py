@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from implicit_models.cost.meter import Meter
 from implicit_models.cost.passes import cost
-from implicit_models.evaluation.evaluation_resume import FOLDER, evaluation_identity
+from implicit_models.evaluation.evaluation_resume import score_store
 from implicit_models.language_models.language_model import num_parameters
 from implicit_models.language_models.phases import search_settings
 from implicit_models.language_models.placement import default_device
@@ -45,8 +45,7 @@ def evaluate(model: Path, data: Path, parameters: BenchmarkParameters) -> Evalua
             )
     loaded = load_model(model, default_device())
     tokenizer = load_tokenizer(model)
-    identity = evaluation_identity("downstream", model, parameters, loaded.device.type)
-    answers = FOLDER / f"{identity[:16]}.sqlite"
+    store = score_store("downstream", model, parameters, loaded.device.type)
     phase = search_settings(parameters, loaded.config).phase() if is_implicit(loaded) else None
     with Meter(loaded.device) as meter:
         result = evaluate_tasks(
@@ -58,8 +57,7 @@ def evaluate(model: Path, data: Path, parameters: BenchmarkParameters) -> Evalua
             batch_size=parameters.batch_size,
             max_length=parameters.max_length,
             limit=parameters.limit,
-            progress_store=answers,
-            identity=identity,
+            store=store,
             bootstrap_iters=parameters.bootstrap_samples,
         )
     read, measured = result.cost, meter.measurement
@@ -84,7 +82,7 @@ def evaluate(model: Path, data: Path, parameters: BenchmarkParameters) -> Evalua
         metrics=metrics,
         headline=_headline(metrics),
         files={"harness.json": result.report},
-        discard=lambda: answers.unlink(missing_ok=True),
+        discard=store.discard,
     )
 
 
