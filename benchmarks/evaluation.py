@@ -58,7 +58,8 @@ from implicit_models.families.lstm.model import LSTMLanguageModel
 from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
 from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
 from implicit_models.language_models.modelling import ImplicitForCausalLM
-from implicit_models.problems.downstream.evaluation.harness import SharedContextLM, load_tasks
+from implicit_models.problems.downstream.evaluation.harness_model import SharedContextLM
+from implicit_models.problems.downstream.evaluation.harness_tasks import load_tasks
 from implicit_models.problems.text.evaluation.length_extrapolation import (
     evaluate_length_extrapolation,
 )

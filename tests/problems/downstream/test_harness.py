@@ -34,18 +34,15 @@ from implicit_models.equilibrium.stopping import ResidualBelow
 from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.families.building import build
 from implicit_models.families.conversion import from_transformers
-from implicit_models.language_models.phases import search_settings
 from implicit_models.families.reader import reader_of
+from implicit_models.language_models.phases import search_settings
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.downstream.data.task_files import open_tasks, write_tasks
 from implicit_models.problems.downstream.evaluation import continuations, harness
 from implicit_models.problems.downstream.evaluation.downstream import ACCURACIES, COLUMNS
-from implicit_models.problems.downstream.evaluation.harness import (
-    HarnessError,
-    SharedContextLM,
-    evaluate_tasks,
-    load_tasks,
-)
+from implicit_models.problems.downstream.evaluation.harness import evaluate_tasks
+from implicit_models.problems.downstream.evaluation.harness_model import SharedContextLM
+from implicit_models.problems.downstream.evaluation.harness_tasks import HarnessError, load_tasks
 from implicit_models.problems.downstream.parameters import (
     TASKS,
     BenchmarkParameters,
