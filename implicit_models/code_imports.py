@@ -7,6 +7,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
+# Where statements stand in others; expressions, which are most of a tree, hold none.
+_BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
+
 
 def needed_files(roots: Iterable[str], without: Collection[str] = ()) -> list[str]:
     """Return the files of some modules, of what they import, and so on, C sources beside them.
@@ -68,10 +71,6 @@ def _imports(module: str) -> list[str]:
 
 
 def _imported(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.If) and _is_for_type_checkers(node.test):
-        for each in node.orelse:
-            yield from _imported(each)
-        return
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if _is_ours(alias.name))
     elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
@@ -79,8 +78,11 @@ def _imported(node: ast.AST) -> Iterator[str]:
         for alias in node.names:
             if _source_file(f"{node.module}.{alias.name}"):
                 yield f"{node.module}.{alias.name}"
-    for child in ast.iter_child_nodes(node):
-        yield from _imported(child)
+    for block in _BLOCKS:
+        if block == "body" and isinstance(node, ast.If) and _is_for_type_checkers(node.test):
+            continue
+        for child in getattr(node, block, ()):
+            yield from _imported(child)
 
 
 def _is_ours(module: str) -> bool:

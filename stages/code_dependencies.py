@@ -1,5 +1,6 @@
 """Which code can change the results of an entry of params.yaml."""
 
+import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -75,12 +76,12 @@ def digests(modules: Iterable[str], *, of_report: bool = False) -> dict[str, str
         Whether it is the report's code, which no weight and no score depend on.
     """
     files = needed_files(modules, _TRACKING if of_report else _OF_NO_RESULT)
-    known = {
-        f"{folder}/{path}": digest
-        for folder in {path.partition("/")[0] for path in files}
-        for path, digest in code_digests(ROOT / folder).items()
-    }
-    return {path: known[path] for path in files}
+    return {path: _digests_in(path.partition("/")[0])[path] for path in files}
+
+
+@functools.cache
+def _digests_in(folder: str) -> dict[str, str]:
+    return {f"{folder}/{path}": digest for path, digest in code_digests(ROOT / folder).items()}
 
 
 def _entries(content: Mapping[str, Any], table: str) -> list[tuple[str, Mapping[str, Any]]]:

@@ -115,8 +115,7 @@ def copied(tmp_path, monkeypatch):
     monkeypatch.setattr(code_digest, "_CACHE", tmp_path / "cache.json")
 
     def all_digests(content):
-        code_imports._imports.cache_clear()
-        code_imports._source_file.cache_clear()
+        forget()
         return {path: digests(found, of_report=path == REPORT) for path, found in content.items()}
 
     def changed(content, file: str, edit):
@@ -128,8 +127,17 @@ def copied(tmp_path, monkeypatch):
         return {path.as_posix() for path in before if before[path] != after[path]}
 
     yield changed
-    code_imports._imports.cache_clear()
-    code_imports._source_file.cache_clear()
+    forget()
+
+
+def forget() -> None:
+    """Forget what the files of our code were."""
+    for remembered in (
+        code_imports._imports,
+        code_imports._source_file,
+        code_dependencies._digests_in,
+    ):
+        remembered.cache_clear()
 
 
 def test_an_edit_changes_the_results_that_it_can_change(copied, content):
