@@ -132,7 +132,7 @@ def _passes(
 
 
 def _training(when: str, kernels: Kernels) -> dict[str, Any]:
-    """Train the run to its end; give the seconds, validation left out, until it was solved."""
+    """Train the run to its end; return the seconds, validation left out, until it was solved."""
     parameters = read_run()
     held_out = WordProblems.draw(GROUP, 128, parameters.free.lengths.end, seed=1)
     solved_after: list[float] = []

@@ -76,7 +76,7 @@ class Training:
 
 
 def write_parameters(preset: str | None, overrides: Sequence[str], path: Path) -> str:
-    """Write the parameters to plan into a file of one's own, and give what they come from.
+    """Write the parameters to plan into a file of one's own, and return what they come from.
 
     Raises
     ------
@@ -107,7 +107,7 @@ def write_parameters(preset: str | None, overrides: Sequence[str], path: Path) -
 
 
 def read_trainings(path: Path, only: str | None) -> tuple[list[Training], list[str]]:
-    """Read the entries of a file that can be planned; give the others' names and families.
+    """Read the entries of a file that can be planned; return the others' names and families.
 
     Raises
     ------

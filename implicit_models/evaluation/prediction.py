@@ -12,8 +12,8 @@ from implicit_models.cost.flops import model_flops
 from implicit_models.cost.reading import reading_flops
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation.search import Search, join
+from implicit_models.language_models.forward import forward
 from implicit_models.language_models.language_model import LanguageModel
-from implicit_models.language_models.reading import read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ def predict(
             batch = np.array(inputs[start : start + batch_size], dtype=np.int64)
             tokens = torch.from_numpy(batch).to(device)
             started = time.perf_counter()
-            output = read(model, tokens, phase)
+            output = forward(model, tokens, phase)
             labels.append(output.logits.argmax(-1).cpu().numpy())  # waits for the device
             seconds += time.perf_counter() - started
             flops += batch.size * shapes.head + reading_flops(

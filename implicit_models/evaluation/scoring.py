@@ -19,8 +19,8 @@ from implicit_models.cost.reading import reading_flops
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation.search import Search
 from implicit_models.families.reader import Piece, Reader, reader_of
+from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import LanguageModel
-from implicit_models.language_models.reading import is_implicit
 
 IGNORED = -100
 """A label that is not scored."""

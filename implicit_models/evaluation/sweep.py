@@ -7,10 +7,10 @@ from typing import Any
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.search import Search
+from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.parameters import SweepParameters
 from implicit_models.language_models.phases import search_modes, search_settings
-from implicit_models.language_models.reading import is_implicit
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,7 +77,7 @@ class StackCell:
         counts: Int[Tensor, " B"] | None = None,
         hidden_states: list[Tensor] | None = None,
     ) -> tuple[Tensor, StackCarry]:
-        """Evaluate the cell and give the carry after each sequence's first ``counts`` tokens.
+        """Evaluate the cell and return the carry after each sequence's first ``counts`` tokens.
 
         A carry must be there.
         """

@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Result, Solution
-from implicit_models.language_models.reading import read_labelled
+from implicit_models.language_models.forward import forward_labelled
 from implicit_models.training.definition import Training
 from implicit_models.training.distributed import Execution, Processes, accumulating
 from implicit_models.training.interruption import StopRequest
@@ -156,7 +156,7 @@ def _add_gradients(
     """Add the gradients of a micro-batch's share of the loss to those of the ones before."""
     micro_batch = micro_batch.to(processes.device)
     # The mean over the labels of all processes; a batch without any has none to divide by.
-    output = read_labelled(
+    output = forward_labelled(
         module, micro_batch.inputs, micro_batch.labels, phase, max(batch.num_labels, 1)
     )
     loss, penalty = output.loss, None

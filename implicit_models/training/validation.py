@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from implicit_models.equilibrium.phase import Phase
+from implicit_models.language_models.forward import forward_labelled
 from implicit_models.language_models.labelled import Sequences
-from implicit_models.language_models.reading import read_labelled
 from implicit_models.training.distributed import Execution
 from implicit_models.training.loading import as_tensor
 from implicit_models.training.metrics import (
@@ -44,7 +44,7 @@ def validator(
             rows = slice(start, min(start + at_once, num_sequences))
             inputs = as_tensor(sequences.inputs[rows], processes.device)
             labels = as_tensor(sequences.labels[rows], processes.device)
-            output = read_labelled(called, inputs, labels, phase)
+            output = forward_labelled(called, inputs, labels, phase)
             num_labels = count_labels(labels)
             loss = Mean(output.loss.item() if num_labels else 0.0, num_labels)
             measured.append({"loss": loss, **accuracies(output.predictions(), labels)})

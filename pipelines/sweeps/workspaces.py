@@ -145,7 +145,7 @@ def seen_from(root: Path, store: str) -> str:
 def run_point(
     root: Path, origin: Origin, folder: Path, cache: Path, point: Point, log: Log
 ) -> bool:
-    """Run one point as an experiment of DVC, and give it to the repository.
+    """Run one point as an experiment of DVC, and hand it to the repository.
 
     Returns
     -------

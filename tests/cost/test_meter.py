@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(autouse=True)
 def no_counters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A machine without energy counters, whatever this one has; gives where they would be."""
+    """Point the meter to a folder without energy counters, and return it."""
     monkeypatch.setattr(meter, "POWER_FOLDER", tmp_path)
     return tmp_path
 

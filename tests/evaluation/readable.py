@@ -13,8 +13,8 @@ from transformers import (
 
 from implicit_models.equilibrium.phase import Phase, search_phase
 from implicit_models.equilibrium.window import Window
+from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import LanguageModel
-from implicit_models.language_models.reading import is_implicit
 from tests.language_models.models import ALL, VOCABULARY, small_model
 
 TIGHT = search_phase(1e-9, 400, damping=1.0, window=Window(6, 1))

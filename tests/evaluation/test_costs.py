@@ -16,8 +16,8 @@ from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.evaluation.scoring import prefix, score
 from implicit_models.families.reader import reader_of
+from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import LanguageModel
-from implicit_models.language_models.reading import is_implicit
 from implicit_models.problems.downstream.evaluation import continuations as module
 from implicit_models.problems.downstream.evaluation.answers import Answers, Continuation
 from implicit_models.problems.downstream.evaluation.continuations import ReadingCost, answer

@@ -43,7 +43,7 @@ def angles(length: int, width: int) -> tuple[Tensor, Tensor]:
 def attention_inputs(
     length: int, *, heads: int = 4, groups: int = 2, width: int = 6, batch: int = 2
 ) -> list[Tensor]:
-    """Draw queries, keys and values, and give the rotations."""
+    """Draw queries, keys and values, and return them with the rotations."""
     sizes = (heads, groups, groups)
     drawn = [draw(batch, length, size, width, seed=i) for i, size in enumerate(sizes)]
     return [*drawn, *angles(length, width)]

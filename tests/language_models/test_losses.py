@@ -12,8 +12,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from implicit_models.equilibrium.phase import bounded_phase
 from implicit_models.kernels.dispatch import Kernels, kernels_for, reference_kernels, using
 from implicit_models.language_models import losses
+from implicit_models.language_models.forward import forward, forward_labelled
 from implicit_models.language_models.losses import IGNORED, aligned_loss, predicted_loss
-from implicit_models.language_models.reading import read, read_labelled
 from tests.language_models.models import ALL, VOCABULARY, small_model
 
 BATCH, LENGTH, WIDTH, CLASSES = 3, 7, 5, 23
@@ -170,12 +170,12 @@ def test_a_model_with_targets(kind: str) -> None:
     model = small_model(ALL[kind]).train()
     tokens, targets = torch.randint(VOCABULARY, (2, 2, 9), generator=torch.Generator())
     phase = bounded_phase(2) if kind.startswith("implicit") else None
-    logits = read(model, tokens, phase).logits
+    logits = forward(model, tokens, phase).logits
     expected = aligned_loss(logits, targets, 11)
     expected.backward()
     slopes = {name: weight.grad for name, weight in model.named_parameters()}
     model.zero_grad()
-    found = read_labelled(model, tokens, targets, phase, 11)
+    found = forward_labelled(model, tokens, targets, phase, 11)
     torch.testing.assert_close(found.loss, expected, rtol=1e-12, atol=1e-12)
     assert torch.equal(found.predictions(), logits.argmax(-1))
     found.loss.backward()
@@ -202,7 +202,7 @@ def test_a_model_of_transformers_is_read_by_its_logits() -> None:
     model = LlamaForCausalLM(config)
     tokens, targets = torch.randint(VOCABULARY, (2, 2, 9), generator=torch.Generator())
     logits = model(tokens).logits
-    found = read_labelled(model, tokens, targets, None)
+    found = forward_labelled(model, tokens, targets, None)
     assert found.loss == aligned_loss(logits, targets)
     assert torch.equal(found.predictions(), logits.argmax(-1))
     assert found.search is None

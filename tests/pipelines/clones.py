@@ -133,7 +133,7 @@ def commit(path: Path) -> None:
 
 
 def run(path: Path, *command: str) -> str:
-    """Run a command that must succeed; gives what it prints."""
+    """Run a command that must succeed; return what it prints."""
     environment = {name: v for name, v in os.environ.items() if not name.startswith(LEFT_OUT)}
     done = subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

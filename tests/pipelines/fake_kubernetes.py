@@ -69,7 +69,7 @@ class Cluster:
 
     @contextlib.contextmanager
     def serving(self):
-        """Answer on a port of localhost for a block; gives the clients' configuration."""
+        """Answer on a port of localhost for a block; yield the clients' configuration."""
         server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         server.daemon_threads = True
         thread = threading.Thread(target=server.serve_forever, daemon=True)

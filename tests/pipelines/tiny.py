@@ -84,7 +84,7 @@ class Project:
 
 @contextmanager
 def serve(path: Path) -> Iterator[Callable[[Project], Project]]:
-    """Serve a record of Prefect for a block; gives what makes a project's flows use it."""
+    """Serve a record of Prefect for a block; yield what makes a project's flows use it."""
     path.mkdir(exist_ok=True)
     with prefect_server(path) as (address, server):
         server.wait_until_up()

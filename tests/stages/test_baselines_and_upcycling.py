@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaFor
 
 from implicit_models.families.building import build
 from implicit_models.families.parameters import ModelParameters
-from implicit_models.language_models.reading import read
+from implicit_models.language_models.forward import forward
 from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.language_models.source_names import SourceError, is_folder, is_hub_id
 from implicit_models.parameters import read_section
@@ -200,7 +200,7 @@ def test_a_pretrained_baseline_keeps_its_weights_but_the_vocabulary(tmp_path):
     assert model.config.vocab_size == model.get_input_embeddings().num_embeddings == 6
     assert model.config.eos_token_id is None
     tokens = torch.arange(6)[None]
-    assert read(model, tokens, None).logits.shape == (1, 6, 6)
+    assert forward(model, tokens, None).logits.shape == (1, 6, 6)
     for name, weight in model.state_dict().items():
         if name not in ("transformer.wte.weight", "lm_head.weight"):
             assert torch.equal(weight, source.state_dict()[name]), name

@@ -129,7 +129,7 @@ def run(
     checkpoint_every: int = 5,
     precision: str = "float32",
 ) -> tuple[Progress, dict[int, list[int]]]:
-    """Train one case; give what it left, and the sequences of the global batches it saw."""
+    """Train one case; return what it left, and the sequences of the global batches it saw."""
     segment = SEGMENTS[phase]
     model = build(parameters_of(family, phase, folder), VOCABULARY, seed=0)
     model.to(execution.processes.device)  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ STARTS: dict[str, tuple[Job, ...]] = {
 
 
 def do(job: Job, folder: Path, execution: Execution) -> dict[str, Any]:
-    """Train a job's cases; give for each what it left."""
+    """Train a job's cases; return for each what it left."""
     found = {}
     processes = dataclasses.replace(execution.processes, parallelism=job.parallelism)
     execution = dataclasses.replace(execution, processes=processes, **job.execution)

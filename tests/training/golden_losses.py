@@ -106,7 +106,7 @@ def surroundings() -> dict[str, str]:
 
 
 def train_losses(family: str, phase: str, kernels: str | None = None) -> list[float]:
-    """Train a small model and give the loss of each step; ``kernels`` None takes the default."""
+    """Train a small model and return the loss of each step; ``kernels`` None takes the default."""
     chosen = kernels_for(torch.device("cpu")) if kernels is None else KERNELS[kernels]()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

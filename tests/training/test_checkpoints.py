@@ -35,7 +35,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def folder_with(root: Path, *steps: int) -> tuple[CheckpointFolder, dict[int, dict]]:
-    """Write a checkpoint after each of these many steps; give the states they hold as well."""
+    """Write a checkpoint after each of these many steps; return the states they hold as well."""
     folder = CheckpointFolder(root, "identity")
     states = {}
     for step in steps:

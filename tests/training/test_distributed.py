@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 
 def torchrun(start: str, output: Path, num_processes: int, *options: str) -> tuple[int, str]:
-    """Run a start of the worker; give its exit status and what it has said."""
+    """Run a start of the worker; return its exit status and what it has said."""
     output.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", *options]
     command += [f"--nproc-per-node={num_processes}", "-m", "tests.training.distributed_worker"]

@@ -9,9 +9,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from implicit_models.equilibrium.phase import bounded_phase, free_phase
 from implicit_models.families.building import build
 from implicit_models.families.parameters import ModelParameters
+from implicit_models.language_models.forward import forward
 from implicit_models.language_models.losses import aligned_loss
 from implicit_models.language_models.placement import DeviceError
-from implicit_models.language_models.reading import read
 from implicit_models.training.distributed import Execution, distribute
 
 MODELS = {
@@ -43,7 +43,7 @@ def gradients(family: str, phase: str, precision: str, checkpointing: Any = "non
         chosen = type(chosen)(**{**vars(chosen), "gradient": gradient})
     tokens = torch.randint(0, 40, (3, 16), generator=torch.Generator().manual_seed(0))
     module = distribute(model, precision, Execution(checkpointing=checkpointing))
-    output = read(module, tokens, chosen)
+    output = forward(module, tokens, chosen)
     loss = aligned_loss(output.logits.float(), tokens)
     loss.backward()
     return output, {name: p.grad for name, p in model.named_parameters()}

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from implicit_models.equilibrium.solution import Result
 from implicit_models.equilibrium.window import Window
 from implicit_models.families.building import build
+from implicit_models.language_models.forward import LabelledOutput, forward_labelled
 from implicit_models.language_models.losses import IGNORED
-from implicit_models.language_models.reading import LabelledReading, read_labelled
 from implicit_models.training import step as training_step
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import Segment, free_segment
@@ -261,14 +261,14 @@ def test_a_step_whose_search_diverges_is_left_out(
     model, optimiser, _, _ = run(tmp_path, stop_after=8)
     before = [parameter.clone() for parameter in model.parameters()]
 
-    def diverging(*inputs: Any) -> LabelledReading:
-        found = read_labelled(*inputs)
+    def diverging(*inputs: Any) -> LabelledOutput:
+        found = forward_labelled(*inputs)
         assert found.search is not None
         result = found.search.result.clone()
         result[0] = Result.NON_FINITE
         return dataclasses.replace(found, search=dataclasses.replace(found.search, result=result))
 
-    monkeypatch.setattr(training_step, "read_labelled", diverging)
+    monkeypatch.setattr(training_step, "forward_labelled", diverging)
     match = "the search of 1 sequences or tokens became non-finite in step 7"
     with pytest.raises(FloatingPointError, match=match):
         checkpoints = CheckpointFolder(tmp_path, "x")

@@ -13,9 +13,9 @@ from lm_eval.models import huggingface
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from implicit_models.equilibrium.phase import Phase
+from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.phases import default_phase
-from implicit_models.language_models.reading import is_implicit
 from implicit_models.problems.downstream.evaluation.answers import Answers, Continuation
 from implicit_models.problems.downstream.evaluation.continuations import ReadingCost, answer
 from implicit_models.problems.downstream.evaluation.harness_tasks import HarnessError

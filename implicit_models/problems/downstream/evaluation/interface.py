@@ -9,10 +9,10 @@ from transformers import AutoTokenizer
 from implicit_models.cost.meter import Meter
 from implicit_models.cost.passes import cost
 from implicit_models.evaluation.evaluation_resume import score_store
+from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import num_parameters
 from implicit_models.language_models.phases import search_settings
 from implicit_models.language_models.placement import default_device
-from implicit_models.language_models.reading import is_implicit
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.downstream.data.task_files import open_tasks

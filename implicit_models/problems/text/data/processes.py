@@ -48,7 +48,7 @@ def each(
     processes: int,
     progress: Callable[[int], None],
 ) -> Iterator[Item]:
-    """Do a job to every item and give the items in the order in which they are done.
+    """Do a job to every item and yield the items in the order in which they are done.
 
     One process does it here; several are started anew and do an item each at a time. They end with
     the first error, which is raised here, and when this process ends, be it killed.

@@ -10,9 +10,9 @@ from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.evaluation.scoring import score
 from implicit_models.evaluation.statistics import finite
+from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import LanguageModel, num_parameters
 from implicit_models.language_models.phases import search_settings
-from implicit_models.language_models.reading import is_implicit
 from implicit_models.problems.text.evaluation.length_extrapolation import (
     LengthScores,
     evaluate_length_extrapolation,

@@ -11,10 +11,10 @@ from implicit_models.equilibrium.phase import Phase, SearchSettings
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.contraction import spectral_radii
 from implicit_models.evaluation.prediction import Predictions, predict
+from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.labelled import LAST_TOKENS, Sequences
 from implicit_models.language_models.language_model import LanguageModel, num_parameters
 from implicit_models.language_models.phases import search_settings
-from implicit_models.language_models.reading import is_implicit
 from implicit_models.problems.word_problem.parameters import WordProblemEvaluationParameters
 
 

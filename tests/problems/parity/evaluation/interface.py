@@ -7,10 +7,10 @@ from implicit_models.evaluation.costs import total_cost
 from implicit_models.evaluation.prediction import predict
 from implicit_models.evaluation.sweep import Measured
 from implicit_models.evaluation.sweep import sweep as sweep_phases
+from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import num_parameters
 from implicit_models.language_models.phases import search_settings
 from implicit_models.language_models.placement import default_device
-from implicit_models.language_models.reading import is_implicit
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.problems.problem import Evaluated, Swept
 from tests.problems.parity.data.interface import split

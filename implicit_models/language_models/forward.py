@@ -1,4 +1,4 @@
-"""Reading texts with any causal language model, ours or not."""
+"""A forward pass over whole texts with any causal language model, ours or not."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeGuard
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What a model makes of a batch.
+class ForwardOutput:
+    """What a forward pass over a batch returns.
 
     Attributes
     ----------
@@ -37,15 +37,15 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class LabelledReading:
-    """What a model makes of a batch whose labels it is given.
+class LabelledOutput:
+    """What a forward pass over a batch with labels returns.
 
     Attributes
     ----------
     loss
         The cross-entropy of the labels alone; see `aligned_loss`.
     search, penalty
-        As in `Reading`.
+        As in `ForwardOutput`.
     """
 
     loss: Float[Tensor, ""]
@@ -67,8 +67,8 @@ def is_implicit(model: LanguageModel) -> "TypeGuard[ImplicitForCausalLM]":
     return getattr(model.config, "implicit", False)
 
 
-def read(model: nn.Module, tokens: Int[Tensor, "B L"], phase: Phase | None) -> Reading:
-    """Read whole sequences with a model, or with what calls one.
+def forward(model: nn.Module, tokens: Int[Tensor, "B L"], phase: Phase | None) -> ForwardOutput:
+    """Run a forward pass over whole sequences, of a model or of what calls one.
 
     ``phase`` is None for a model that seeks no fixed point.
 
@@ -92,25 +92,25 @@ def read(model: nn.Module, tokens: Int[Tensor, "B L"], phase: Phase | None) -> R
     else:
         output = model(input_ids=tokens, use_cache=False, phase=phase)
     search, penalty = (getattr(output, name, None) for name in ("search", "penalty"))
-    return Reading(output.logits, search, penalty)
+    return ForwardOutput(output.logits, search, penalty)
 
 
-def read_labelled(
+def forward_labelled(
     model: nn.Module,
     tokens: Int[Tensor, "B L"],
     labels: Int[Tensor, "B L"],
     phase: Phase | None,
     num_items: Tensor | int | None = None,
-) -> LabelledReading:
-    """Read whole sequences whose labels are given, as `read` and `aligned_loss`.
+) -> LabelledOutput:
+    """Run a forward pass over whole sequences and compute the loss of their labels.
 
     Models that can do without never hold all logits, which saves memory and time.
     """
     called = next(part for part in model.modules() if isinstance(part, PreTrainedModel))
     if not getattr(called, "takes_targets", False):
-        found = read(model, tokens, phase)
+        found = forward(model, tokens, phase)
         loss = aligned_loss(found.logits, labels, num_items)
-        return LabelledReading(loss, found.search, found.penalty, None, found.logits.detach())
+        return LabelledOutput(loss, found.search, found.penalty, None, found.logits.detach())
     output = model(
         input_ids=tokens,
         use_cache=False,
@@ -118,4 +118,4 @@ def read_labelled(
         targets=labels,
         num_items_in_batch=num_items,
     )
-    return LabelledReading(output.loss, output.search, output.penalty, output.predictions, None)
+    return LabelledOutput(output.loss, output.search, output.penalty, output.predictions, None)
