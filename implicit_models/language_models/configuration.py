@@ -173,9 +173,23 @@ class ImplicitConfig(StrictConfig):
                 raise ValueError(f"{name} is {getattr(self, name)}; it must lie between 0 and 1")
         if not 0.0 < self.damping < 2.0:
             raise ValueError(f"damping is {self.damping}; it must lie between 0 and 2")
+        if self.training_phase == "free":
+            self._check_gradient()
         for name in ("initializer_range", "rms_norm_eps"):
             if getattr(self, name) <= 0.0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be positive")
+
+    def _check_gradient(self) -> None:
+        name = f"{self.gradient}_steps"
+        if getattr(self, name, 0) is None:
+            raise ValueError(
+                f"{name} is None and gradient is {self.gradient!r}; it must be at least 1"
+            )
+        if self.gradient == "unrolled" and self.damping != 1.0:
+            raise ValueError(
+                f"damping is {self.damping} and gradient is 'unrolled', whose steps are not "
+                "damped; it must be 1.0"
+            )
 
     def validate_architecture(self) -> None:
         """Check that the sizes fit together."""

@@ -8,14 +8,19 @@ from transformers import PreTrainedModel
 
 CARD = "README.md"
 _MARK = "the package `implicit_models`"
-_SEARCH = ("tolerance", "max_self_iterations", "window", "patience", "solver", "damping", "start")
+_SEARCH = (
+    *("tolerance", "max_self_iterations", "window", "patience"),
+    *("solver", "best_so_far", "damping", "start"),
+)
 _TRAINING = (
     "training_phase",
     "bounded_self_iterations",
     "bounded_phantom_steps",
     "training_tolerance",
     "training_max_self_iterations",
+    "gradient",
     "phantom_steps",
+    "unrolled_steps",
 )
 _NOT_SIZES = {
     *_SEARCH,

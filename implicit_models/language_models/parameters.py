@@ -70,6 +70,11 @@ class SearchParameters(Parameters):
             )
 
     @property
+    def is_whole(self) -> bool:
+        """Whether the keys that are given make it a search of whole sequences."""
+        return self._is_whole_by is not None
+
+    @property
     def _is_whole_by(self) -> str | None:
         """The key, with its value, by which whole sequences are searched."""
         if self.solver not in (None, *TOKENWISE_SOLVERS):

@@ -96,8 +96,8 @@ def gradient_steps(phase: Phase) -> int:
     gradient = phase.gradient
     if gradient is None or gradient.max_products:
         raise ValueError(
-            f"the phase's gradient is {gradient}; a training is planned with one that does not "
-            "solve in the backward pass, as Unrolled and Phantom"
+            f"the phase's gradient is {type(gradient).__name__}; a training is planned with one "
+            "that does not solve in the backward pass, as Unrolled and Phantom"
         )
     return gradient.num_steps
 

@@ -23,7 +23,8 @@ def evaluate_apart(table: str, name: str) -> None:
     entry: Any = read_section(f"{table}.{name}", problem.ENTRIES[table])
     _check_data(f"{table}.{name}", entry, list(problem.SCHEMAS))
     section = None if problem.EVALUATION is None else read_part("evaluation", kind)
-    parameters = entry.evaluation(section)
+    with naming(f"{table}.{name}"):
+        parameters = entry.evaluation(section)
     sections = {entry.label: entry} | ({} if section is None else {"evaluation": parameters})
     trained_by = owner(entry.model)
     tracked_table, tracked = trained_by or (table, name)

@@ -143,10 +143,12 @@ def test_a_search_is_the_same_section_everywhere(schema):
 
 
 def test_a_reading_takes_its_own_search_before_the_sections():
-    section = TextEvaluationParameters(**TEXT | {"window": 8, "damping": 0.7})
+    section = TextEvaluationParameters(**TEXT | {"window": 8, "patience": 4, "damping": 0.7})
     reading = ReadingParameters(model="m", corpus="c", tolerance=0.2, window="whole")
     found = reading.evaluation(section)
-    assert found == section.replace(tolerance=0.2, window="whole")
+    assert found == section.replace(tolerance=0.2, window="whole", patience=None)
+    anderson = ReadingParameters(model="m", corpus="c", solver="anderson").evaluation(section)
+    assert anderson == section.replace(solver="anderson", window=None, patience=None)
     assert ReadingParameters(model="m", corpus="c").evaluation(section) == section
 
 

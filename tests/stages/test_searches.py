@@ -87,6 +87,11 @@ def test_a_run_is_trained_tested_and_reported_with_it(calls, free, used):
     found = read("evaluation.json")
     has_window = trained["solver"] == "picard" and not trained["best_so_far"]
     assert bool(found["modes"]) == has_window
+    card = Path("models", RUN, "final", "README.md").read_text()
+    further = card.partition("## If it is trained further")[2].partition("## Training")[0]
+    for name in ("gradient", "unrolled_steps"):
+        assert (f"| {name} | {trained.get(name)} |" in further) == (name in trained)
+    assert f"| best_so_far | {trained['best_so_far']} |" not in card.partition("## Search")[0]
     if not has_window:
         work = [each["mean"] for each in found["self_iterations"].values()]
         assert 1 <= min(work) <= max(work) <= SEARCH["max_steps"] + 1

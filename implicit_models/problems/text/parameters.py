@@ -233,9 +233,13 @@ class ReadingParameters(TestedApart, SearchParameters):
         return f"readings.{self.corpus}."
 
     def evaluation(self, section: Parameters | None) -> Parameters:
-        """Return the section with the entry's own search."""
+        """Return the section with the entry's own search.
+
+        Where that is of whole sequences, the section's window and patience have no place in it.
+        """
         assert section is not None
-        return section.replace(**self.search)
+        without = {"window": None, "patience": None} if self.is_whole else {}
+        return section.replace(**without | self.search)
 
 
 SCHEMAS = {"corpora": CorpusParameters, "hub_corpora": HubCorpusParameters}

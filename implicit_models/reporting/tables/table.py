@@ -9,6 +9,10 @@ SELF_ITERATIONS = (
     "output included"
 )
 WORK = "Evaluations per token are the work: all tokens computed in them over those of the sequence"
+RESIDUALS = (
+    "Through the sliding window each token is judged by its own residual; where whole sequences "
+    "are searched it is that of the worst token"
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,7 +58,7 @@ def text_section(
                 perplexity_by_compute,
                 implicit,
                 "Test-time compute: left whole sequences against the allowed number of "
-                "self-iterations, right the three modes against the tolerance of the search. "
+                "self-iterations, right the search's modes against its tolerance. "
                 f"{SELF_ITERATIONS}.",
             )
         )

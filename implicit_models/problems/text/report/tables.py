@@ -69,10 +69,11 @@ def text_search_table(runs: Sequence[TextResults]) -> Table:
             ]
         )
     return Table(
-        title="Search for the fixed point, sliding window",
+        title="Search for the fixed point",
         note="Self-iterations are here the evaluations of the cell that each token took part in, "
-        f"the one that gives the output included. {WORK}. A token that did not reach the tolerance "
-        "was given up after the largest number of evaluations and is counted like the others.",
+        f"the one that gives the output included. {WORK}. What did not reach the "
+        "tolerance was given up after the largest number of evaluations and is counted like the "
+        "others.",
         columns=[
             *("run", "self-iterations, mean", "p50", "p95"),
             *("evaluations per token, mean", "converged"),

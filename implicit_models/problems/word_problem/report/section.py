@@ -46,8 +46,8 @@ def word_problem_section(
                 accuracy_by_compute,
                 implicit,
                 "Test-time compute: left whole sequences against the allowed number of "
-                "self-iterations, right the sliding window against the tolerance of the search. "
-                f"{SELF_ITERATIONS}.",
+                "self-iterations, right the tolerance of the search, through the sliding window "
+                f"where it has one. {SELF_ITERATIONS}.",
             )
         )
         shown.append(tables.search_table(implicit))

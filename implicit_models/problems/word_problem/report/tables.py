@@ -5,6 +5,7 @@ from typing import Any
 
 from implicit_models.problems.word_problem.report.results import WordProblemResults
 from implicit_models.reporting.tables.table import (
+    RESIDUALS,
     SELF_ITERATIONS,
     WORK,
     Table,
@@ -47,7 +48,7 @@ def accuracy_table(runs: Sequence[WordProblemResults], metric: str) -> Table:
 
 
 def search_table(runs: Sequence[WordProblemResults]) -> Table:
-    """Return a table of what the search for fixed points cost, with the sliding window."""
+    """Return a table of what the search for fixed points cost."""
     rows = []
     for run in runs:
         evaluation = run.evaluation
@@ -69,10 +70,10 @@ def search_table(runs: Sequence[WordProblemResults]) -> Table:
                 ]
             )
     return Table(
-        title="Search for the fixed point, sliding window",
-        note=f"{SELF_ITERATIONS}: here per sequence. {WORK}. Residuals are those of the tokens, "
-        "which are judged one by one; a token that did not reach the tolerance was given up after "
-        "the largest number of evaluations and is counted like the others. The spectral radius is "
+        title="Search for the fixed point",
+        note=f"{SELF_ITERATIONS}: here per sequence. {WORK}. {RESIDUALS}. What did not reach the "
+        "tolerance was given up after the largest number of evaluations and is counted like the "
+        "others. The spectral radius is "
         "that of the cell's Jacobian at a sequence's fixed points, and that of the damped "
         "iteration, on average over a few sequences of the shortest length: below 1 the iteration "
         "converges from nearby.",
@@ -162,7 +163,7 @@ def compute_tables(runs: Sequence[WordProblemResults]) -> list[Table]:
         ),
         Table(
             title="Accuracy against the tolerance",
-            note=f"{note}. {WORK}. The sliding window searches; the residual is that of a token.",
+            note=f"{note}. {WORK}. {RESIDUALS}.",
             columns=[
                 *("run", "tolerance", *shared),
                 *("self-iterations, mean", "p50", "p95", "evaluations per token, mean"),
