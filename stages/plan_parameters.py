@@ -96,7 +96,9 @@ def write_parameters(preset: str | None, overrides: Sequence[str], path: Path) -
         anything: Any = Any
         try:
             for override in overrides:
-                read_section(override.partition("=")[0], anything, path)  # says what is not there
+                key = override.partition("=")[0]
+                if not key.startswith("+"):  # by which a key is added
+                    read_section(key.removeprefix("~"), anything, path)  # says what is not there
         except ParameterError as error:
             raise ParameterError(str(error).replace(str(path), str(source))) from None
         if preset is None:

@@ -135,6 +135,16 @@ def test_settings_change_the_plan_as_they_change_the_training() -> None:
     assert abs(steps[0] - steps[1]) <= 1
 
 
+def test_settings_that_are_not_there_are_added_with_a_plus() -> None:
+    def free(*changes: str) -> list[float]:
+        changed = [change.replace("free.", f"runs.{RUN}.free.") for change in changes]
+        return flops(trainings(main(["preset=quick", f"run={RUN}", *changed]))["[2]"])
+
+    unrolled = ["free.gradient=unrolled", "free.phantom_steps=null", "free.damping=1.0"]
+    assert free(*unrolled, "+free.unrolled_steps=6") == free("free.phantom_steps=6")
+    assert free("free.phantom_steps=6") > free("free.solver=broyden", "+free.best_so_far=true")
+
+
 def test_without_a_preset_it_plans_the_parameters_that_are_there(folder: Path) -> None:
     text = main([])
     assert text.startswith("params.yaml on 1 x NVIDIA H100")
@@ -176,6 +186,14 @@ WRONG = [
     (
         ["preset=quick", f"runs.{RUN}.free.tolerence=0.1"],
         rf"^conf/preset/quick.yaml: runs.{RUN}.free.tolerence .* closest .*tolerance",
+    ),
+    (
+        ["preset=quick", f"+runs.{RUN}.free.windw=4"],
+        rf"^conf/preset/quick.yaml: runs.{RUN}.free.windw = 4 .*window",
+    ),
+    (
+        ["preset=quick", f"runs.{RUN}.free.solver=anderson", f"+runs.{RUN}.free.window=4"],
+        rf"^conf/preset/quick.yaml: runs.{RUN}.free.window = 4 is not allowed; .* null or 'whole'",
     ),
     (["preset=quick", f"runs.{RUN}.dataset=s4"], rf"runs.{RUN}.dataset = 's4' .* closest is s3"),
     (
