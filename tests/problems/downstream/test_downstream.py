@@ -4,12 +4,8 @@ import math
 
 import pytest
 
-from implicit_models.problems.downstream.evaluation.downstream import (
-    ACCURACIES,
-    AVERAGE,
-    COLUMNS,
-    summarise,
-)
+from implicit_models.problems.downstream.evaluation.downstream import summarise
+from implicit_models.problems.downstream.tasks import ACCURACIES, AVERAGE, COLUMNS
 
 
 def results():
