@@ -13,12 +13,11 @@ from implicit_models.equilibrium.broyden import Broyden
 from implicit_models.equilibrium.checks import check_count
 from implicit_models.equilibrium.gradients import Gradient, ImplicitFunction, Phantom, Unrolled
 from implicit_models.equilibrium.jacobian import JacobianPenalty
-from implicit_models.equilibrium.names import GradientName, SolverName
 from implicit_models.equilibrium.solvers import BestSoFar, Picard, Solver
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow, Stopping
 from implicit_models.equilibrium.window import Window
 
-SOLVERS: Mapping[SolverName, Callable[[float], Solver]] = {
+SOLVERS: Mapping[str, Callable[[float], Solver]] = {
     "picard": Picard,
     "anderson": lambda damping: Anderson(damping=damping),
     "broyden": lambda damping: Broyden(damping=damping),
@@ -190,7 +189,7 @@ def _implicit_function(search: SearchSettings, steps: int | None) -> Gradient:
     return ImplicitFunction(whole.solver, whole.stopping)
 
 
-GRADIENTS: Mapping[GradientName, Callable[[SearchSettings, int | None], Gradient]] = {
+GRADIENTS: Mapping[str, Callable[[SearchSettings, int | None], Gradient]] = {
     "phantom": _phantom,
     "unrolled": _unrolled,
     "implicit_function": _implicit_function,

@@ -1,7 +1,7 @@
 """The summary row of the downstream tasks: the paper's columns, from the harness's results."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,14 +41,17 @@ def summarise(results: Mapping[str, Mapping[str, Any]]) -> Summary:
         column: _number(results, task, f"{metric}_stderr")
         for column, (task, metric) in metrics.items()
     }
-    accuracies = [scores[column] for column in PAPERS_ACCURACIES]
-    known = [accuracy for accuracy in accuracies if accuracy is not None]
-    scores[AVERAGE] = sum(known) / len(known) if len(known) == len(accuracies) else None
-    spreads = [error for column in PAPERS_ACCURACIES if (error := errors[column]) is not None]
-    errors[AVERAGE] = math.hypot(*spreads) / len(spreads) if len(spreads) == len(known) else None
-    if scores[AVERAGE] is None:
-        errors[AVERAGE] = None
+    accuracies = _if_all_known(scores[column] for column in PAPERS_ACCURACIES)
+    spreads = _if_all_known(errors[column] for column in PAPERS_ACCURACIES)
+    scores[AVERAGE] = sum(accuracies) / len(accuracies) if accuracies else None
+    errors[AVERAGE] = math.hypot(*spreads) / len(spreads) if accuracies and spreads else None
     return Summary(scores=scores, standard_errors=errors)
+
+
+def _if_all_known(values: Iterable[float | None]) -> list[float] | None:
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return known if len(known) == len(found) else None
 
 
 def _number(results: Mapping[str, Mapping[str, Any]], task: str, metric: str) -> float | None:
