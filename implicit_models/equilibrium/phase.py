@@ -1,7 +1,7 @@
 """A phase: every choice that a forward pass of an implicit model leaves open, as one value.
 
 `SearchSettings` holds these choices as strings and numbers, as they stand in a file; `SOLVERS` and
-`GRADIENTS` are the only places that know their names.
+`GRADIENTS` say what the names in `names` mean.
 """
 
 import dataclasses

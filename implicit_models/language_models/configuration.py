@@ -7,6 +7,8 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
+from implicit_models.equilibrium.names import GradientName, SolverName
+
 # Keys that are not fields, but that transformers itself puts into a configuration or its file.
 _OF_TRANSFORMERS = {
     "_attn_implementation_autoset",
@@ -147,7 +149,7 @@ class ImplicitConfig(StrictConfig):
     max_self_iterations: int = 64
     window: int = 64
     patience: int = 12
-    solver: Literal["picard", "anderson", "broyden"] = "picard"
+    solver: SolverName = "picard"
     best_so_far: bool = False
     damping: float = 0.8
     training_phase: Literal["free", "bounded"] = "free"
@@ -155,7 +157,7 @@ class ImplicitConfig(StrictConfig):
     bounded_phantom_steps: int | None = None
     training_tolerance: float = 0.05
     training_max_self_iterations: int = 24
-    gradient: Literal["phantom", "unrolled", "implicit_function"] = "phantom"
+    gradient: GradientName = "phantom"
     phantom_steps: int | None = 4
     unrolled_steps: int | None = None
     provenance: dict[str, Any] | None = None

@@ -5,11 +5,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from implicit_models.equilibrium.names import TOKENWISE_SOLVERS, SolverName
 from implicit_models.parameters import Distinct, ParameterError, Parameters
-
-# Solvers that compute each token for itself; with any other, and with best_so_far, a search is over
-# whole sequences. The engine says the same of its solvers (`Solver.is_tokenwise`).
-TOKENWISE_SOLVERS = ("picard",)
 
 
 class SearchParameters(Parameters):
@@ -44,7 +41,7 @@ class SearchParameters(Parameters):
 
     suitable: ClassVar[Mapping[str, Any]] = {}
 
-    solver: Literal["picard", "anderson", "broyden"] | None = None
+    solver: SolverName | None = None
     best_so_far: bool | None = None
     damping: float | None = Field(default=None, gt=0.0, lt=2.0)
     window: Annotated[int, Field(ge=1)] | Literal["whole"] | None = None

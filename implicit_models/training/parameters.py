@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from implicit_models.equilibrium.names import GradientName
 from implicit_models.language_models.parameters import SearchParameters
 from implicit_models.parameters import ParameterError, Parameters
 
@@ -189,7 +190,7 @@ class FreeParameters(SearchParameters):
     damping: float = Field(gt=0.0, lt=2.0)
     tolerance: float = Field(gt=0.0, lt=1.0)
     max_steps: int = Field(ge=1)
-    gradient: Literal["phantom", "unrolled", "implicit_function"] = "phantom"
+    gradient: GradientName = "phantom"
     phantom_steps: int | None = Field(default=None, ge=1)
     unrolled_steps: int | None = Field(default=None, ge=1)
     jacobian_weight: float = Field(default=0.0, ge=0.0)

@@ -7,13 +7,14 @@ import pytest
 from implicit_models.equilibrium.anderson import Anderson
 from implicit_models.equilibrium.broyden import Broyden
 from implicit_models.equilibrium.gradients import ImplicitFunction, Phantom, Unrolled
+from implicit_models.equilibrium.names import TOKENWISE_SOLVERS
 from implicit_models.equilibrium.phase import GRADIENTS, SOLVERS, Phase, SearchSettings
 from implicit_models.equilibrium.solvers import BestSoFar, Picard
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
 from implicit_models.equilibrium.window import Window
 from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
 from implicit_models.language_models.configuration import ImplicitConfig
-from implicit_models.language_models.parameters import TOKENWISE_SOLVERS, SearchParameters
+from implicit_models.language_models.parameters import SearchParameters
 from implicit_models.language_models.phases import default_phase, search_modes, search_settings
 from implicit_models.parameters import ParameterError
 from implicit_models.training.parameters import FreeParameters

@@ -9,7 +9,7 @@ import datasets
 import pytest
 import yaml
 
-from implicit_models.problems.downstream.data.task_files import HUB_SOURCES
+from implicit_models.problems.downstream.tasks import TASKS
 from implicit_models.problems.text.data import hub_source
 from pipelines.composition import compose
 from tests.repositories import ROOT, presets
@@ -34,7 +34,7 @@ def project(tmp_path, monkeypatch):
 @pytest.fixture
 def hub(project, monkeypatch):
     """Put made-up rows where the hub's data sets would be."""
-    tasks = {(each.dataset, each.configuration): task for task, each in HUB_SOURCES.items()}
+    tasks = {(each.dataset, each.configuration): task for task, each in TASKS.items()}
     path = project / "pile.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in sentences(40)))
     load = datasets.load_dataset

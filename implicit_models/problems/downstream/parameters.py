@@ -1,46 +1,40 @@
 """The parameters of downstream tasks: where their items are, and which models are tested."""
 
-import typing
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
 from implicit_models.language_models.parameters import SearchParameters
 from implicit_models.parameters import Distinct, ParameterError, Parameters
+from implicit_models.problems.downstream.tasks import TASKS
 from implicit_models.problems.tested_apart import TestedApart
 
-Task = Literal[
-    "lambada_openai",
-    "hellaswag",
-    "piqa",
-    "arc_easy",
-    "arc_challenge",
-    "winogrande",
-    "openbookqa",
-]
-TASKS: tuple[Task, ...] = typing.get_args(Task)
 
-
-class TaskPathsParameters(Parameters):
+class _TaskPaths(Parameters):
     """Files of each task, relative to the source; none named means those at the usual places."""
-
-    lambada_openai: tuple[str, ...] = ()
-    hellaswag: tuple[str, ...] = ()
-    piqa: tuple[str, ...] = ()
-    arc_easy: tuple[str, ...] = ()
-    arc_challenge: tuple[str, ...] = ()
-    winogrande: tuple[str, ...] = ()
-    openbookqa: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Check that as many files are named as a task has."""
-        for task in TASKS:
-            most = 2 if task == "piqa" else 1  # labels may stand in a file of their own
-            if len(getattr(self, task)) > most:
+        for name, task in TASKS.items():
+            found, most = getattr(self, name), max(map(len, task.layouts), default=1)
+            if len(found) > most:
                 raise ParameterError(
-                    f"{task} = {getattr(self, task)!r} is not allowed; allowed is at most {most} "
+                    f"{name} = {found!r} is not allowed; allowed is at most {most} "
                     "file" + ("s, items and labels" if most > 1 else "")
                 )
+
+
+if TYPE_CHECKING:
+    TaskName = str
+    TaskPathsParameters = _TaskPaths
+else:
+    TaskName = Literal[tuple(TASKS)]
+    TaskPathsParameters = create_model(
+        "TaskPathsParameters",
+        __base__=_TaskPaths,
+        __module__=__name__,
+        **dict.fromkeys(TASKS, (tuple[str, ...], ())),
+    )
 
 
 class TaskFilesParameters(Parameters):
@@ -52,11 +46,8 @@ class TaskFilesParameters(Parameters):
         A folder, or ``hub`` to download: an entry of ``hub_tasks`` needs none, one of ``tasks`` has
         a folder, which DVC watches.
     files
-        Of tasks whose files are not at the usual places of the folder: ``TASK.jsonl``, or
-        ``lambada/lambada_test.jsonl``, ``hellaswag/hellaswag_val.jsonl``, ``piqa/valid.jsonl`` with
-        ``piqa/valid-labels.lst``, ``arc/arc_easy_test.jsonl``, ``arc/arc_challenge_test.jsonl``,
-        ``winogrande/winogrande_xl_dev.jsonl`` and ``openbookqa/openbookqa_test.jsonl`` (or as they
-        are called in other forms, which are known too).
+        Of tasks whose files are not at the usual places of the folder: ``TASK.jsonl``, or where its
+        layouts in `downstream.tasks` say.
     tasks
         Which tasks; null is all of them.
     limit
@@ -66,7 +57,7 @@ class TaskFilesParameters(Parameters):
     kind: Literal["downstream"] = "downstream"
     source: str = "hub"
     files: TaskPathsParameters = TaskPathsParameters()
-    tasks: Distinct[Task] | None = None
+    tasks: Distinct[TaskName] | None = None
     limit: int | None = Field(default=None, ge=1)
 
     def check(self) -> None:
@@ -109,7 +100,7 @@ class BenchmarkParameters(TestedApart, SearchParameters):
     tracks_headline = True
 
     tasks: str
-    names: Distinct[Task] | None = None
+    names: Distinct[TaskName] | None = None
     batch_size: int = Field(default=32, ge=1)
     max_length: int | None = Field(default=None, ge=1)
     limit: int | None = Field(default=None, ge=1)

@@ -4,12 +4,8 @@ import math
 
 import pytest
 
-from implicit_models.problems.downstream.evaluation.downstream import (
-    ACCURACIES,
-    AVERAGE,
-    COLUMNS,
-    summarise,
-)
+from implicit_models.problems.downstream.evaluation.downstream import summarise
+from implicit_models.problems.downstream.tasks import ACCURACIES, AVERAGE, COLUMNS
 
 
 def results():
@@ -27,7 +23,9 @@ def test_columns():
     summary = summarise(results())
     assert set(summary.scores) == set(summary.standard_errors) == set(COLUMNS)
     assert summary.scores["LAMBADA ppl"] == 5.0
-    assert [summary.scores[column] for column in ACCURACIES] == [i / 10 for i in range(7)]
+    assert [summary.scores[column] for column in ACCURACIES] == [
+        place / 10 for place in range(len(ACCURACIES))
+    ]
     assert summary.scores[AVERAGE] == pytest.approx(0.3)
     # Of independent errors: the root of the sum of their squares, over their number.
     assert summary.standard_errors[AVERAGE] == pytest.approx(0.01 * math.sqrt(7) / 7)
@@ -56,3 +54,8 @@ def test_an_error_that_the_harness_could_not_make():
     assert summary.standard_errors["PIQA"] is None
     assert summary.standard_errors[AVERAGE] is None
     assert summary.scores[AVERAGE] == pytest.approx(0.3)
+
+
+def test_without_any_of_the_papers_tasks_there_is_no_average():
+    summary = summarise({"sciq": {"acc_norm,none": 0.5, "acc_norm_stderr,none": 0.1}})
+    assert summary.scores[AVERAGE] is None and summary.standard_errors[AVERAGE] is None

@@ -39,15 +39,11 @@ from implicit_models.language_models.phases import search_settings
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.downstream.data.task_files import open_tasks, write_tasks
 from implicit_models.problems.downstream.evaluation import continuations, harness
-from implicit_models.problems.downstream.evaluation.downstream import ACCURACIES, COLUMNS
 from implicit_models.problems.downstream.evaluation.harness import evaluate_tasks
 from implicit_models.problems.downstream.evaluation.harness_model import SharedContextLM
 from implicit_models.problems.downstream.evaluation.harness_tasks import HarnessError, load_tasks
-from implicit_models.problems.downstream.parameters import (
-    TASKS,
-    BenchmarkParameters,
-    TaskFilesParameters,
-)
+from implicit_models.problems.downstream.parameters import BenchmarkParameters, TaskFilesParameters
+from implicit_models.problems.downstream.tasks import ACCURACIES, COLUMNS, TASKS
 from implicit_models.problems.text.data.tokenisation import load_tokenizer
 from tests.cost.counting import count
 from tests.language_models.kinds import model_of

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from implicit_models.problems.word_problem.data.groups import (
+    KINDS,
     MAX_ELEMENTS,
     multiplication_table,
     parse,
@@ -111,7 +112,7 @@ def test_digest_tells_tables_apart():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("B5", ["'B5'", "S, A or Z", "'A5 x M'"]),
+        ("B5", ["'B5'", "neither S, A", "followed by a number", *KINDS, "'A5 x M'"]),
         ("A5 x", ["''"]),
         ("a5", ["'a5'"]),
         ("S0", ["'S0'"]),

@@ -10,7 +10,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,8 @@ from tqdm import tqdm
 
 from implicit_models.data.manifests import read_manifest
 from implicit_models.problems.downstream.data.task_items import ItemError, hellaswag_item, to_item
-from implicit_models.problems.downstream.parameters import TASKS, TaskFilesParameters
+from implicit_models.problems.downstream.parameters import TaskFilesParameters
+from implicit_models.problems.downstream.tasks import TASKS
 
 FORMAT_VERSION = 1
 HUB = "hub"
@@ -30,59 +30,6 @@ _LINES_OF_ITEM = 6  # of HellaSwag's text: context, label, four endings
 
 class TaskFileError(ValueError):
     """A benchmark's file is missing, damaged or not in a form that is known."""
-
-
-@dataclass(frozen=True)
-class _Source:
-    """Where a task's items are found.
-
-    Attributes
-    ----------
-    layouts
-        Files under a local source, the first layout that is there is taken.
-    dataset, configuration, split
-        On the hub, as the harness's definition has them.
-    """
-
-    layouts: tuple[tuple[str, ...], ...]
-    dataset: str
-    configuration: str | None
-    split: str
-
-
-HUB_SOURCES = {
-    "lambada_openai": _Source(
-        (("lambada/lambada_test.jsonl",),), "EleutherAI/lambada_openai", "default", "test"
-    ),
-    "hellaswag": _Source(
-        (("hellaswag/hellaswag_val.jsonl",), ("hellaswag/hellaswag_val_full.txt",)),
-        "Rowan/hellaswag",
-        None,
-        "validation",
-    ),
-    "piqa": _Source(
-        (("piqa/valid.jsonl", "piqa/valid-labels.lst"),), "baber/piqa", None, "validation"
-    ),
-    "arc_easy": _Source((("arc/arc_easy_test.jsonl",),), "allenai/ai2_arc", "ARC-Easy", "test"),
-    "arc_challenge": _Source(
-        (("arc/arc_challenge_test.jsonl",),), "allenai/ai2_arc", "ARC-Challenge", "test"
-    ),
-    "winogrande": _Source(
-        (
-            ("winogrande/winogrande_xl_dev.jsonl",),
-            ("winogrande/winogrande_xl_dev.llmfoundry.jsonl",),
-        ),
-        "allenai/winogrande",
-        "winogrande_xl",
-        "validation",
-    ),
-    "openbookqa": _Source(
-        (("openbookqa/openbookqa_test.jsonl",), ("openbookqa/openbookqa_test.llmfoundry.jsonl",)),
-        "allenai/openbookqa",
-        "main",
-        "test",
-    ),
-}
 
 
 def write_tasks(parameters: TaskFilesParameters, directory: Path) -> dict[str, Any]:
@@ -189,7 +136,7 @@ def _hub_items(task: str) -> Iterator[dict[str, Any]]:
     """Download a task's split; the same checks as for a file."""
     from datasets import load_dataset  # takes a second; local files do without
 
-    source = HUB_SOURCES[task]
+    source = TASKS[task]
     try:
         rows = load_dataset(source.dataset, source.configuration, split=source.split)
     except (OSError, ValueError, RuntimeError) as error:
@@ -198,7 +145,8 @@ def _hub_items(task: str) -> Iterator[dict[str, Any]]:
             "folder with the files"
         ) from None
     for number, row in enumerate(rows):
-        yield _checked(to_item, task, row, number, f"{source.dataset}, row {number}")
+        place = f"{source.dataset}, row {number}"
+        yield _checked(to_item, task, source.forms, row, number, place)
 
 
 def _local_items(task: str, parameters: TaskFilesParameters) -> Iterator[dict[str, Any]]:
@@ -218,7 +166,7 @@ def _find(task: str, parameters: TaskFilesParameters) -> list[Path]:
             f"files, or {HUB!r}"
         )
     named = getattr(parameters.files, task)
-    layouts = (named,) if named else ((_name(task),), *HUB_SOURCES[task].layouts)
+    layouts = (named,) if named else ((_name(task),), *TASKS[task].layouts)
     for layout in layouts:
         paths = [root / name for name in layout]
         if paths[0].is_file():
@@ -249,7 +197,7 @@ def _json_items(task: str, path: Path, labels: list[int] | None) -> Iterator[dic
                     f"{path}:{line}: has no label; there are {len(labels)} labels beside it"
                 )
             row = row | {"label": labels[number]}
-        yield _checked(to_item, task, row, number, f"{path}:{line}")
+        yield _checked(to_item, task, TASKS[task].forms, row, number, f"{path}:{line}")
         number += 1
     if labels is not None and number < len(labels):
         raise TaskFileError(f"{path}: has {number} items, but {len(labels)} labels beside it")

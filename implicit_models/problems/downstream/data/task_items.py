@@ -18,14 +18,14 @@ class ItemError(ValueError):
 
 
 @dataclass(frozen=True)
-class _Form:
+class Form:
     """A form of a task's items: the fields it has, and how they become the harness's."""
 
     fields: tuple[str, ...]
     convert: Callable[[Row, int], Item]
 
 
-def to_item(task: str, row: Row, number: int) -> Item:
+def to_item(task: str, forms: Sequence[Form], row: Row, number: int) -> Item:
     """Return the ``number``-th item of a task's file under the harness's fields.
 
     Raises
@@ -33,7 +33,6 @@ def to_item(task: str, row: Row, number: int) -> Item:
     ItemError
         Naming the fields that are missing and those found, or the value that is not allowed.
     """
-    forms = _FORMS[task]
     for form in forms:
         if all(name in row for name in form.fields):
             return form.convert(row, number)
@@ -66,10 +65,11 @@ def hellaswag_item(context: str, label: str, endings: Sequence[str]) -> Item:
         "endings": [ending.strip() for ending in endings],
         "label": label.strip(),
     }
-    return _hellaswag(row, 0)
+    return hellaswag(row, 0)
 
 
-def _lambada(row: Row, number: int) -> Item:
+def lambada(row: Row, number: int) -> Item:
+    """Return LAMBADA's fields."""
     text = _text(row, "text")
     context, _, word = text.rpartition(" ")
     if not (context.strip() and word.strip()):
@@ -77,7 +77,8 @@ def _lambada(row: Row, number: int) -> Item:
     return {"text": text}
 
 
-def _hellaswag(row: Row, number: int) -> Item:
+def hellaswag(row: Row, number: int) -> Item:
+    """Return HellaSwag's fields."""
     endings = _texts(row, "endings", 2)
     contexts = {name: _text(row, name, may_be_empty=True) for name in ("ctx_a", "ctx_b")}
     if not any(context.strip() for context in contexts.values()):
@@ -90,16 +91,19 @@ def _hellaswag(row: Row, number: int) -> Item:
     }
 
 
-def _piqa(row: Row, number: int) -> Item:
+def piqa(row: Row, number: int) -> Item:
+    """Return PIQA's fields."""
     texts = {name: _text(row, name) for name in ("goal", "sol1", "sol2")}
     return texts | {"label": _index(row, "label", 2)}
 
 
-def _arc(row: Row, number: int) -> Item:
+def arc(row: Row, number: int) -> Item:
+    """Return ARC's fields."""
     return {"id": row.get("id", str(number)), "question": _text(row, "question")} | _answer(row)
 
 
-def _winogrande(row: Row, number: int) -> Item:
+def winogrande(row: Row, number: int) -> Item:
+    """Return WinoGrande's fields."""
     sentence = _text(row, "sentence")
     if "_" not in sentence:
         raise ItemError(f"sentence is {sentence!r}; allowed is one with a blank, '_'")
@@ -110,8 +114,8 @@ def _winogrande(row: Row, number: int) -> Item:
     return {"sentence": sentence, **options, "answer": answer}
 
 
-def _winogrande_contexts(row: Row, number: int) -> Item:
-    """Put the blank back where the two contexts part.
+def winogrande_contexts(row: Row, number: int) -> Item:
+    """Return WinoGrande's fields, of llm-foundry's: the blank where the two contexts part.
 
     The harness scores the text after the blank, stripped, given the text before it with either
     option put in: the same strings, wherever the blank stands. It takes the first ``_`` for it.
@@ -129,12 +133,14 @@ def _winogrande_contexts(row: Row, number: int) -> Item:
     }
 
 
-def _openbookqa(row: Row, number: int) -> Item:
+def openbookqa(row: Row, number: int) -> Item:
+    """Return OpenbookQA's fields."""
     question = {"question_stem": _text(row, "question_stem")}
     return {"id": row.get("id", str(number))} | question | _answer(row)
 
 
-def _openbookqa_query(row: Row, number: int) -> Item:
+def openbookqa_query(row: Row, number: int) -> Item:
+    """Return OpenbookQA's fields, of llm-foundry's."""
     texts = _texts(row, "choices", 2)
     labels = [chr(ord("A") + place) for place in range(len(texts))]
     return {
@@ -181,20 +187,3 @@ def _index(row: Row, name: str, count: int) -> int:
     if str(value) not in map(str, range(count)) or isinstance(value, bool):
         raise ItemError(f"{name} is {value!r}; allowed is 0 to {count - 1}")
     return int(value)
-
-
-_FORMS = {
-    "lambada_openai": (_Form(("text",), _lambada),),
-    "hellaswag": (_Form(("activity_label", "ctx_a", "ctx_b", "endings", "label"), _hellaswag),),
-    "piqa": (_Form(("goal", "sol1", "sol2", "label"), _piqa),),
-    "arc_easy": (_Form(("question", "choices", "answerKey"), _arc),),
-    "arc_challenge": (_Form(("question", "choices", "answerKey"), _arc),),
-    "winogrande": (
-        _Form(("sentence", "option1", "option2", "answer"), _winogrande),
-        _Form(("context_options", "continuation", "gold"), _winogrande_contexts),
-    ),
-    "openbookqa": (
-        _Form(("question_stem", "choices", "answerKey"), _openbookqa),
-        _Form(("query", "choices", "gold"), _openbookqa_query),
-    ),
-}

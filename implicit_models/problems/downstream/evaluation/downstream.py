@@ -1,26 +1,16 @@
 """The summary row of the downstream tasks: the paper's columns, from the harness's results."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from implicit_models.problems.downstream.parameters import Task
-
-PERPLEXITY, AVERAGE = "LAMBADA ppl", "average"
-
-# The task of each column, and its metric. The paper does not say which accuracy it reports;
-# normalised by length for HellaSwag, ARC-Challenge and OpenbookQA is what the papers on Mamba do.
-ACCURACIES: dict[str, tuple[Task, str]] = {
-    "LAMBADA": ("lambada_openai", "acc"),
-    "HellaSwag": ("hellaswag", "acc_norm"),
-    "PIQA": ("piqa", "acc"),
-    "ARC-E": ("arc_easy", "acc"),
-    "ARC-C": ("arc_challenge", "acc_norm"),
-    "WinoGrande": ("winogrande", "acc"),
-    "OpenbookQA": ("openbookqa", "acc_norm"),
-}
-COLUMNS = (PERPLEXITY, *ACCURACIES, AVERAGE)
+from implicit_models.problems.downstream.tasks import (
+    ACCURACIES,
+    AVERAGE,
+    PAPERS_ACCURACIES,
+    PERPLEXITY,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,9 +20,9 @@ class Summary:
     Attributes
     ----------
     scores, standard_errors
-        By column; None for a task that was not evaluated, and for the average unless all seven
-        were. A score is None where it is not finite, and a standard error where the harness could
-        make none, as of a single item.
+        By column; None for a task that was not evaluated, and for the average unless all seven of
+        the paper's were. A score is None where it is not finite, and a standard error where the
+        harness could make none, as of a single item.
     """
 
     scores: dict[str, float | None]
@@ -42,8 +32,8 @@ class Summary:
 def summarise(results: Mapping[str, Mapping[str, Any]]) -> Summary:
     """Read the summary row from the ``results`` of the harness's JSON.
 
-    The average is that of the seven accuracies, each task counting the same; its standard error
-    takes the tasks' errors for independent.
+    The average is that of the paper's seven accuracies, each task counting the same; its standard
+    error takes the tasks' errors for independent.
     """
     metrics = {PERPLEXITY: ("lambada_openai", "perplexity"), **ACCURACIES}
     scores = {column: _number(results, *metrics[column]) for column in metrics}
@@ -51,14 +41,17 @@ def summarise(results: Mapping[str, Mapping[str, Any]]) -> Summary:
         column: _number(results, task, f"{metric}_stderr")
         for column, (task, metric) in metrics.items()
     }
-    accuracies = [scores[column] for column in ACCURACIES]
-    known = [accuracy for accuracy in accuracies if accuracy is not None]
-    scores[AVERAGE] = sum(known) / len(known) if len(known) == len(ACCURACIES) else None
-    spreads = [error for column in ACCURACIES if (error := errors[column]) is not None]
-    errors[AVERAGE] = math.hypot(*spreads) / len(spreads) if len(spreads) == len(known) else None
-    if scores[AVERAGE] is None:
-        errors[AVERAGE] = None
+    accuracies = _if_all_known(scores[column] for column in PAPERS_ACCURACIES)
+    spreads = _if_all_known(errors[column] for column in PAPERS_ACCURACIES)
+    scores[AVERAGE] = sum(accuracies) / len(accuracies) if accuracies else None
+    errors[AVERAGE] = math.hypot(*spreads) / len(spreads) if accuracies and spreads else None
     return Summary(scores=scores, standard_errors=errors)
+
+
+def _if_all_known(values: Iterable[float | None]) -> list[float] | None:
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return known if len(known) == len(found) else None
 
 
 def _number(results: Mapping[str, Mapping[str, Any]], task: str, metric: str) -> float | None:

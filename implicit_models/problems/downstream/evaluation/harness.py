@@ -14,7 +14,7 @@ import io
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,7 @@ from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.problems.downstream.evaluation.answers import Answers
 from implicit_models.problems.downstream.evaluation.continuations import ReadingCost
-from implicit_models.problems.downstream.evaluation.downstream import (
-    ACCURACIES,
-    Summary,
-    summarise,
-)
+from implicit_models.problems.downstream.evaluation.downstream import Summary, summarise
 from implicit_models.problems.downstream.evaluation.harness_model import (
     PIECE_LENGTH,
     SharedContextLM,
@@ -44,7 +40,7 @@ from implicit_models.problems.downstream.evaluation.harness_tasks import (
     check_tasks,
     load_tasks,
 )
-from implicit_models.problems.downstream.parameters import TASKS
+from implicit_models.problems.downstream.tasks import ACCURACIES, TASKS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +71,7 @@ def evaluate_tasks(
     tokenizer: PreTrainedTokenizerBase,
     files: Mapping[str, Path] | None,
     *,
-    tasks: Sequence[str] = TASKS,
+    tasks: Collection[str] = TASKS,
     phase: Phase | None = None,
     batch_size: int = 16,
     max_length: int | None = None,

@@ -1,22 +1,19 @@
 """The harness's own tasks: their definitions, with items from files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import lm_eval.tasks
 
-from implicit_models.problems.downstream.parameters import TASKS
-
-# Folders of the harness that define them; to read all of its thousands takes ten seconds.
-_FOLDERS = ("arc", "hellaswag", "lambada", "openbookqa", "piqa", "winogrande")
+from implicit_models.problems.downstream.tasks import TASKS
 
 
 class HarnessError(ValueError):
     """The harness cannot evaluate this model on these tasks."""
 
 
-def check_tasks(tasks: Sequence[str], files: Mapping[str, Path] | None) -> None:
+def check_tasks(tasks: Collection[str], files: Mapping[str, Path] | None) -> None:
     """Raise a HarnessError where a task is not known, has no file or is there twice."""
     for task in tasks:
         if task not in TASKS:
@@ -28,7 +25,7 @@ def check_tasks(tasks: Sequence[str], files: Mapping[str, Path] | None) -> None:
 
 
 def load_tasks(
-    tasks: Sequence[str], files: Mapping[str, Path] | None, cache: Path
+    tasks: Collection[str], files: Mapping[str, Path] | None, cache: Path
 ) -> dict[str, Any]:
     """Load the harness's tasks, zero-shot.
 
@@ -39,10 +36,12 @@ def load_tasks(
     cache
         A folder for what the ``datasets`` library makes of the files.
     """
-    folder = Path(lm_eval.tasks.__file__).parent
-    manager = lm_eval.tasks.TaskManager(
-        include_defaults=False, include_path=[folder / name for name in _FOLDERS]
-    )
+    definitions = Path(lm_eval.tasks.__file__).parent
+    # To read all of its thousands takes ten seconds.
+    folders: list[str | Path] = [
+        definitions / name for name in sorted({TASKS[task].folder for task in tasks})
+    ]
+    manager = lm_eval.tasks.TaskManager(include_defaults=False, include_path=folders)
     specifications: list[Any] = list(tasks)
     if files is not None:
         # The harness lets nothing but the members of a group be overridden.

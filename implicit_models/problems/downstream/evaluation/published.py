@@ -7,15 +7,10 @@ from transformers import PreTrainedConfig
 
 from implicit_models.families.family import family_named
 from implicit_models.families.sizes import from_size
-from implicit_models.problems.downstream.evaluation.downstream import (
-    ACCURACIES,
-    AVERAGE,
-    PERPLEXITY,
-)
+from implicit_models.problems.downstream.tasks import AVERAGE, PAPERS_ACCURACIES, PERPLEXITY
+from implicit_models.reporting.paper import PILE_PERPLEXITY
 
 SOURCE = "Schöne et al. 2025, arXiv 2502.07827: zero-shot, pretrained on the deduplicated Pile"
-
-PILE_PERPLEXITY = "D-Pile ppl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +27,8 @@ class PublishedRow:
     pile_perplexity
         Of the test split of the deduplicated Pile.
     scores
-        By the columns of `evaluation.downstream`, the average included, to the paper's digits.
+        By the columns of `downstream.tasks` that are the paper's, the average included, to the
+        paper's digits.
     """
 
     family: str
@@ -57,7 +53,7 @@ class PublishedRow:
         return self.kind != "explicit"
 
 
-_COLUMNS = (PILE_PERPLEXITY, PERPLEXITY, *ACCURACIES, AVERAGE)
+_COLUMNS = (PILE_PERPLEXITY, PERPLEXITY, *PAPERS_ACCURACIES, AVERAGE)
 _NUMBERS = {
     ("llama", "760m", "explicit"): "8.88 5.77 .6375 .5448 .7171 .5905 .2816 .6054 .338 .5307",
     ("llama", "760m", "(4+1)"): "8.27 5.15 .6524 .5853 .7312 .6052 .3097 .5967 .356 .5481",

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from implicit_models.problems.downstream.report.benchmarks import BenchmarkResults
-from implicit_models.reporting.paper import ACCURACIES, AVERAGE, COLUMNS
+from implicit_models.problems.downstream.tasks import ACCURACIES, AVERAGE, COLUMNS
+from implicit_models.reporting.paper import PILE_PERPLEXITY
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.tables.cost import COST_COLUMNS, Cost
 from implicit_models.reporting.tables.table import Table, number, said_of_each
@@ -25,7 +26,11 @@ def downstream_table(
     scores = [_scores(benchmark, runs) for benchmark in benchmarks]
     published = [benchmark.content["published"] for benchmark in benchmarks]
     shown = [*scores, *(entry["row"] for found in published for entry in found)]
-    columns = [c for c in COLUMNS if any(row.get(c) is not None for row in shown)]
+    columns = [
+        column
+        for column in (PILE_PERPLEXITY, *COLUMNS)
+        if any(row.get(column) is not None for row in shown)
+    ]
     costs = {benchmark.name: _cost(benchmark, runs) for benchmark in benchmarks}
     reference = next((costs[b.name] for b in benchmarks if b.content["kind"] == "implicit"), None)
     rows: list[list[str]] = []
@@ -81,10 +86,11 @@ def _cell(column: str, row: Mapping[str, Any], errors: Mapping[str, Any]) -> str
 
 
 def _note(benchmarks: Sequence[BenchmarkResults], *, has_published: bool) -> str:
+    *others, last = (column for column, (_, metric) in ACCURACIES.items() if metric == "acc_norm")
     sentences = [
-        "Accuracies in percent, normalised by length for HellaSwag, ARC-C and OpenbookQA; the "
-        "average is that of the seven accuracies, and is given where all seven are. After ± is "
-        "the standard error.",
+        f"Accuracies in percent, normalised by length for {', '.join(others)} and {last}; the "
+        "average is that of the paper's seven accuracies, and is given where all seven are. After "
+        "± is the standard error.",
         *_items(benchmarks),
         *_limits(benchmarks),
     ]

@@ -12,12 +12,14 @@ import hashlib
 import itertools
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Integer, UInt, UInt8
 
 MAX_ELEMENTS = 8192  # the table has its square: 128 MiB of uint16
+_COUNTED = 10**9  # a message says "far too many" of more
 
 _NO_AA = (  # rows and columns E, A, B, X
     (0, 1, 2, 3),
@@ -28,34 +30,60 @@ _NO_AA = (  # rows and columns E, A, B, X
 
 
 @dataclass(frozen=True)
-class Factor:
-    """A factor of a direct product: ``S``, ``A`` or ``Z`` with its degree, or the monoid ``M``."""
+class _Kind:
+    """A group or monoid, or a series of them, one for each degree.
 
-    kind: str
+    Attributes
+    ----------
+    size, table
+        Number of elements, and the multiplication table: entry [a, b] is a * b. Functions of the
+        degree, which is 0 where ``has_degree`` is false.
+    has_degree
+        Whether a number follows its name.
+    is_group
+        Whether every element has an inverse.
+    """
+
+    size: Callable[[int], int]
+    table: Callable[[int], Integer[np.ndarray, "size size"]]
+    has_degree: bool = True
+    is_group: bool = True
+
+
+KINDS = {
+    "S": _Kind(math.factorial, lambda degree: _composition_table(permutations(degree))),
+    "A": _Kind(
+        lambda degree: max(1, math.factorial(degree) // 2),
+        lambda degree: _composition_table(permutations(degree, even_only=True)),
+    ),
+    "Z": _Kind(
+        lambda degree: degree,
+        lambda degree: np.add.outer(np.arange(degree), np.arange(degree)) % degree,
+    ),
+    "M": _Kind(lambda _: len(_NO_AA), lambda _: np.array(_NO_AA), has_degree=False, is_group=False),
+}
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A factor of a direct product: a name in `KINDS`, with its degree where it has one."""
+
+    name: str
     degree: int = 0
 
     @property
     def is_group(self) -> bool:
         """Whether every element has an inverse."""
-        return self.kind != "M"
+        return KINDS[self.name].is_group
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        if self.kind == "M":
-            return len(_NO_AA)
-        if self.kind == "Z":
-            return self.degree
-        num_permutations = math.factorial(self.degree)
-        return num_permutations if self.kind == "S" else max(1, num_permutations // 2)
+        return KINDS[self.name].size(self.degree)
 
     def table(self) -> Integer[np.ndarray, "size size"]:
         """Return the multiplication table: entry [a, b] is a * b."""
-        if self.kind == "M":
-            return np.array(_NO_AA)
-        if self.kind == "Z":
-            return np.add.outer(np.arange(self.degree), np.arange(self.degree)) % self.degree
-        return _composition_table(permutations(self.degree, even_only=self.kind == "A"))
+        return KINDS[self.name].table(self.degree)
 
 
 def parse(name: str) -> tuple[Factor, ...]:
@@ -66,25 +94,32 @@ def parse(name: str) -> tuple[Factor, ...]:
     ValueError
         If the name is not understood, or names fewer than 2 or more than `MAX_ELEMENTS` elements.
     """
-    factors = []
-    for part in re.split(r"\s*x\s*", name.strip()):
-        match = re.fullmatch(r"([SAZ])([1-9][0-9]{0,4})|M", part)
-        if match is None:
-            raise ValueError(
-                f"{name!r} is not a known group: {part!r} is neither S, A or Z followed by a "
-                "number nor M; write 'S5', 'A5', 'Z60', or a direct product such as 'A5 x M'"
-            )
-        factors.append(Factor(match[1], int(match[2])) if match[1] else Factor("M"))
-    too_large = any(f.kind in "SA" and f.degree > 12 for f in factors)
-    size = 0 if too_large else math.prod(factor.size for factor in factors)
-    if too_large or size > MAX_ELEMENTS:
+    factors = tuple(_factor(name, part) for part in re.split(r"\s*x\s*", name.strip()))
+    size = math.prod(factor.size for factor in factors)
+    if size > MAX_ELEMENTS:
         raise ValueError(
-            f"{name!r} has {'far too many' if too_large else size} elements; "
+            f"{name!r} has {'far too many' if size > _COUNTED else size} elements; "
             f"at most {MAX_ELEMENTS} are supported"
         )
     if size < 2:
         raise ValueError(f"{name!r} has a single element; at least 2 are needed")
-    return tuple(factors)
+    return factors
+
+
+def _factor(whole: str, part: str) -> Factor:
+    if part in KINDS and not KINDS[part].has_degree:
+        return Factor(part)
+    series = {name for name in KINDS if KINDS[name].has_degree}
+    match = re.fullmatch(r"([A-Za-z]+)([1-9][0-9]{0,4})", part)
+    if match is None or match[1] not in series:
+        *others, last = (name for name in KINDS if name in series)
+        single = ", ".join(name for name in KINDS if name not in series)
+        raise ValueError(
+            f"{whole!r} is not a known group: {part!r} is neither {', '.join(others)} or {last} "
+            f"followed by a number nor {single}; write 'S5', 'A5', 'Z60', or a direct product "
+            "such as 'A5 x M'"
+        )
+    return Factor(match[1], int(match[2]))
 
 
 @functools.lru_cache(maxsize=8)
