@@ -121,13 +121,15 @@ class ScoreStore:
         return database
 
     def _identify(self, database: sqlite3.Connection) -> None:
-        """Empty a file that is of another evaluation, or of none yet."""
+        """Empty a file that is of another evaluation, and name it."""
         name = f"{_FORMAT} {self.identity}"
         tables = [found for (found,) in database.execute(_TABLES)]
         if "identity" in tables:
             if database.execute("SELECT name FROM identity").fetchone() == (name,):
                 return
             log.info("%s holds another evaluation; begun anew", self.path)
+        elif tables:
+            raise sqlite3.OperationalError(f"it holds {', '.join(tables)}, and no evaluation")
         for table in tables:
             database.execute(f'DROP TABLE "{table}"')
         database.execute("CREATE TABLE identity (name TEXT)")

@@ -1,3 +1,4 @@
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -123,6 +124,10 @@ def test_a_file_of_something_else_is_left_alone(tmp_path):
     with pytest.raises(ScoreStoreError, match="delete it to begin anew"):
         _run(Measure(), ScoreStore(file, "a" * 64))
     assert file.read_text().startswith("this is no store")
+    with contextlib.closing(sqlite3.connect(tmp_path / "database")) as database, database:
+        database.execute("CREATE TABLE addresses (name TEXT)")
+    with pytest.raises(ScoreStoreError, match="holds addresses, and no evaluation"):
+        _run(Measure(), ScoreStore(tmp_path / "database", "a" * 64))
 
 
 def test_discarding_leaves_nothing_but_other_evaluations(tmp_path):
