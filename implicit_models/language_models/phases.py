@@ -1,10 +1,12 @@
 """Phases that parameters and a model's configuration name."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from implicit_models.equilibrium.phase import SOLVERS, Phase, SearchSettings, bounded_phase
 from implicit_models.language_models.configuration import ImplicitConfig
+from implicit_models.language_models.forward import is_implicit
+from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.parameters import SearchParameters
 from implicit_models.parameters import ParameterError
 
@@ -45,6 +47,11 @@ def search_settings(
         return SearchSettings(**found)
     except ValueError as error:
         raise ParameterError(str(error)) from None
+
+
+def search_used(parameters: SearchParameters, model: LanguageModel) -> dict[str, Any] | None:
+    """Return the search by its keys, as it is noted beside results; None for an explicit model."""
+    return asdict(search_settings(parameters, model.config)) if is_implicit(model) else None
 
 
 def search_modes(

@@ -85,6 +85,8 @@ def test_a_run_is_trained_tested_and_reported_with_it(calls, free, used):
     trained = {"solver": "picard", "best_so_far": False, "gradient": "phantom", **free}
     assert {name: config[name] for name in trained} == trained
     found = read("evaluation.json")
+    shown = {name: found["search"][name] for name in ("solver", "best_so_far", "damping")}
+    assert shown == {name: config[name] for name in shown}
     has_window = trained["solver"] == "picard" and not trained["best_so_far"]
     assert bool(found["modes"]) == has_window
     card = Path("models", RUN, "final", "README.md").read_text()
@@ -102,7 +104,12 @@ def test_a_run_is_trained_tested_and_reported_with_it(calls, free, used):
 def test_another_search_than_the_trained_one(calls):
     write({}, {"solver": "anderson", "damping": 1.0})
     run_stages(Path.cwd())
-    assert calls["Anderson"] and not read("evaluation.json")["modes"]
+    found = read("evaluation.json")
+    assert calls["Anderson"] and not found["modes"]
+    assert found["search"] == {
+        **{"solver": "anderson", "best_so_far": False, "damping": 1.0, "tolerance": 0.01},
+        **{"max_steps": SEARCH["max_steps"], "window": None, "patience": None},
+    }
 
 
 def test_a_window_that_the_models_solver_has_not_is_named_with_its_section(calls):

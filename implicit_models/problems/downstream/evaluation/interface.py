@@ -11,7 +11,7 @@ from implicit_models.cost.passes import cost
 from implicit_models.evaluation.evaluation_resume import score_store
 from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import num_parameters
-from implicit_models.language_models.phases import search_settings
+from implicit_models.language_models.phases import search_settings, search_used
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.parameters import ParameterError
@@ -66,6 +66,7 @@ def evaluate(model: Path, data: Path, parameters: BenchmarkParameters) -> Evalua
     size = num_parameters(loaded)
     metrics = {
         "kind": "implicit" if is_implicit(loaded) else "explicit",
+        "search": search_used(parameters, loaded),
         "family": loaded.config.model_type.removeprefix("implicit_"),
         "num_parameters": size,
         "num_non_embedding_parameters": size - embeddings.weight.numel(),

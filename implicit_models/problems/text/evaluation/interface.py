@@ -7,6 +7,7 @@ from typing import Any
 from implicit_models.cost.meter import Meter
 from implicit_models.evaluation.costs import total_cost
 from implicit_models.evaluation.evaluation_resume import score_store
+from implicit_models.language_models.phases import search_used
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.problems.problem import Evaluated, Swept
@@ -47,6 +48,7 @@ def evaluate(model: Path, data: Path, parameters: TextEvaluationParameters) -> E
     tokenizer = load_tokenizer(split.folder)
     metrics = {
         **result.metrics(),
+        "search": search_used(parameters, loaded),
         "cost": total_cost(readings, meter.measurement),
         "documents": result.document_rows(),
         "tokens": [

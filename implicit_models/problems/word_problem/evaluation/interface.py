@@ -6,6 +6,7 @@ from typing import Any
 
 from implicit_models.cost.meter import Meter
 from implicit_models.evaluation.costs import total_cost
+from implicit_models.language_models.phases import search_used
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.problems.problem import Evaluated, Swept
@@ -32,7 +33,10 @@ def evaluate(model: Path, data: Path, parameters: WordProblemEvaluationParameter
         (length * found.num_sequences, found.flops, found.seconds)
         for length, found in result.lengths.items()
     ]
-    metrics = result.metrics() | {"cost": total_cost(readings, meter.measurement)}
+    metrics = result.metrics() | {
+        "search": search_used(parameters, loaded),
+        "cost": total_cost(readings, meter.measurement),
+    }
     positions = [row | {"score": row["accuracy"]} for row in result.position_rows()]
     return Evaluated(
         metrics=metrics,
