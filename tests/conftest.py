@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from tests.repositories import Repository, clone
+from tests.shape_checks import check_once
 
 # Triton reads it when first imported, which torch does on the way to its compiler: set it early.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+check_once()
 torch.set_num_threads(1)  # for models as small as these a second thread costs more than it saves
 
 
