@@ -20,7 +20,7 @@ _check_every_call = jaxtyping.jaxtyped
 
 
 def check_once() -> None:
-    """Have modules that are imported from now on check a combination once."""
+    """Make modules that are imported from now on check a combination once."""
     jaxtyping.jaxtyped = jaxtyped  # what jaxtyping's import hook decorates functions with
 
 
