@@ -8,6 +8,8 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests import warm_python
+
 ROOT = Path(__file__).parents[1]
 NO_RESULTS = (".", ":!dvc.lock", ":!results", ":!text", ":!tasks", ":!placement.yaml")
 CODE = (
@@ -35,7 +37,7 @@ class Repository:
         }
         environment.setdefault("OMP_NUM_THREADS", "1")  # such small models gain nothing from more
         environment["DVC_GLOBAL_CONFIG_DIR"] = str(self.path / ".dvc" / "tmp" / "no_global")
-        environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+        environment["PATH"] = warm_python.before(environment["PATH"])
         return subprocess.Popen(
             command,
             cwd=self.path,

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from pipelines.server.local_server import QUIET
+from tests import warm_python
 from tests.pipelines.clones import Clones, make_clones, stale
 from tests.pipelines.fake_kubernetes import GPU, NAMESPACE, Cluster
 from tests.pipelines.tiny import ROOT, Project, wait_until
@@ -39,7 +40,7 @@ def manifests() -> dict[str, dict]:
 
 def clean() -> dict[str, str]:
     kept = {name: v for name, v in os.environ.items() if not name.startswith(LEFT_OUT)}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+    path = warm_python.before(kept["PATH"])
     paths = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
     return {**kept, **QUIET, "PATH": path, "PYTHONPATH": paths}
 

@@ -20,6 +20,7 @@ import pytest
 import yaml
 
 from pipelines.server.local_server import QUIET
+from tests import warm_python
 from tests.pipelines.clones import make_clones, run, stale
 from tests.pipelines.servers import Servers, running_servers
 from tests.repositories import ROOT, clone
@@ -129,8 +130,11 @@ class Cluster:
 def environment(servers: Servers, home: Path) -> dict[str, str]:
     left_out = ("DVC_", "GIT_", "MLFLOW_", "PREFECT_", "IMPLICIT_MODELS_")
     kept = {name: v for name, v in os.environ.items() if not name.startswith(left_out)}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
-    own = {"OMP_NUM_THREADS": "1", "IMPLICIT_MODELS_DEVICE": "cpu", "PATH": path}
+    own = {
+        "OMP_NUM_THREADS": "1",
+        "IMPLICIT_MODELS_DEVICE": "cpu",
+        "PATH": warm_python.before(kept["PATH"]),
+    }
     return {**kept, **servers.environment, **QUIET, "PREFECT_HOME": str(home), **own}
 
 

@@ -22,6 +22,7 @@ from implicit_models.training.distributed import (
     open_execution,
 )
 from implicit_models.training.rendezvous import agree
+from tests import warm_python
 from tests.training.distributed_worker import FEW, SEARCHING, STARTS, Job, do
 
 ROOT = Path(__file__).parents[2]
@@ -33,9 +34,13 @@ def torchrun(start: str, output: Path, num_processes: int, *options: str) -> tup
     output.mkdir(exist_ok=True)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", *options]
     command += [f"--nproc-per-node={num_processes}", "-m", "tests.training.distributed_worker"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "IMPLICIT_MODELS_DEVICE": "cpu"}
+    environment = {"OMP_NUM_THREADS": "1", "IMPLICIT_MODELS_DEVICE": "cpu"}
     done = subprocess.run(
-        [*command, start, output], cwd=ROOT, env=environment, capture_output=True, timeout=400
+        [*command, start, output],
+        cwd=ROOT,
+        env=os.environ | warm_python.for_torchrun() | environment,
+        capture_output=True,
+        timeout=400,
     )
     return done.returncode, (done.stdout + done.stderr).decode()
 

@@ -11,6 +11,7 @@ import torch
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.progress import Progress
 from implicit_models.training.state_file import save_state
+from tests import warm_python
 from tests.training.setup_checkpoints import assert_same, make_steps, trained, whole_state
 
 REPOSITORY = Path(__file__).parents[2]
@@ -23,7 +24,7 @@ def torchrun(num_processes: int, folder: Path, *tasks: str) -> tuple[int, str]:
     finished = subprocess.run(
         [*command, f"--nproc-per-node={num_processes}", *worker],
         cwd=REPOSITORY,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | warm_python.for_torchrun() | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=240,

@@ -1,0 +1,133 @@
+"""The `python` of tests/warm_python does as the real one does."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import warm_python
+
+PROBE = """
+import os, random, signal, sys, atexit, torch
+from stages import beside
+print(sys.argv[1:], __name__, os.getcwd(), os.environ.get("MINE"), "TMPDIR" in os.environ)
+print([path for path in sys.path if "warm_python" in path or path.endswith("first")])
+print(torch.get_num_threads(), oct(os.umask(0)), sys.dont_write_bytecode, sys.stdin.read())
+print(sorted(name for name in sys.modules if name.split(".")[0] in ("client", "tests")))
+print(signal.getsignal(signal.SIGHUP), signal.getsignal(signal.SIGINT))
+atexit.register(lambda: print("at the end", flush=True))
+print("said", file=sys.stderr)
+exec(sys.argv[1])
+"""
+COLD = "import sys; print('torch' in sys.modules)"
+SLEEP = "open('there', 'w').close(); import time; time.sleep(60)"
+ENDS = {
+    "": 0,
+    "sys.exit(3)": 3,
+    "sys.exit('no')": 1,
+    "raise KeyError('x')": 1,
+    "os._exit(7)": 7,
+    "os.kill(os.getpid(), signal.SIGKILL)": -signal.SIGKILL,
+    "os.kill(os.getpid(), signal.SIGTERM)": -signal.SIGTERM,
+}
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not warm_python.IS_THERE, reason="the server watches by Linux's means"),
+]
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Path:
+    """Make a folder with a module to run."""
+    (tmp_path / "stages").mkdir()
+    (tmp_path / "stages" / "__init__.py").touch()
+    (tmp_path / "stages" / "probe.py").write_text(PROBE)
+    (tmp_path / "stages" / "beside.py").touch()
+    return tmp_path
+
+
+def start(python: Path | str, folder: Path, code: str, **options) -> subprocess.Popen[str]:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    command = [python, "-m", "stages.probe", code]
+    environment = os.environ | {"MINE": "ä 'x'", "OMP_NUM_THREADS": "1", "PYTHONPATH": "/first"}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment | options.pop("env", {}), text=True, **pipes, **options
+    )
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    assert process.stdin
+    process.stdin.close()
+    while not path.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.stdin = None
+
+
+@pytest.mark.parametrize("code", ENDS)
+def test_it_says_and_ends_as_the_real_one(probe: Path, code: str):
+    answers = []
+    for python in (sys.executable, warm_python.folder() / "python"):
+        process = start(python, probe, code, umask=0o27)
+        output, errors = process.communicate("asked", timeout=60)
+        answers.append((process.returncode, output, [errors.splitlines()[i] for i in (0, -1)]))
+    assert answers[0][0] == ENDS[code]
+    assert "asked" in answers[0][1]
+    assert answers[1] == answers[0]
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [
+        *((number, -number) for number in (signal.SIGTERM, signal.SIGKILL, signal.SIGHUP)),
+        (signal.SIGINT, 1),  # of a KeyboardInterrupt where transformers is imported
+    ],
+)
+def test_a_signal_ends_both(probe: Path, number: int, status: int):
+    process = start(warm_python.folder() / "python", probe, SLEEP, start_new_session=True)
+    wait_for(probe / "there", process)
+    (fork,) = (
+        each
+        for each in psutil.process_iter()
+        if _folder_of(each) == probe and each.pid != process.pid
+    )
+    os.killpg(process.pid, number)
+    process.communicate(timeout=60)
+    assert process.returncode == status
+    fork.wait(10)
+
+
+def test_a_handled_signal_is_the_modules_affair(probe: Path):
+    handled = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(5));" + SLEEP
+    process = start(warm_python.folder() / "python", probe, handled)
+    wait_for(probe / "there", process)
+    process.terminate()
+    assert "at the end" in process.communicate(timeout=60)[0]
+    assert process.returncode == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [
+        (["-c", COLD], {}),
+        (["-m", "stages.cold"], {"HF_HUB_OFFLINE": "maybe"}),
+    ],
+)
+def test_otherwise_it_becomes_the_real_one(probe: Path, arguments, environment):
+    (probe / "stages" / "cold.py").write_text(COLD)
+    output = subprocess.check_output(
+        [warm_python.folder() / "python", *arguments], cwd=probe, env=os.environ | environment
+    )
+    assert output == b"False\n"
+
+
+def _folder_of(process: psutil.Process) -> Path | None:
+    try:
+        return Path(process.cwd())
+    except psutil.Error:
+        return None

@@ -1,0 +1,70 @@
+"""A `python` for processes that tests start: one that has imported torch and transformers already.
+
+Each stage is a process of its own and imports both, which takes it longer than all else that it
+does with a tiny model. So the first test that asks starts a server (server.py), which imports them
+once and forks for each process. What tests put first in PATH is a `python` (client.py) that hands
+its arguments, folder, environment, standard streams and signals over to the server, and ends as
+the fork has ended; when it is killed, so is the fork. Where it cannot do as the real one would (a
+script, other settings of a library that reads them on import), it becomes the real one.
+"""
+
+import atexit
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+IS_THERE = sys.platform == "linux"
+HERE = Path(__file__).parent
+SCRIPT = """\
+#!{python} -IS
+import sys
+sys.path.insert(0, {here!r})
+import client
+client.main({python!r}, {address!r})
+"""
+
+_folder: Path | None = None
+
+
+def folder() -> Path:
+    """Return the folder with that `python`, which is there until this process ends."""
+    global _folder
+    if _folder is None:
+        _folder = _start()
+    return _folder
+
+
+def before(path: str) -> str:
+    """Return a PATH that finds that `python` first, then this environment's commands."""
+    warm = [str(folder())] if IS_THERE else []
+    return os.pathsep.join([*warm, str(Path(sys.executable).parent), path])
+
+
+def for_torchrun() -> dict[str, str]:
+    """Return the variable that torchrun takes its processes' `python` from."""
+    return {"PYTHON_EXEC": str(folder() / "python")} if IS_THERE else {}
+
+
+def _start() -> Path:
+    path = Path(tempfile.mkdtemp(prefix="warm_python_"))  # below /tmp: a socket's address is short
+    address = path / "socket"
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(address))
+    listener.listen(64)
+    python = path / "python"
+    python.write_text(SCRIPT.format(python=sys.executable, here=str(HERE), address=str(address)))
+    python.chmod(0o755)
+    server = subprocess.Popen(
+        [sys.executable, HERE / "server.py", str(listener.fileno())],
+        env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"},
+        stdin=subprocess.PIPE,  # its end tells the server to end, however this process ends
+        stdout=subprocess.DEVNULL,
+        pass_fds=[listener.fileno()],
+        start_new_session=True,
+    )
+    listener.close()
+    atexit.register(server.communicate)
+    return path
