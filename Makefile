@@ -8,7 +8,7 @@ PYTHON ?= python3
 PORT ?= 5000
 PREFECT_PORT ?= 4200
 .DEFAULT_GOAL := help
-.PHONY: help install repro test lint bench dashboards lock clean
+.PHONY: help install repro test crash fuzz lint bench dashboards lock clean
 
 in_environment := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
@@ -19,12 +19,19 @@ install:  ## create or refresh .venv from requirements.lock
 	@$(PYTHON) scripts/bootstrap.py
 
 repro: install  ## reproduce every result: data, training, evaluation, report
+	@$(in_environment) python -m pipelines.dvc_files
 	@$(in_environment) dvc repro
 	@echo 'Done: results/report.html, results/report.md and results/summary.json; "make dashboards" shows the tracked runs.'
 
 test: install  ## check style, types and the import contract, then run the tests
 	@failed=0; $(MAKE) --no-print-directory lint || failed=1; \
 	$(in_environment) pytest -n auto --dist loadfile --no-loadscope-reorder || failed=1; exit $$failed
+
+crash: install  ## kill the whole pipeline KILLS=100 times at random moments, and compare what it leaves
+	@$(in_environment) python -m tests.crash --kills $(or $(KILLS),100)
+
+fuzz: install  ## ask stages for CASES=10000 wrong parameter files, and with every file damaged
+	@$(in_environment) python -m tests.fuzz --cases $(or $(CASES),10000)
 
 lint: install  ## check style, types and the import contract
 	@failed=0; export $(in_environment); \

@@ -301,7 +301,7 @@ def _log(root: Path, num_calls: int) -> Tracker:
 
 
 def _open(root: Path, send: bool = False) -> SpoolTracker:
-    return open_tracker(
+    tracker = open_tracker(
         entry="benchmark",
         stage="train_baseline",
         parameters={"metrics": METRICS},
@@ -309,6 +309,8 @@ def _open(root: Path, send: bool = False) -> SpoolTracker:
         root=root,
         send=send,
     )
+    assert isinstance(tracker, SpoolTracker)
+    return tracker
 
 
 @contextlib.contextmanager

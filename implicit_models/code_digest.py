@@ -20,9 +20,11 @@ LIBRARY = Path(__file__).parent
 #: Paths in the library: neither a model's weights nor its scores depend on them.
 NOT_COMPUTING = (
     "__init__.py",
+    "checksums.py",
     "code_digest.py",
     "code_imports.py",
     "cost/devices.py",
+    "files.py",
     "parameters",
     "families/table.py",
     "planning",

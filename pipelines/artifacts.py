@@ -69,7 +69,10 @@ def git_commit(root: Path) -> str:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+    try:
+        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+    except FileNotFoundError:  # git is not installed
+        return ""
     return done.stdout.strip() if done.returncode == 0 else ""
 
 

@@ -22,13 +22,17 @@ def compose(root: Path, overrides: Sequence[str]) -> str:
     hydra.errors.HydraException, omegaconf.errors.OmegaConfBaseException
         Where Hydra refuses an override.
     ParameterError
-        Where an entry has a name that is not allowed.
+        Where an entry has a name that is not allowed, or a value of the configuration asks for
+        more than another value, as ``${oc.env:HOME}`` does.
     """
     import yaml
     from dvc.utils.hydra import compose_and_dump
 
     from implicit_models.parameters import check_names
+    from implicit_models.parameters.structure import check_interpolations
 
+    for file in sorted((root / CONFIGURATION).rglob("*.yaml")):
+        check_interpolations(file.read_bytes(), file.relative_to(root))
     with TemporaryDirectory() as folder:
         made = Path(folder) / "params.yaml"
         configuration = str(root.resolve() / CONFIGURATION)

@@ -1,12 +1,16 @@
 """The DAG of stages, read from DVC itself: there is no second description of it."""
 
 import difflib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import read_content
+from pipelines.dvc_files import set_damaged_aside
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,8 @@ def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
     root = root.absolute()
     if (root / "params.yaml").exists():
         read_content(root / "params.yaml")  # DVC takes any name for a path
+    for line in set_damaged_aside(root):
+        log.warning(line)
     with Repo(str(root), _wait_for_lock=True) as repo, lock_repo(repo):
         graph = get_active_graph(repo.index.graph)
         wanted = [s for target in targets or ["dvc.yaml"] for s in _collect(repo, root, target)]

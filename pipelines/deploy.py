@@ -17,7 +17,8 @@ from typing import Any
 
 import yaml
 
-from pipelines.server.embedded import check_given_server, without_password
+from implicit_models.tracking.stores import shown
+from pipelines.server.embedded import check_given_server
 from pipelines.server.local_server import ServerError
 
 FILE = Path("prefect.yaml")
@@ -95,8 +96,7 @@ def make_pools(pools: dict[str, str]) -> None:
                 client.create_work_pool(WorkPoolCreate(name=name, type=kind, **template))
                 print(f"made the work pool {name} ({kind})")
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-        shown = without_password(address)
-        raise DeployError(f"{shown} has not made the pools: {error}") from None
+        raise DeployError(f"{shown(address)} has not made the pools: {error}") from None
 
 
 def _template(pool: str) -> Path:

@@ -4,11 +4,11 @@ import contextlib
 import difflib
 import fcntl
 import hashlib
-import os
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from implicit_models.files import write_whole
 from pipelines.composition import compose
 from pipelines.seeds import with_seeds
 
@@ -56,37 +56,38 @@ def parameters_for(
     """
     path = root / PARAMETERS
     wanted = _composed(root, preset, seeds) if preset is not None or seeds else None
-    before = path.read_text() if path.exists() else ""
+    before = _text(path) if path.exists() else ""
     kept = _write(root, wanted) if wanted is not None else None
     with parameters_in_use(root):
-        if wanted is not None and path.read_text() != wanted:
+        if wanted is not None and _text(path) != wanted:
             raise ParametersError(_AT_WORK)  # written by another before we held the lock
         try:
             check()
         except BaseException:
             if wanted is not None and before and wanted != before:
-                _replace(path, before)
+                write_whole(path, before)
             raise
         yield kept
 
 
 def _write(root: Path, content: str) -> Path | None:
     path = root / PARAMETERS
-    old = path.read_text() if path.exists() else ""
+    old = _text(path) if path.exists() else ""
     if content == old:
         return None
     with _lock(root, fcntl.LOCK_EX) as has_it:
         if not has_it:
             raise ParametersError(_AT_WORK)
         kept = _keep(root, old)
-        _replace(path, content)
+        write_whole(path, content)
     return kept
 
 
-def _replace(path: Path, content: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(content)
-    os.replace(partial, path)
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ParametersError(f"{path.name} cannot be read as UTF-8: {error}") from None
 
 
 @contextlib.contextmanager
@@ -108,7 +109,7 @@ def _composed(root: Path, preset: str | None, seeds: Sequence[int]) -> str:
     from omegaconf import OmegaConf
 
     if preset is None:
-        text = (root / PARAMETERS).read_text()
+        text = _text(root / PARAMETERS)
     else:
         known = presets(root)
         if preset not in known:
@@ -131,7 +132,7 @@ def _keep(root: Path, old: str) -> Path | None:
         return None
     digest = hashlib.sha256(old.encode()).hexdigest()[:12]
     kept = _folder(root) / f"params-{digest}.yaml"
-    kept.write_text(old)
+    write_whole(kept, old)
     return kept
 
 

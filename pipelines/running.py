@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 from pipelines import disk
 from pipelines.dag import Stage
+from pipelines.dvc_files import set_damaged_aside
 from pipelines.outcomes import How, Outcome
 from pipelines.processes import Log, StoppedError, allow_all, pause, run_process, stop_all, stopping
 
@@ -103,6 +104,8 @@ class LocalRunner:
         told = False
         with stage_lock(self.root, stage.name, log) as lock:
             while True:
+                for line in set_damaged_aside(self.root):
+                    log(line)
                 record = _Record(stage.name, log)
                 code = run_process(
                     [*command, stage.name],

@@ -48,6 +48,9 @@ LOCK_HEADER = """\
 
 def main() -> None:
     """Bring `.venv` up to date; with `--lock`, compile the lock first from what is installed."""
+    if {"-h", "--help"} & set(sys.argv[1:2]):
+        print(__doc__)
+        return
     go_on_in_newer_python()
     with LOCK.open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # of two at once, the second waits and finds all done

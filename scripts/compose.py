@@ -1,13 +1,13 @@
 """Write params.yaml from a preset of conf/, as `dvc exp run -S preset=NAME` does before it runs."""
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from implicit_models.files import write_whole
 from implicit_models.parameters import ParameterError
 from pipelines.composition import compose
 
@@ -22,13 +22,13 @@ def main() -> None:
     parser.add_argument("override", nargs="*", help="such as report.success_threshold=0.9")
     parser.add_argument("--output", type=Path, default=ROOT / "params.yaml")
     chosen = parser.parse_args()
+    if any(override.startswith("preset=") for override in chosen.override):
+        parser.error(f"one preset is composed, {chosen.preset}; name the other instead of it")
     try:
         content = compose(ROOT, [f"preset={chosen.preset}", *chosen.override])
-    except (HydraException, OmegaConfBaseException, ParameterError) as error:
+        write_whole(chosen.output, content)
+    except (HydraException, OmegaConfBaseException, ParameterError, ValueError, OSError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
-    partial = chosen.output.with_name(f".{chosen.output.name}.partial")
-    partial.write_text(content, encoding="utf-8")
-    os.replace(partial, chosen.output)
 
 
 if __name__ == "__main__":

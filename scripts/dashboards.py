@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from pipelines.server.embedded import DASHBOARDS, readable_settings, without_password
+from implicit_models.tracking.stores import shown
+from pipelines.server.embedded import DASHBOARDS, readable_settings
 from pipelines.server.local_server import (
     FOLDER,
     HOST,
@@ -80,8 +81,8 @@ def serve(root: Path, file: Path, port: int, prefect_port: int) -> int:
             stack.callback(server.stop)
             servers.append(server)
         else:
-            shown = without_password(store)
-            print(f"MLFLOW_TRACKING_URI is set: the runs are at {shown}, which is not served here")
+            place = shown(store)
+            print(f"MLFLOW_TRACKING_URI is set: the runs are at {place}, which is not served here")
         elsewhere = prefect_api_url()
         if elsewhere is None:
             # MLflow starts meanwhile.
@@ -90,8 +91,8 @@ def serve(root: Path, file: Path, port: int, prefect_port: int) -> int:
             )
             servers.append(server)
         else:
-            shown = without_password(elsewhere)
-            print(f"PREFECT_API_URL is set: the flows are at {shown}, which is not served here")
+            place = shown(elsewhere)
+            print(f"PREFECT_API_URL is set: the flows are at {place}, which is not served here")
         for server in servers:
             server.wait_until_up()
         file.write_text(json.dumps(addresses))

@@ -6,6 +6,7 @@ They are files of their own because their entries are named for the model: Hydra
 interpolates the config that is included, but not the package that it is placed in.
 """
 
+import argparse
 from pathlib import Path
 from string import Template
 
@@ -45,4 +46,7 @@ def _on_one_line(mapping: dict) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     write()

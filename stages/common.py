@@ -16,9 +16,12 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NoReturn
 
+from implicit_models.files import write_whole
 from implicit_models.parameters import (
     MissingKeyError,
     ParameterError,
+    changed_since_read,
+    forget_read,
     read_content,
     read_section,
 )
@@ -90,7 +93,15 @@ def run_stage(main: FunctionType, *tables: str) -> None:
     try:
         name = getattr(parser.parse_args(), "name", "")
         read_content()  # which refuses names that are no names of folders
+        for root in ("data", "models", "checkpoints", RESULTS / "runs") if name else ():
+            own_folder(root, name)
+        forget_read()
         main(name)
+        if changed := changed_since_read(PARAMETERS):
+            raise ParameterError(
+                f"{PARAMETERS}: {changed} has changed while the stage ran; DVC would take what it "
+                "has written for that of the new value. Run it again"
+            )
     except KeyboardInterrupt:
         _say("interrupted; started again it goes on from what it has kept")
         sys.exit(130)
@@ -221,9 +232,7 @@ def write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Write a file that appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    write_whole(path, text)
 
 
 def own_folder(root: str | Path, name: str) -> Path:
@@ -232,14 +241,17 @@ def own_folder(root: str | Path, name: str) -> Path:
     Raises
     ------
     ParameterError
-        Where it leads elsewhere: what lies there is not the stage's to remove.
+        Where it, or a folder in it, leads elsewhere: what lies there is not the stage's to remove.
     """
-    folder, found = Path(root, name), Path(root, name).resolve()
-    if found != Path(root).resolve() / name:
-        raise ParameterError(
-            f"{folder} leads to {found}, whose content would be replaced; allowed is a folder of "
-            "its own: remove the link"
-        )
+    folder = Path(root, name)
+    inner = (Path(place, each) for place, folders, _ in os.walk(folder) for each in folders)
+    for each in (folder, *inner):
+        found = each.resolve()
+        if found != Path(root).resolve() / each.relative_to(root):
+            raise ParameterError(
+                f"{each} leads to {found}, whose content would be replaced; allowed is a folder of "
+                "its own: remove the link"
+            )
     return folder
 
 
@@ -264,7 +276,7 @@ def _say(line: str) -> None:
     summary = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if summary and os.environ.get("RANK", "0") != "0":
         content = {"message": line, "timestamp": int(time.time())}
-        Path(summary).write_text(json.dumps(content), encoding="utf-8")
+        write_whole(Path(summary), json.dumps(content))
     else:
         print(line, file=sys.stderr)
 

@@ -31,9 +31,23 @@ class _ModelEntry(Parameters):
     """What entries of all tables of models have."""
 
     dataset: str
-    seed: int = Field(ge=0)
+    seed: int = Field(ge=0, lt=2**64)
     model: ModelParameters
     optimisation: OptimisationParameters
+
+    def check_warmup(self, num_training_steps: int) -> None:
+        """Check that the learning rate's warm-up fits into so many steps.
+
+        Raises
+        ------
+        ParameterError
+            Where it does not.
+        """
+        if self.optimisation.warmup_steps > num_training_steps:
+            raise ParameterError(
+                f"optimisation.warmup_steps = {self.optimisation.warmup_steps} is not allowed; "
+                f"allowed is at most the training steps of the entry, {num_training_steps}"
+            )
 
     def seed_group(self, models: "Mapping[str, _ModelEntry]") -> str:
         """Return a digest that entries have alike which differ by their seed alone.
@@ -67,6 +81,7 @@ class RunParameters(_ModelEntry):
             self.free.check_steps(self.free_steps)
         except ParameterError as error:
             raise ParameterError(f"free.{error}") from None
+        self.check_warmup(self.bounded.steps + self.free_steps)
         if not self.model.implicit:
             raise ParameterError(
                 "model.implicit = False is not allowed; entries of runs are implicit: an "
@@ -99,6 +114,7 @@ class BaselineParameters(_ModelEntry):
 
     def check(self) -> None:
         """Check that the model is explicit."""
+        self.check_warmup(self.training.num_training_steps)
         if self.model.implicit:
             raise ParameterError(
                 "model.implicit = True is not allowed; entries of baselines are explicit: an "

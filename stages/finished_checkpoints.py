@@ -10,8 +10,11 @@ once.
 
 import hashlib
 import logging
+import re
 import shutil
 from pathlib import Path
+
+from implicit_models.files import write_whole
 
 CHECKPOINTS = Path("checkpoints")
 
@@ -21,9 +24,18 @@ log = logging.getLogger(__name__)
 
 
 def mark_finished(folder: Path, metrics: Path) -> None:
-    """Note in a folder of checkpoints which metrics its training has finished with."""
+    """Note in a folder of checkpoints which metrics its training has finished with.
+
+    Where that cannot be written, such as on a full disk, the log has a warning: what was trained is
+    there, and the checkpoints stay.
+    """
     digest = hashlib.md5(metrics.read_bytes(), usedforsecurity=False)
-    (folder / _MARK).write_text(digest.hexdigest())
+    try:
+        write_whole(folder / _MARK, digest.hexdigest())
+    except OSError as error:
+        log.warning(
+            "%s; the training is done; delete its checkpoints with: rm -r %s", error, folder
+        )
 
 
 def is_finished(folder: Path) -> bool:
@@ -32,11 +44,24 @@ def is_finished(folder: Path) -> bool:
 
 
 def discard_recorded(name: str) -> None:
-    """Delete the checkpoints of an entry's trainings that DVC has recorded."""
+    """Delete the checkpoints of an entry's trainings that DVC has recorded.
+
+    Those with a mark that is damaged stay.
+    """
     lock = Path("dvc.lock")
-    recorded = lock.read_text() if lock.exists() else ""
+    text = lock.read_text(encoding="utf-8", errors="replace") if lock.exists() else ""
+    recorded = set(re.findall(r"\bmd5: ([0-9a-f]{32})\b", text))
     for mark in list((CHECKPOINTS / name).glob(f"*/*/{_MARK}")):
-        if mark.read_text() in recorded:
+        metrics = mark.read_text(encoding="utf-8", errors="replace")
+        if not re.fullmatch("[0-9a-f]{32}", metrics):
+            log.warning(
+                "%s is damaged: it holds %.40r, no MD5; the checkpoints beside it stay; delete "
+                "them, if their training is done, with: rm -r %s",
+                mark,
+                metrics,
+                mark.parent,
+            )
+        elif metrics in recorded:
             shutil.rmtree(mark.parent)
             for folder in (mark.parents[1], mark.parents[2]):
                 if not any(folder.iterdir()):

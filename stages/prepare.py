@@ -5,6 +5,7 @@ What was interrupted goes on from what it has finished, where a problem can.
 
 from pathlib import Path
 
+from implicit_models.files import naming
 from implicit_models.problems.problem import data_of, parameters_of
 from implicit_models.problems.table import TABLES
 from stages.common import find_table, own_folder, read_data, run_stage
@@ -17,7 +18,8 @@ def main(name: str) -> None:
     data = read_data(find_table(name, tuple(TABLES)), name)
     parameters_of(data.kind).check_entry(data.key, data.parameters)
     folder = own_folder("data", name)
-    data_of(data.kind).prepare(data.parameters, folder, UNFINISHED / name)
+    with naming(folder):
+        data_of(data.kind).prepare(data.parameters, folder, UNFINISHED / name)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from implicit_models.checksums import SUFFIX, write_checksums
 from implicit_models.families.table import OTHERS
 from implicit_models.parameters import Parameters, digest, read_section
-from implicit_models.tracking.digests import content_digest, data_digest
+from implicit_models.tracking.digests import content_digest, data_digest, is_recorded
 from implicit_models.tracking.mlflow import deliver, parent_run_id
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.tracker import Tracker
@@ -28,6 +29,7 @@ def open_run(
     entry: Mapping[str, Any] | None = None,
     group: str | None = None,
     resume_key: str | None = None,
+    finished_counts: bool = False,
     tags: Mapping[str, str] | None = None,
 ) -> Tracker:
     """Open the tracker of a stage of an entry.
@@ -44,7 +46,7 @@ def open_run(
     group
         What the entry has in common with those that differ from it by their seed alone
         (`stages.entries.seed_group`); the stage that begins the entry's run says it.
-    resume_key
+    resume_key, finished_counts
         As in `open_tracker`.
     tags
         Of the run, beside those that all have.
@@ -65,7 +67,43 @@ def open_run(
         seed=section.get("seed"),
         digest=entry_digest(table, name),
         resume_key=resume_key,
+        finished_counts=finished_counts,
         root=_repository(),
+    )
+
+
+def open_test(
+    table: str,
+    name: str,
+    stage: str,
+    parameters: Mapping[str, Parameters],
+    *,
+    model: Path,
+    data: Path,
+    tested_as: str,
+) -> Tracker:
+    """Open the tracker of a test of a model; see `open_run`.
+
+    A test that was killed, be it after its end and before DVC has recorded it, is one run in MLflow
+    with the one that DVC then starts in its place.
+
+    Parameters
+    ----------
+    model, data
+        What is tested, and on what.
+    tested_as
+        Name of the entry whose stage it is.
+    """
+    read = (model, Path("code", "evaluate", tested_as))
+    inputs = {path.as_posix(): content_digest(path) for path in read if path.exists()}
+    sections = {key: section.model_dump() for key, section in parameters.items()}
+    return open_run(
+        table,
+        name,
+        stage,
+        parameters,
+        resume_key=digest(sections, inputs, data_digest(data)),
+        finished_counts=not is_recorded(os.environ.get("DVC_STAGE"), inputs),
     )
 
 
@@ -113,12 +151,17 @@ def tracked_run_id(table: str, name: str) -> str | None:
     return parent_run_id(name, entry_digest(table, name), _repository())
 
 
-def write_results(name: str, files: Mapping[str, Any], tracker: Tracker) -> None:
-    """Write and track an entry's metrics (``.json``, a mapping) and plots (``.csv``, rows)."""
+def write_results(name: str, stage: str, files: Mapping[str, Any], tracker: Tracker) -> None:
+    """Write and track an entry's metrics (``.json``, a mapping) and plots (``.csv``, rows).
+
+    Their checksums are written last, for who reads them.
+    """
+    folder = RESULTS / "runs" / name
     for file, content in files.items():
-        path = RESULTS / "runs" / name / file
+        path = folder / file
         (write_json if path.suffix == ".json" else write_csv)(path, content)
         tracker.log_artifact(path, "results")
+    write_checksums(folder / f"{stage}{SUFFIX}", [folder / file for file in files])
 
 
 def numbers(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:

@@ -1,6 +1,8 @@
 import os
+import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +13,10 @@ from tests.shape_checks import check_once
 # Triton reads it when first imported, which torch does on the way to its compiler: set it early.
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Tests interrupt and hang up what they start, whoever has started them: nohup, or a shell's `&`.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 check_once()
 torch.set_num_threads(1)  # for models as small as these a second thread costs more than it saves
@@ -29,3 +35,14 @@ def quick_repro(tmp_path_factory) -> Iterator[Repository]:
     repository = clone(tmp_path_factory.mktemp("quick") / "repository", preset="quick")
     repository.outputs.append(repository.run("dvc", "repro"))
     yield repository
+
+
+@pytest.fixture(scope="session")
+def tiny_project(tmp_path_factory) -> Iterator[Path]:
+    """A folder, to be copied, in which a preset made tiny has come to its report."""
+    from tests.fuzz.project import make_project
+
+    folder = tmp_path_factory.mktemp("tiny") / "project"
+    with pytest.MonkeyPatch.context() as patch:
+        make_project(folder, "quick", patch)
+    yield folder

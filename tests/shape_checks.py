@@ -10,7 +10,7 @@ import functools
 import inspect
 import threading
 import types
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import jaxtyping
@@ -35,40 +35,42 @@ def jaxtyped(target: Any = None, *, typechecker: Any) -> Any:
     return _checked_once(target, typechecker)
 
 
-@functools.singledispatch
 def describe(value: object) -> Hashable:
     """Return all of a value that an annotation can ask for."""
-    return type(value)
+    kind = type(value)
+    try:
+        how = _hows[kind]
+    except KeyError:
+        how = _hows[kind] = next(
+            (how for base, how in _HOWS.items() if issubclass(kind, base)), None
+        )
+    return how(value) if how else kind
 
 
-@describe.register
-def _(value: torch.Tensor) -> Hashable:
-    return type(value), value.dtype, value.shape
+def _how_of(kind: type) -> Callable[[Any], Hashable] | None:
+    return next((how for base, how in _HOWS.items() if issubclass(kind, base)), None)
 
 
-@describe.register
-def _(value: int | str) -> Hashable:
-    return type(value), value
+def _sequence(value: Iterable[object]) -> Hashable:
+    return type(value), *[describe(each) for each in value]
 
 
-@describe.register
-def _(value: tuple | list) -> Hashable:
-    return type(value), *map(describe, value)
-
-
-@describe.register
-def _(value: Mapping) -> Hashable:
-    return type(value), *((describe(key), describe(value[key])) for key in value)
-
-
-@describe.register
-def _(value: set | frozenset) -> Hashable:
-    return type(value), frozenset(map(describe, value))
+# What is looked at of values of these types; of others, it is their type.
+_HOWS: dict[Any, Callable[[Any], Hashable]] = {
+    torch.Tensor: lambda value: (type(value), value.dtype, value.shape),
+    (int, str): lambda value: (type(value), value),
+    (tuple, list): _sequence,
+    Mapping: lambda value: (
+        type(value),
+        *[(describe(key), describe(each)) for key, each in value.items()],
+    ),
+    (set, frozenset): lambda value: (type(value), frozenset(map(describe, value))),
+}
+_hows: dict[type, Callable[[Any], Hashable] | None] = {}  # by the types that were seen
 
 
 def _checked_once(function: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
-    taken: set[Hashable] = set()
-    returned: set[Hashable] = set()
+    results: dict[Hashable, set[Hashable]] = {}  # that were checked, by the arguments
     known = threading.local()
 
     def call(*args, **kwargs):
@@ -81,16 +83,16 @@ def _checked_once(function: Callable[..., Any], typechecker: Any) -> Callable[..
     @functools.wraps(function)
     def checked(*args, **kwargs):
         arguments = describe(args), describe(kwargs) if kwargs else None
-        if arguments not in taken:
+        returned = results.get(arguments)
+        if returned is None:
             result = check(*args, **kwargs)
-            taken.add(arguments)
-            returned.add((arguments, describe(result)))
+            results[arguments] = {describe(result)}
             return result
         result = function(*args, **kwargs)
-        if (both := (arguments, describe(result))) not in returned:
+        if (described := describe(result)) not in returned:
             known.result = result
             check(*args, **kwargs)
-            returned.add(both)
+            returned.add(described)
         return result
 
     return checked

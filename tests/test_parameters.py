@@ -1,13 +1,16 @@
 """The strict reader: what it accepts, and how it refuses."""
 
 import copy
+import os
 import pickle
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
+from dvc.utils.serialize import load_yaml
 from pydantic import Field, ValidationError
 
 from implicit_models.parameters import (
@@ -15,7 +18,10 @@ from implicit_models.parameters import (
     Distinct,
     ParameterError,
     Parameters,
+    changed_since_read,
     digest,
+    forget_read,
+    read_content,
     read_names,
     read_section,
 )
@@ -86,10 +92,6 @@ def test_reads_tables_and_lists(read):
     assert digest(read(text, schema=dict[str, Any])) == digest(plain)
     with pytest.raises(ParameterError, match="seed = 3 is not allowed; allowed is str"):
         read("", key=f"{RUN}.seed", schema=str)
-
-
-def test_resolves_interpolation(read):
-    assert read(f"max_steps: '${{{RUN}.seed}}', tolerance: 0.5").max_steps == 3
 
 
 @pytest.mark.parametrize(
@@ -168,13 +170,99 @@ def test_unreadable_files(tmp_path):
     with pytest.raises(ParameterError, match="no such file; run from the root"):
         read_section("runs", PhaseParameters, tmp_path / "params.yaml")
     broken = tmp_path / "broken.yaml"
-    for text in ("a: [1", "a: 1\na: 2\n", "a: ${nothing}\n"):
+    for text in ("a: [1", "a: 1\na: 2\n"):
         broken.write_text(text)
         with pytest.raises(ParameterError, match="broken.yaml: cannot be read as YAML"):
             read_section("a", PhaseParameters, broken)
     broken.write_text("")
     with pytest.raises(ParameterError, match="has no keys"):
         read_section("a", PhaseParameters, broken)
+
+
+ODD = {
+    "5,000 digits": "a: " + "1" * 5000,
+    "no integer": "a: !!int abc",
+    "no float": "a: !!float abc",
+    "a date": "a: !!timestamp 2001-01-01",
+    "an alias in its own list": "a: &x [*x]",
+    "an alias in its own table": "a: &x {b: *x}",
+    "300 levels": "a: " + "[" * 300 + "]" * 300,
+    "500,000 levels": "a: " + "[" * 500_000,
+    "half a million values by aliases": "a0: &a0 [1]\n"
+    + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 7)),
+    "not UTF-8": b"a: \xff",
+    "UTF-16 cut off": b"\xff\xfea",
+    "a zero": "a: \0",
+    "a value in itself": "a: ${b}\nb: ${a}",
+    "the environment": "a: ${oc.env:HOME}",
+    "another value": "a: ${b.c}\nb: {c: 1}",
+    "an octal number": "a: 010",
+    "a sexagesimal number": "a: 1:30",
+    "a word for truth": "a: yes",
+    "the environment, hidden": "a: ${${b}:HOME}\nb: oc.env",
+    "another resolver": "a: x${ oc.decode : 1}",
+    "a key that is no date": "!!timestamp a: 1",
+    "a tag": "a: !!str 1",
+    "code": "a: !!python/object/apply:os.system ['touch pwned']",
+    "two documents": "a: 1\n---\na: 2",
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+def test_odd_yaml_is_refused_at_once_in_one_line(tmp_path, text):
+    path = tmp_path / "params.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    began = time.process_time()
+    with pytest.raises(ParameterError, match=rf"^{path}(:|, line \d+:) ") as caught:
+        read_section("a", int, path)
+    assert time.process_time() - began < 1
+    assert "HOME" not in os.environ or os.environ["HOME"] not in str(caught.value)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+ODD_VALUES = [
+    *("010", "0o10", "0b11", "0x1F", "-07", "+012", "1_000", "1_0.5", "1:30", "1:30:15.5", "0_1"),
+    *("yes", "No", "ON", "off", "y", "true", "True", "TRUE", "tRue", "null", "~", "Null", ""),
+    *("1e-3", "1.e5", ".5", "-.5", "+1", "1E3", "1e+3", ".inf", "-.INF", ".nan", "12e03", "0"),
+    *("2001-01-01", "2001-1-1 1:2:3", "'010'", '"yes"', "1.", "0.10", "00", "1__0", "_1"),
+]
+
+
+@pytest.mark.parametrize("text", ODD_VALUES)
+def test_dvc_reads_the_same_values_or_they_are_refused(tmp_path, text):
+    """It decides by them what has to run again."""
+    path = tmp_path / "params.yaml"
+    path.write_text(f"a: {text}\n")
+    theirs = load_yaml(str(path))["a"]
+    try:
+        ours = read_content(path)["a"]
+    except ParameterError as error:
+        assert "line 1: " in str(error)
+    else:
+        assert (type(ours), repr(ours)) == (type(theirs), repr(theirs))
+
+
+def test_what_has_changed_since_it_was_read(tmp_path):
+    path = tmp_path / "params.yaml"
+    path.write_text("seed: 1\nruns: {a: {size: 1, on_top: {x: 1}}, b: {size: 2}}\n")
+    forget_read()
+    read_section("runs.a", dict[str, Any], path)
+    read_section("runs.a.on_top.x", int, path)
+    read_names("runs", path)
+    assert changed_since_read(path) is None
+    path.write_text("seed: 2\nruns: {a: {on_top: {x: 1}, size: 1}, b: {size: 3}, c: {}}\n")
+    assert changed_since_read(path) is None
+    for content, said in (
+        ("runs: {a: {size: 1, on_top: {x: 2}}}", "runs.a.on_top.x = 2 (it was 1)"),
+        ("runs: {a: {size: 1, on_top: {x: 1, y: 0}}}", "runs.a.on_top.y = 0 (it was nothing)"),
+        ("runs: {a: {size: 1.0, on_top: {x: 1}}}", "runs.a.size = 1.0 (it was 1)"),
+        ("runs: {}", "runs.a = nothing (it was "),
+    ):
+        path.write_text(content)
+        found = changed_since_read(path)
+        assert found is not None and found.startswith(said)
+    forget_read()
+    assert changed_since_read(path) is None
 
 
 def test_distinct_choices():

@@ -22,29 +22,41 @@ RUN = "s3_implicit_mamba2"
 BASELINES = ("s3_lstm", "s3_mamba2_1_layer", "s3_gpt2")
 RESULTS = {
     RUN: {
+        "evaluate_benchmarks_checksums.json",
         "evaluation.json",
         "evaluation_by_position.csv",
         "metrics.json",
+        "sweep_test_time_compute_checksums.json",
         "test_time_compute.csv",
         "test_time_compute.json",
         "train_bounded.json",
+        "train_bounded_checksums.json",
         "train_bounded_history.csv",
         "train_free.json",
+        "train_free_checksums.json",
         "train_free_history.csv",
     }
 } | {
     name: {
+        "evaluate_benchmarks_checksums.json",
         "evaluation.json",
         "evaluation_by_position.csv",
         "metrics.json",
         "train_baseline.json",
+        "train_baseline_checksums.json",
         "train_baseline_history.csv",
     }
     for name in BASELINES
 }
 DIVISION = str.maketrans("/.", "__")  # the identifier that DVC gives to a plot's place on the page
 LENGTHS = {"12", "24", "48"}
-MODEL = {"README.md", "config.json", "model.safetensors", "training_cost.json"}
+MODEL = {
+    "README.md",
+    "checksums.json",
+    "config.json",
+    "model.safetensors",
+    "training_cost.json",
+}
 
 pytestmark = pytest.mark.slow
 
@@ -153,7 +165,7 @@ def test_git_sees_metrics_and_lock_alone(quick_repro):
         f"results/runs/{name}/{file}"
         for name, files in RESULTS.items()
         for file in files
-        if file.startswith(("metrics", "train")) and file.endswith(".json")
+        if re.fullmatch(r"metrics.json|train_[a-z]+.json", file)
     }
     assert new - {"dvc.lock", "results/summary.json"} == metrics
 
@@ -164,7 +176,7 @@ def test_metrics_and_plots(quick_repro, tmp_path):
         f"results/runs/{name}/{file}"
         for name, files in RESULTS.items()
         for file in files
-        if file.startswith(("metrics", "train")) and file.endswith(".json")
+        if re.fullmatch(r"metrics.json|train_[a-z]+.json", file)
     }
     quick_repro.run("dvc", "plots", "show", "--out", str(tmp_path))
     page = (tmp_path / "index.html").read_text()
@@ -278,7 +290,7 @@ def test_the_readmes_example(quick_repro, tmp_path):
     check = "assert (output.logits.argmax(-1) == products).float().mean() > 0.9"
     repository.run(sys.executable, "-W", "error::UserWarning", "-c", example + check)
     saved = {path.name for path in (repository.path / "my_model").iterdir()}
-    assert saved == MODEL - {"training_cost.json"} | {"generation_config.json"}
+    assert saved == MODEL - {"checksums.json", "training_cost.json"} | {"generation_config.json"}
 
 
 def test_another_test_length_trains_nothing(quick_repro, tmp_path):

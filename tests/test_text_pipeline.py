@@ -48,6 +48,7 @@ def settings() -> list[str]:
     models = {f"runs.{RUN}": ("bounded", "free"), f"baselines.{BASELINE}": ("training",)}
     models[f"matched.{MATCHED}"] = ("training",)
     for entry, phases in models.items():
+        changed[f"{entry}.optimisation.warmup_steps"] = 2
         changed |= {f"{entry}.model.{key}": value for key, value in MODEL.items()}
         for phase in phases:
             changed |= {f"{entry}.{phase}.lengths.{key}": n for key, n in LENGTHS.items()}

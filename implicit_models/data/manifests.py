@@ -1,9 +1,17 @@
 """The JSON file that says what a folder of data is: found whole and of this version."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from implicit_models.files import sealed, unsealed
+
+
+def write_manifest(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a manifest, with a checksum of itself."""
+    in_order = json.loads(json.dumps(content, sort_keys=True))
+    path.write_text(sealed(in_order, indent=2) + "\n", encoding="utf-8")
 
 
 def read_manifest(
@@ -31,10 +39,11 @@ def read_manifest(
         What to raise.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_bytes()
+        content = json.loads(text)
     except FileNotFoundError:
         raise error(f"{path}: is missing, the {what} is incomplete; {again}") from None
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise error(f"{path}: is not valid JSON ({problem}); {again}") from None
     found = content.get("format_version") if isinstance(content, dict) else content
     if not isinstance(content, dict) or found != version:
@@ -42,6 +51,10 @@ def read_manifest(
             f"{path}: format_version is {found!r}, this version of the library reads {version}; "
             f"{again}"
         )
+    try:
+        content = unsealed(text)
+    except ValueError as problem:
+        raise error(f"{path}: is damaged, {problem}; {again}") from None
     for key in keys:
         if key not in content:
             raise error(f"{path}: is incomplete, {key!r} is missing; {again}")

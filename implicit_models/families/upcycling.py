@@ -90,7 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _copy_tokenizer(source: str, target: Path) -> None:
     """Take the source's tokenizer along, if it has one."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source)
+        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError, KeyError):
         return
     tokenizer.save_pretrained(target)

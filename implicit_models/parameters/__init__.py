@@ -5,7 +5,13 @@ This package is the bottom of the library: it imports nothing else of ours and n
 
 from implicit_models.parameters.digests import digest
 from implicit_models.parameters.errors import MissingKeyError, ParameterError
-from implicit_models.parameters.files import read_content, read_names, read_section
+from implicit_models.parameters.files import (
+    changed_since_read,
+    forget_read,
+    read_content,
+    read_names,
+    read_section,
+)
 from implicit_models.parameters.names import TABLES, check_names
 from implicit_models.parameters.sections import Chosen, Distinct, Parameters
 
@@ -16,8 +22,10 @@ __all__ = [
     "MissingKeyError",
     "ParameterError",
     "Parameters",
+    "changed_since_read",
     "check_names",
     "digest",
+    "forget_read",
     "read_content",
     "read_names",
     "read_section",

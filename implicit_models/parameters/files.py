@@ -12,11 +12,14 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
 from implicit_models.parameters.errors import MissingKeyError, ParameterError, closest_key
-from implicit_models.parameters.names import check_names
+from implicit_models.parameters.names import TABLES, check_names
 from implicit_models.parameters.sections import CONFIG, Parameters, frozen
+from implicit_models.parameters.structure import check_structure
 from implicit_models.parameters.words import refusal
 
 T = TypeVar("T")
+
+_read: dict[tuple[Path, str], Any] = {}  # the sections that were read, as they were
 
 
 def read_section(key: str, schema: type[T], path: Path = Path("params.yaml")) -> T:
@@ -45,7 +48,7 @@ def read_section(key: str, schema: type[T], path: Path = Path("params.yaml")) ->
 
 
 def read_content(path: Path = Path("params.yaml")) -> Any:
-    """Read a whole YAML file, with its interpolations resolved and its names checked.
+    """Read a whole YAML file, with its names checked.
 
     Raises
     ------
@@ -58,7 +61,11 @@ def read_content(path: Path = Path("params.yaml")) -> Any:
         raise ParameterError(
             f"{path}: no such file; run from the root of the repository, or name another file"
         ) from None
-    except (yaml.YAMLError, UnicodeDecodeError, OmegaConfBaseException, OSError) as error:
+    except RecursionError:
+        raise ParameterError(f"{path}: cannot be read as YAML: it is nested too deeply") from None
+    except (yaml.YAMLError, ValueError, OmegaConfBaseException, OSError) as error:
+        if isinstance(error, ParameterError):
+            raise
         raise ParameterError(f"{path}: cannot be read as YAML: {error}") from None
     check_names(content, path)
     return copy.deepcopy(content)
@@ -72,7 +79,58 @@ def read_names(key: str, path: Path = Path("params.yaml")) -> tuple[str, ...]:
     return tuple(section)
 
 
+def forget_read() -> None:
+    """Begin anew to keep what `changed_since_read` compares with."""
+    _read.clear()
+
+
+def changed_since_read(path: Path) -> str | None:
+    """Return which value, of those read of a file, is another one now; None where none is.
+
+    Tables of entries count as far as entries of them were read.
+
+    Raises
+    ------
+    ParameterError
+        Where the file cannot be read any more.
+    """
+    content = read_content(path)
+    for (file, key), before in _read.items():
+        if file == path and key not in TABLES:
+            now = content
+            for name in key.split("."):
+                now = now.get(name, _NOTHING) if isinstance(now, Mapping) else _NOTHING
+            if change := _first_change(key, before, now):
+                return change
+    return None
+
+
+def _first_change(key: str, before: Any, now: Any) -> str | None:
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        changes = (
+            _first_change(f"{key}.{name}", before.get(name, _NOTHING), now.get(name, _NOTHING))
+            for name in {**before, **now}
+        )
+        return next(filter(None, changes), None)
+    same = before is now or (type(before) is type(now) and before == now)
+    return None if same else f"{key} = {now} (it was {before})"
+
+
+class _Nothing:
+    def __str__(self) -> str:
+        return "nothing"
+
+
+_NOTHING = _Nothing()
+
+
 def _select(key: str, path: Path) -> Any:
+    node = _find(key, path)
+    _read.setdefault((path, key), node)
+    return node
+
+
+def _find(key: str, path: Path) -> Any:
     node = read_content(path)
     prefix = ""
     for name in key.split("."):
@@ -91,7 +149,8 @@ def _select(key: str, path: Path) -> Any:
 @functools.lru_cache(maxsize=4)
 def _content(path: Path, content: bytes) -> Any:
     """Parse a file of this content, which a command reads for each of many sections."""
-    return OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    check_structure(content, path)
+    return OmegaConf.to_container(OmegaConf.load(path))
 
 
 @functools.lru_cache

@@ -124,12 +124,6 @@ class MemoryPlan:
         """The most that is there at once."""
         return self._lasting + max(self._moments().values())
 
-    @property
-    def decisive(self) -> str:
-        """Which of the four moments needs the most."""
-        moments = self._moments()
-        return max(moments, key=moments.__getitem__)
-
     def fits(self, memory_bytes: float) -> bool:
         """Return whether a GPU of so much memory holds it, with some left for fragments."""
         return self.peak <= USABLE_PART * memory_bytes

@@ -1,10 +1,12 @@
-"""Reading what the stages left; a file that is not there is named with the stage to run."""
+"""Reading what stages left; a file that is missing or damaged is named with the stage to run."""
 
 import csv
 import json
 import math
 from pathlib import Path
 from typing import Any
+
+from implicit_models.checksums import SUFFIX, DamagedFileError, compare, read_checksums
 
 
 class MissingResultError(FileNotFoundError):
@@ -21,11 +23,32 @@ def read_csv(path: Path, stage: str) -> list[dict[str, str]]:
     return list(csv.DictReader(_read_text(path, stage).splitlines()))
 
 
+class DamagedResultError(ValueError):
+    """A file of results is not what a stage has written."""
+
+
 def _read_text(path: Path, stage: str) -> str:
+    written_by = (
+        f"the stage {stage}@{path.parent.name} writes it: `dvc repro {stage}@{path.parent.name}`"
+    )
+    if not path.is_file():
+        raise MissingResultError(f"{path} does not exist; {written_by}")
     try:
-        return path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        raise MissingResultError(
-            f"{path} does not exist; the stage {stage}@{path.parent.name} writes it: "
-            f"`dvc repro {stage}@{path.parent.name}`"
-        ) from None
+        _compare(path)
+    except DamagedFileError as error:
+        raise DamagedResultError(f"{error}; {written_by}") from None
+    return path.read_bytes().decode("utf-8")
+
+
+def _compare(path: Path) -> None:
+    """Compare a file with the list of the stage that has written it."""
+    damaged: DamagedFileError | None = None
+    for each in sorted(path.parent.glob(f"*{SUFFIX}")):
+        try:
+            written = read_checksums(each).get(path.name)
+        except DamagedFileError as error:  # perhaps another stage's
+            damaged = error
+        else:
+            if written is not None:
+                return compare(path, written)
+    raise damaged or DamagedFileError(f"{path} is in no list of checksums beside it")

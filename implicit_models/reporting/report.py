@@ -86,12 +86,19 @@ def make_report(
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["plain"] = _plain
     return Report(
         summary=summary,
         html=environment.get_template("report.html.j2").render(content),
         markdown=environment.get_template("report.md.j2").render(content),
         figures={f"{i.name}.svg": i for section in sections for i in section.illustrations},
     )
+
+
+def _plain(value: Any) -> str:
+    """Return a value of results for Markdown, in which it is one line of text and no HTML."""
+    text = " ".join(str(value).split("\n"))
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\(")
 
 
 def _success(

@@ -160,7 +160,11 @@ class Delivery:
             self._log(run_id, "params", params, level)
 
     def _log_artifact(self, event: Event) -> None:
-        copy = self._spool.artifact_folder / event["copy"]
+        try:
+            copy = self._spool.copy_of(event["copy"])
+        except ValueError as error:  # whoever has written it, nothing else is sent, or removed
+            _logger.warning("%s: an artifact is left out: %s", self._spool.path, error)
+            return
         if copy.exists():  # or it was sent already, and not acknowledged
             self._client.log_artifact(self._sent.run_id, str(copy), event["folder"])
             shutil.rmtree(copy.parent)

@@ -2,10 +2,13 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from implicit_models.parameters.structure import load_plain
 
 _LOCK = Path("dvc.lock")
 _MANIFESTS = ("manifest.json", "metadata.json")
@@ -27,6 +30,19 @@ def content_digest(path: Path) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest() + ".dir"
 
 
+def is_recorded(dvc_stage: str | None, inputs: Mapping[str, str]) -> bool:
+    """Return whether DVC has recorded that a stage has run with files and folders as they are.
+
+    Parameters
+    ----------
+    inputs
+        The `content_digest` of each, by its path.
+    """
+    stage = _stages().get(dvc_stage or "") or {}
+    recorded = {each.get("path"): each.get("md5") for each in stage.get("deps") or ()}
+    return bool(inputs) and inputs.items() <= recorded.items()
+
+
 def data_digest(path: Path) -> str | None:
     """Look up what DVC has recorded of a folder of data; nothing large is read.
 
@@ -42,13 +58,29 @@ def data_digest(path: Path) -> str | None:
 
 def _recorded(path: Path) -> dict[str, Any] | None:
     """Find the output of a stage in dvc.lock."""
-    try:
-        stages = yaml.load(_LOCK.read_text(), _LOADER)["stages"].values()
-    except (OSError, yaml.YAMLError, TypeError, KeyError, AttributeError):
-        return None
-    outputs = (output for stage in stages for output in stage.get("outs", []))
+    outputs = (output for stage in _stages().values() for output in stage.get("outs") or ())
     found = (each for each in outputs if each.get("path") == path.as_posix() and "md5" in each)
     return next(found, None)
+
+
+def _stages() -> dict[str, Any]:
+    """Read what DVC has recorded of stages; nothing where that is missing or damaged."""
+    try:
+        stages = load_plain(_LOCK.read_bytes())["stages"]
+    except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError):
+        return {}
+    if not isinstance(stages, dict):
+        return {}
+    return {name: stage for name, stage in stages.items() if _is_stage(stage)}
+
+
+def _is_stage(stage: Any) -> bool:
+    return isinstance(stage, dict) and all(
+        isinstance(each, dict)
+        for part in ("deps", "outs")
+        for each in (stage.get(part) or ())
+        if isinstance(stage.get(part), list | None)
+    )
 
 
 def _size(path: Path) -> int:
@@ -63,6 +95,3 @@ def _md5(path: Path) -> str:
 
 def _new_md5() -> Any:
     return hashlib.md5(usedforsecurity=False)
-
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

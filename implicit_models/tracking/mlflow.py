@@ -30,8 +30,11 @@ from implicit_models.tracking.spool import (
 from implicit_models.tracking.stores import (
     address_of,
     artifact_location,
+    bounded_database,
     default_database,
     destination_now,
+    is_of_environment,
+    no_credentials,
 )
 
 _logger = logging.getLogger(__name__)
@@ -95,10 +98,21 @@ def deliver(root: Path = Path("."), patience: float = 5.0) -> None:
 
 
 def connect(address: str) -> Any:
-    """Connect to a tracking store; MLflow is imported here and below, and nowhere else."""
+    """Connect to a tracking store; MLflow is imported here and below, and nowhere else.
+
+    Raises
+    ------
+    OSError
+        At once, where nobody listens at the address of a database: MLflow would try for minutes.
+    """
+    bounded = bounded_database(address)
     from mlflow import MlflowClient
 
-    return MlflowClient(address)
+    if bounded is not None:
+        from mlflow.store.db import utils
+
+        utils.MAX_RETRY_COUNT = 0  # who sends tries again
+    return MlflowClient(bounded or address)
 
 
 def _entities() -> Any:
@@ -155,6 +169,8 @@ class Sender:
             for spool in spools:
                 start = spool.start()
                 if start is None:
+                    with locked(self._root / FOLDER / "sending.lock"):
+                        spool.set_aside_if_lost()
                     continue
                 destination = self._destination or start["destination"]
                 if not _has_news(spool, destination):
@@ -162,13 +178,19 @@ class Sender:
                 with locked(self._root / FOLDER / "sending.lock"):
                     if not spool.path.exists():  # sent by someone else while we waited
                         continue
-                    problem = self._send(spool, start, destination, live_seconds)
+                    with self._credentials(destination):
+                        problem = self._send(spool, start, destination, live_seconds)
                     if problem is not None:
                         problems[spool] = problem
                         sent = dataclasses.replace(spool.read_sent(), problem=problem)
                         with contextlib.suppress(OSError):
                             spool.write_sent(sent)
         return problems
+
+    def _credentials(self, destination: str | None) -> contextlib.AbstractContextManager[None]:
+        """Keep them from a store that a spool names, and nobody here."""
+        named = destination == self._destination or is_of_environment(destination, self._root)
+        return contextlib.nullcontext() if named else no_credentials()
 
     def _send(
         self, spool: Spool, start: Event, destination: str | None, live_seconds: float

@@ -8,7 +8,7 @@ import subprocess
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from implicit_models import parameters as parameters_module
 from implicit_models.tracking.courier import ensure_courier
@@ -16,6 +16,7 @@ from implicit_models.tracking.recording import SpoolTracker
 from implicit_models.tracking.spool import Spool, newest_first
 from implicit_models.tracking.stores import destination_now
 from implicit_models.tracking.system import SystemMonitor
+from implicit_models.tracking.tracker import NullTracker, Tracker
 
 DEFAULT_EXPERIMENT = "implicit-models"
 STARTING_STAGES = frozenset({"train_bounded", "train_baseline"})
@@ -34,10 +35,11 @@ def open_tracker(
     seed: int | None = None,
     labels: Mapping[str, str] | None = None,
     resume_key: str | None = None,
+    finished_counts: bool = False,
     experiment: str = DEFAULT_EXPERIMENT,
     root: Path = Path("."),
     send: bool = True,
-) -> SpoolTracker:
+) -> Tracker:
     """Open the tracker of one stage of one entry.
 
     The stages `STARTING_STAGES` begin a new run of the entry; every other stage joins the newest
@@ -65,6 +67,9 @@ def open_tracker(
     resume_key
         Identity of the checkpoint that the stage continues. Where an unfinished run of the same
         entry, stage and key exists, it is continued, and steps it has are not logged again.
+    finished_counts
+        Whether a finished run of the same entry, stage and key has told all that this one would,
+        since its process was killed only after it had ended. Nothing is recorded then.
     experiment
         Name of the experiment in MLflow.
     root
@@ -77,9 +82,12 @@ def open_tracker(
     courier = functools.partial(ensure_courier, root) if send else None
     monitor = SystemMonitor.from_environment(root)
     identity = {"entry": entry, "stage": stage, "digest": digest, "resume_key": resume_key}
-    if resume_key is not None and (spool := _unfinished(root, identity)):
+    before = _ended(root, identity) if resume_key is not None else None
+    if before is not None and not before.is_finished:
         with contextlib.suppress(BlockingIOError):
-            return SpoolTracker(spool, {}, courier, monitor)
+            return SpoolTracker(before.spool, {}, courier, monitor)
+    elif before is not None and finished_counts:
+        return NullTracker()
     known = {
         "entry": entry,
         "dataset": dataset,
@@ -105,13 +113,19 @@ def open_tracker(
     return SpoolTracker(Spool.new(root, entry, stage), start, courier, monitor)
 
 
-def _unfinished(root: Path, identity: Mapping[str, str | None]) -> Spool | None:
-    """Return the newest spool of an identity that nobody writes, unless its run has finished."""
+class _Ended(NamedTuple):
+    """A spool that nobody writes any more, and whether its run has finished."""
+
+    spool: Spool
+    is_finished: bool
+
+
+def _ended(root: Path, identity: Mapping[str, str | None]) -> _Ended | None:
+    """Return the newest spool of an identity that nobody writes."""
     for spool, _ in newest_first(root, **identity):
         if not spool.is_being_written():
             *_, (last, _end) = spool.events()
-            is_finished = last["event"] == "end" and last["status"] == "FINISHED"
-            return None if is_finished else spool
+            return _Ended(spool, last["event"] == "end" and last["status"] == "FINISHED")
     return None
 
 

@@ -7,7 +7,6 @@ no buffer to lose; everything slow is done by whoever sends the spool.
 import contextlib
 import errno
 import fcntl
-import json
 import logging
 import os
 import shutil
@@ -21,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from implicit_models.tracking.spool import Event, Spool
+from implicit_models.tracking.spool import Event, Spool, line_of
 from implicit_models.tracking.system import SystemMonitor
 from implicit_models.tracking.tracker import Level, Tracker
 
@@ -175,13 +174,13 @@ class SpoolTracker(Tracker):
         descriptor = os.open(self.spool.path, flags, 0o644)
         try:
             _lock(descriptor)
-            for event, end in self.spool.events():
+            for event, _ in self.spool.events():
                 if event["event"] == "start":
                     self._begun = event["time"] / 1000
-                self._size = end
                 for name in event["values"] if event["event"] == "metrics" else ():
                     key = event["level"], name
                     self._recorded[key] = max(event["step"], self._recorded.get(key, 0))
+            self._size = self.spool.complete_size()
             os.ftruncate(descriptor, self._size)
         except BaseException:
             os.close(descriptor)
@@ -192,7 +191,7 @@ class SpoolTracker(Tracker):
     def _record(self, kind: str, content: Event) -> None:
         event = {"event": kind, "time": int(time.time() * 1000)} | content
         with self._guard:
-            self._unwritten.append(json.dumps(event, separators=(",", ":")).encode() + b"\n")
+            self._unwritten.append(line_of(event))
             with self._guarded(_KEPT_IN_MEMORY):
                 descriptor = self._open() if self._descriptor is None else self._descriptor
                 self._write(descriptor, b"".join(self._unwritten))

@@ -1,40 +1,58 @@
 """The record of runs on local disk, from which they are sent and which outlives any crash.
 
-A spool is one file of JSON lines, appended to by the one stage that writes it:
+A spool is one file of JSON lines, each with its checksum, appended to by the one stage that
+writes it:
 
     .tracking/
         20260131T120000.000000-a5_implicit_mamba2-train_free-1b2c3d4e.jsonl       events
         20260131T120000.000000-a5_implicit_mamba2-train_free-1b2c3d4e.sent.json   `SentState`
         20260131T120000.000000-a5_implicit_mamba2-train_free-1b2c3d4e.artifacts/  copies of files
         sent/         spools that are finished and sent completely
+        damaged/      spools of which nothing says what run they are of
         sending.lock  held by who sends
         courier.lock  held by the courier for as long as it lives
 
-An event is ``{"event": KIND, "time": MILLISECONDS, ...}``; the first is of kind ``start``, those
-after it ``metrics``, ``artifact``, ``dataset``, ``model``, ``score``, ``resume`` and ``end``. Who
-writes a spool holds a lock on it for as long as the process lives, so that everyone else can
-tell an interrupted run from a running one.
+An event is ``{"event": KIND, "time": MILLISECONDS, ..., "checksum": ...}``; the first is of kind
+``start``, those after it ``metrics``, ``artifact``, ``dataset``, ``model``, ``score``, ``resume``
+and ``end``. Who writes a spool holds a lock on it for as long as the process lives, so that
+everyone else can tell an interrupted run from a running one.
 """
 
 import contextlib
 import dataclasses
 import fcntl
-import json
 import logging
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from types import NoneType
 from typing import Any
+
+from implicit_models.files import sealed, unsealed
 
 FOLDER = ".tracking"
 
 Event = dict[str, Any]
 
 _logger = logging.getLogger(__name__)
+
+# What is read of events, with the types that it has.
+_START: dict[str, Any] = {
+    "time": int,
+    **dict.fromkeys(("entry", "stage", "digest", "dvc_stage", "experiment"), str),
+    **dict.fromkeys(("parent", "destination", "resume_key"), (str, NoneType)),
+    **dict.fromkeys(("tags", "parameters", "stage_parameters"), dict),
+}
+_FORMS: dict[str, dict[str, Any]] = {
+    "metrics": {"step": int, "level": str, "values": dict},
+    "artifact": {"copy": str, "folder": (str, NoneType)},
+    "end": {"status": str},
+}
+_named: set[tuple[Path, int]] = set()  # the damaged lines, by the offsets of their ends
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,6 +101,23 @@ class Spool:
         """Folder of the copies of logged files."""
         return self.path.with_suffix(".artifacts")
 
+    def copy_of(self, name: str) -> Path:
+        """Return the copy of a logged file, which is removed when it is sent.
+
+        Raises
+        ------
+        ValueError
+            Where it is anything else than a file, or a folder of files, in `artifact_folder`.
+        """
+        copy = self.artifact_folder / name
+        own = self.artifact_folder.absolute()
+        if copy.absolute().parent.parent != own or ".." in copy.parts:
+            raise ValueError(f"{name!r} is no copy in {self.artifact_folder}")
+        for each in (own, copy.parent, copy, *(copy.rglob("*") if copy.is_dir() else ())):
+            if each.is_symlink():
+                raise ValueError(f"{each} is a link, no copy")
+        return copy
+
     @property
     def _sent_path(self) -> Path:
         return self.path.with_suffix(".sent.json")
@@ -93,25 +128,48 @@ class Spool:
             first = next(self.events(), None)
         except OSError:
             return None
-        return first[0] if first and first[0].get("event") == "start" else None
+        if first is None or first[0].get("event") != "start":
+            return None
+        try:
+            _check_form(first[0], _START)
+        except ValueError as error:
+            self._name_damaged(first[1], error)
+            return None
+        return first[0]
 
     def events(self, offset: int = 0) -> Iterator[tuple[Event, int]]:
         """Yield every complete event from a byte offset on, with the offset of its end.
 
-        A last line without its end is being written, or was torn by a crash: it is left alone.
+        A last line without its end is being written, or was torn by a crash: it is left alone. A
+        damaged line stays where it is, is named in the log once, and costs only itself.
         """
+        for line, end in self._lines(offset):
+            try:
+                event = unsealed(line)
+                _check_form(event, _FORMS.get(str(event.get("event")), {}))
+            except ValueError as error:
+                self._name_damaged(end, error)
+                continue
+            yield event, end
+
+    def complete_size(self) -> int:
+        """Return the number of bytes up to the end of the last complete line."""
+        return max((end for _, end in self._lines(0)), default=0)
+
+    def _lines(self, offset: int) -> Iterator[tuple[bytes, int]]:
         with self.path.open("rb") as lines:
             lines.seek(offset)
             for line in lines:
                 if not line.endswith(b"\n"):
                     return
                 offset += len(line)
-                try:
-                    event = json.loads(line)
-                except ValueError:
-                    _logger.warning("%s: skipped a line that is not JSON", self.path)
-                    continue
-                yield event, offset
+                yield line, offset
+
+    def _name_damaged(self, end: int, error: ValueError) -> None:
+        if (self.path, end) not in _named:
+            _named.add((self.path, end))
+            number = sum(each <= end for _, each in self._lines(0))
+            _logger.warning("%s, line %d is left out: %s", self.path, number, error)
 
     def is_being_written(self) -> bool:
         """Return whether the process that writes the spool is alive."""
@@ -134,15 +192,26 @@ class Spool:
     def read_sent(self) -> SentState:
         """Read how far the spool was sent; from its beginning again where that is unreadable."""
         try:
-            return SentState(**json.loads(self._sent_path.read_text()))
+            return SentState(**unsealed(self._sent_path.read_bytes()))
         except (OSError, ValueError, TypeError):
             return SentState()
 
     def write_sent(self, sent: SentState) -> None:
         """Write atomically how far the spool was sent."""
         partial = self._sent_path.with_suffix(".partial")
-        partial.write_text(json.dumps(dataclasses.asdict(sent)))
+        partial.write_text(sealed(dataclasses.asdict(sent)))
         partial.replace(self._sent_path)
+
+    def set_aside_if_lost(self) -> None:
+        """Set a spool aside whose first event is damaged: nothing says what run it is of."""
+        if not self.size() or self.is_being_written() or self.start() or not self.complete_size():
+            return
+        folder = self.path.parent / "damaged"
+        folder.mkdir(exist_ok=True)
+        for path in (self.artifact_folder, self._sent_path, self.path):
+            if path.exists():
+                path.replace(folder / path.name)
+        _logger.warning("%s does not say what run it is of; it is now in %s", self.path, folder)
 
     def retire(self) -> None:
         """Set the spool of a finished run, all of it sent, aside."""
@@ -152,6 +221,24 @@ class Spool:
         Spool(folder / self.path.name).write_sent(self.read_sent())
         self.path.replace(folder / self.path.name)
         self._sent_path.unlink(missing_ok=True)
+
+
+def _check_form(event: Event, form: Mapping[str, Any]) -> None:
+    """Check that an event has what its kind has, whoever has written it.
+
+    Raises
+    ------
+    ValueError
+        Naming the first that is missing or of another type.
+    """
+    for name, kinds in form.items():
+        if not isinstance(event.get(name), kinds):
+            raise ValueError(f"{name} is {event.get(name)!r}")
+
+
+def line_of(event: Event) -> bytes:
+    """Return an event as a line of a spool."""
+    return sealed(event).encode() + b"\n"
 
 
 def open_spools(root: Path) -> list[Spool]:

@@ -4,14 +4,25 @@ Credentials stay in the environment. A spool holds the address without them, and
 takes the environment's own address where that is of the same store.
 """
 
+import contextlib
 import importlib.util
 import os
 import re
+import socket
+import urllib.parse
+from collections.abc import Iterator
 from pathlib import Path
 
-_SECRETS = (
-    r"(?i)([?&](?:user(?:name)?|pass(?:word|wd)?|passfile|ssl(?:password|key)|token)=)[^&\s]*"
+_SECRETS = re.compile(
+    r"(?i)([?&](?:user(?:name)?|pass(?:word|wd)?|passfile|sslkey|[\w.-]*"
+    r"(?:password|token|secret|signature|api_?key))=)[^&\s]*"
 )
+# A user's name; then perhaps a password, which may have anything in it, other than a port has.
+_USER = r"(?<=:)//(?:[^/\s]*|[^\s/@:]*:(?!\d+(?:[/?#]|$)){any}*)@"
+_IN_TEXT, _IN_ADDRESS = (re.compile(_USER.replace("{any}", each)) for each in (r"\S", "."))
+_PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
+_CONNECT_SECONDS = 20  # as requests to servers have
+_CREDENTIALS = ("USERNAME", "PASSWORD", "TOKEN", "AUTH", "AWS_SIGV4", "CLIENT_CERT_PATH")
 
 
 def destination_now(root: Path) -> str | None:
@@ -26,7 +37,27 @@ def destination_now(root: Path) -> str | None:
         return None
     if match := re.fullmatch(r"sqlite:///([^/].*)", address):
         return f"sqlite:///{root.absolute() / match[1]}"
-    return without_credentials(address)
+    return shown(address)
+
+
+def is_of_environment(destination: str | None, root: Path) -> bool:
+    """Return whether the environment names a store, and its credentials may go there."""
+    return destination is None or destination == destination_now(root)
+
+
+@contextlib.contextmanager
+def no_credentials() -> Iterator[None]:
+    """Keep from MLflow what it would log in with, wherever it is sent."""
+    names = [f"MLFLOW_TRACKING_{each}" for each in _CREDENTIALS]
+    kept = {name: os.environ.pop(name) for name in names if name in os.environ}
+    # Of nobody: where there are none, it takes those in the user's home.
+    os.environ |= dict.fromkeys(names[:2], "nobody")
+    try:
+        yield
+    finally:
+        for name in names[:2]:
+            os.environ.pop(name)
+        os.environ |= kept
 
 
 def address_of(destination: str | None, root: Path) -> str:
@@ -46,6 +77,31 @@ def _with_driver(address: str) -> str:
     if importlib.util.find_spec("psycopg") is None:
         return re.sub(r"^postgres(ql)?://", "postgresql+psycopg2://", address)
     return address
+
+
+def bounded_database(address: str) -> str | None:
+    """Return the address of a database's server with a bound to connecting; None for any other.
+
+    Raises
+    ------
+    OSError
+        Where nobody listens there.
+    """
+    parts = urllib.parse.urlsplit(address)
+    kind = parts.scheme.partition("+")[0]
+    if kind not in _PORTS:
+        return None
+    with contextlib.suppress(ValueError):  # a port or a host that it cannot tell: MLflow will
+        if parts.hostname:
+            where = parts.hostname, parts.port or _PORTS[kind]
+            try:
+                socket.create_connection(where, _CONNECT_SECONDS).close()
+            except OSError as error:
+                raise ConnectionError(f"{where[0]}:{where[1]} does not answer: {error}") from None
+    if "connect_timeout" in parts.query or kind == "mssql":
+        return address
+    separator = "&" if parts.query else "?"
+    return f"{address}{separator}connect_timeout={_CONNECT_SECONDS}"
 
 
 def default_database(root: Path) -> Path:
@@ -73,4 +129,16 @@ def without_credentials(text: str) -> str:
     >>> without_credentials("postgresql://me:a@b@host:5432/mlflow?sslmode=require")
     'postgresql://host:5432/mlflow?sslmode=require'
     """
-    return re.sub(_SECRETS, r"\1***", re.sub(r"(?<=:)//[^/\s]*@", "//", text))
+    for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
+        if address := os.environ.get(name):  # whatever is in it
+            text = text.replace(address, shown(address))
+    return _SECRETS.sub(r"\1***", _IN_TEXT.sub("//", text))
+
+
+def shown(address: str) -> str:
+    """Return an address without what may be a user's name, password or key.
+
+    >>> shown("postgresql://me:a/b c@host/mlflow")
+    'postgresql://host/mlflow'
+    """
+    return _SECRETS.sub(r"\1***", _IN_ADDRESS.sub("//", address))

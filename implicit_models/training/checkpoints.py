@@ -1,6 +1,6 @@
 """Checkpoints of training: atomic, complete, and only ever continued by the same training."""
 
-import json
+import contextlib
 import logging
 import shutil
 import threading
@@ -17,10 +17,16 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor
 
-from implicit_models.training.checkpoint_files import PROGRESS, damage, inspect, read_tensors
+from implicit_models.files import PARTIAL, checksum, remove, sync
+from implicit_models.training.checkpoint_files import (
+    METADATA,
+    damage,
+    inspect,
+    read_tensors,
+    write_progress,
+)
 from implicit_models.training.distributed import ALONE, Processes
 from implicit_models.training.failures import described, on_all
-from implicit_models.training.files import PARTIAL, checksum, sync
 from implicit_models.training.progress import Progress
 from implicit_models.training.state import named_state, put_state
 
@@ -143,7 +149,8 @@ class CheckpointFolder:
         partial = folder.with_suffix(PARTIAL)
         try:
             if self.processes.is_main:
-                shutil.rmtree(partial, ignore_errors=True)  # of a process that was killed
+                with contextlib.suppress(OSError):  # another process may be making it already
+                    remove(partial)  # of a process that was killed; or a link
             writer = FileSystemWriter(partial, per_thread_copy_ahead=0)
             alone = self._group is None
             save(state, storage_writer=writer, process_group=self._group, no_dist=alone)
@@ -166,7 +173,7 @@ class CheckpointFolder:
     def _digests(self, partial: Path) -> dict[str, str]:
         """Digest what all processes have written, each its own files."""
         rank = self.processes.rank
-        own = [*partial.glob(f"__{rank}_*"), *([partial / ".metadata"] if rank == 0 else [])]
+        own = [*partial.glob(f"__{rank}_*"), *([partial / METADATA] if rank == 0 else [])]
         digests = {file.name: checksum(file) for file in own}
         if self._group is None:
             return digests
@@ -182,10 +189,7 @@ class CheckpointFolder:
             file.name: {"bytes": file.stat().st_size, "sha256": digests[file.name]}
             for file in sorted(partial.iterdir())
         }
-        content = {"progress": progress.__dict__, "files": files}
-        (partial / PROGRESS).write_text(json.dumps(content))
-        sync(partial / PROGRESS)
-        sync(partial)
+        write_progress(partial, progress, files)
         if folder.exists():
             replaced = folder.with_suffix(_REPLACED)
             shutil.rmtree(replaced, ignore_errors=True)

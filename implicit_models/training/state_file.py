@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from implicit_models.files import PARTIAL, remove, sync
 from implicit_models.training.distributed import ALONE, Processes
 from implicit_models.training.failures import on_all
-from implicit_models.training.files import PARTIAL, sync
 from implicit_models.training.progress import Progress
 from implicit_models.training.state import layout, named_state, put_state, spread
 
@@ -36,7 +36,11 @@ def save_state(
     if processes.is_main:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(PARTIAL)
-        save_file(whole, partial, {"progress": json.dumps(progress.__dict__)})
+        remove(partial)  # of a process that was killed; or a link
+        try:
+            save_file(whole, partial, {"progress": json.dumps(progress.__dict__)})
+        except SafetensorError as error:  # what the disk refuses
+            raise OSError(f"{path} could not be written: {error}") from error
         sync(partial)
         partial.replace(path)
         sync(path.parent)

@@ -11,6 +11,7 @@ A stage that no pattern fits runs here, and so do all where there is no such fil
 """
 
 import fnmatch
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -77,6 +78,7 @@ class Pool(Parameters):
             )
         if self.kind == "slurm" and "time" not in self.slurm:
             raise ParameterError("slurm.time is missing; allowed is a number of minutes")
+        _check_lines("slurm", self.slurm)
         minutes = self.slurm.get("time")
         if isinstance(minutes, int) and minutes < _LEAST_MINUTES:
             raise ParameterError(
@@ -107,6 +109,15 @@ class Place(Parameters):
     nodes: int = Field(default=1, ge=1)
     torchrun: str | None = None
     environment: Annotated[dict[str, str], "of names, each to a text in quotes"] = {}
+
+    def check(self) -> None:
+        """Check the names of variables."""
+        for name, value in self.environment.items():
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
+                raise ParameterError(
+                    f"environment has {name!r}, which is not allowed; allowed are letters, digits "
+                    "and _, with no digit first, and values without a null character"
+                )
 
 
 class Placement(Parameters):
@@ -168,6 +179,18 @@ class Placement(Parameters):
             raise ParameterError(
                 f"{key} = {name!r} is not known; the closest is {closest_name(name, known)} "
                 f"(allowed: {', '.join(known)})"
+            )
+
+
+def _check_lines(key: str, options: Mapping[str, Any]) -> None:
+    """See that no option can begin a line of its own in the script of a job."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            _check_lines(f"{key}.{name}", value)
+        elif not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or not str(value).isprintable():
+            raise ParameterError(
+                f"{key} has {name!r} with {value!r}, which is not allowed; allowed is an option of "
+                "sbatch with a value in one line"
             )
 
 

@@ -121,6 +121,8 @@ class SlurmRunner(Dispatcher):
 
     def _submit(self, stage: Stage, assignment: Assignment, clone: Path) -> submitit.Job[Any]:
         folder = clone / ".dvc" / "tmp" / "slurm"
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)  # submitit's pickles, which the job unpacks, are nobody else's
         options = dict(self.pool.slurm)
         # submitit is not told of further nodes: it would wait for a result of each.
         more: dict[str, Any] = {"chdir": str(clone), "nodes": self.place.nodes}

@@ -13,8 +13,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from implicit_models.tracking.stores import shown, without_credentials
 from pipelines import disk
 from pipelines.server.local_server import (
     FOLDER,
@@ -204,7 +204,7 @@ def check_given_server(address: str) -> None:
     from prefect.client.orchestration import get_client
     from prefect.exceptions import PrefectHTTPStatusError
 
-    shown = without_password(address)
+    place = shown(address)
     remedy = (
         "start that server, or unset PREFECT_API_URL (where a profile sets it: "
         "prefect config unset PREFECT_API_URL; or in prefect.toml, .env) to keep the runs in this "
@@ -213,7 +213,8 @@ def check_given_server(address: str) -> None:
     try:
         httpx.get(f"{address.rstrip('/')}/health", timeout=10, follow_redirects=True)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ServerError(f"PREFECT_API_URL={shown} does not answer ({error}); {remedy}") from error
+        why = without_credentials(str(error))
+        raise ServerError(f"PREFECT_API_URL={place} does not answer ({why}); {remedy}") from error
     with get_client(sync_client=True) as client:
         try:
             client.read_flow_runs(limit=1)
@@ -222,14 +223,8 @@ def check_given_server(address: str) -> None:
             if status in (401, 403):
                 remedy = "set PREFECT_API_AUTH_STRING=user:password, or PREFECT_API_KEY"
             elif status == 404:
-                remedy = f"its API mostly ends in /api: PREFECT_API_URL={shown.rstrip('/')}/api"
-            raise ServerError(f"PREFECT_API_URL={shown} answers {status}; {remedy}") from error
-
-
-def without_password(address: str) -> str:
-    """Return an address without the credentials that it may carry."""
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+                remedy = f"its API mostly ends in /api: PREFECT_API_URL={place.rstrip('/')}/api"
+            raise ServerError(f"PREFECT_API_URL={place} answers {status}; {remedy}") from error
 
 
 @contextmanager

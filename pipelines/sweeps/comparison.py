@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from implicit_models.files import write_whole
 from pipelines.sweeps.points import Point
 
 FOLDER = Path("results") / "sweeps"
@@ -77,7 +78,7 @@ def write(root: Path, name: str, rows: Sequence[Row]) -> Path:
             numbers = [row.metrics.get(metric, "") for metric in metrics]
             writer.writerow([row.point.name, row.state, *values, *numbers])
     page = folder / f"{name}.md"
-    page.write_text(markdown(rows))
+    write_whole(page, markdown(rows))
     return page
 
 

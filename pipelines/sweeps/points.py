@@ -211,4 +211,7 @@ def read_origin(root: Path) -> Origin:
 
 
 def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(["git", *arguments], cwd=root, capture_output=True)
+    try:
+        return subprocess.run(["git", *arguments], cwd=root, capture_output=True)
+    except FileNotFoundError:
+        raise SweepError("git is not installed, which experiments need") from None

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import yaml
 
+from implicit_models.files import write_whole
 from pipelines.running import Log, StageFailedError, pause, run_process, stage_lock
 from pipelines.sweeps.points import Origin, Point
 
@@ -198,7 +199,8 @@ def run_shared(
     workspace = Workspace(root, folder, origin)
     with stage_lock(root, folder.name, log) as lock:
         workspace.prepare(cache)
-        (folder / "params.yaml").write_text(yaml.safe_dump(dict(point.parameters), sort_keys=False))
+        parameters = yaml.safe_dump(dict(point.parameters), sort_keys=False)
+        write_whole(folder / "params.yaml", parameters)
         targets = shared_stages(folder, changed)
         if targets:
             workspace.run(["repro", *targets], log, lock)

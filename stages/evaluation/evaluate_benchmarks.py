@@ -7,7 +7,7 @@ from implicit_models.problems.table import TESTED_APART
 from stages.common import TABLES, find_table, naming, read_dataset, read_part, run_stage
 from stages.evaluation.tested_apart import evaluate_apart
 from stages.finished_checkpoints import discard_recorded
-from stages.tracked import numbers, open_run, track_data, track_score, write_results
+from stages.tracked import numbers, open_test, track_data, track_score, write_results
 
 TESTED = (*TABLES, *TESTED_APART)
 
@@ -28,12 +28,21 @@ def _evaluate(table: str, name: str) -> None:
     evaluation = evaluation_of(data.kind)
     discard_recorded(name)
     model = Path("models", name, "final")
-    with open_run(table, name, "evaluate_benchmarks", {"evaluation": parameters}) as tracker:
+    sections = {"evaluation": parameters}
+    with open_test(
+        table,
+        name,
+        "evaluate_benchmarks",
+        sections,
+        model=model,
+        data=data.folder,
+        tested_as=name,
+    ) as tracker:
         track_data(tracker, data.name, "evaluation")
         with naming(f"evaluation.{data.kind}"):
             found = evaluation.evaluate(model, data.folder, parameters)
         files = {"evaluation.json": found.metrics, "metrics.json": found.headline, **found.files}
-        write_results(name, files, tracker)
+        write_results(name, "evaluate_benchmarks", files, tracker)
         tracker.log_metrics(numbers(found.metrics, "evaluation."))
         if found.score is not None:
             track_score(tracker, table, name, model, found.score)

@@ -7,7 +7,7 @@ from typing import Any
 from implicit_models.problems.problem import evaluation_of, parameters_of
 from implicit_models.tracking.tracker import Tracker
 from stages.common import naming, read_dataset, read_part, run_stage, run_table
-from stages.tracked import numbers, open_run, track_data, write_results
+from stages.tracked import numbers, open_test, track_data, write_results
 
 
 def main(name: str) -> None:
@@ -17,14 +17,23 @@ def main(name: str) -> None:
     parameters = read_part("sweep", data.kind)
     parameters_of(data.kind).check_sweep(data.key, data.parameters, parameters)
     evaluation = evaluation_of(data.kind)
-    with open_run(table, name, "sweep_test_time_compute", {"sweep": parameters}) as tracker:
+    model = Path("models", name, "final")
+    with open_test(
+        table,
+        name,
+        "sweep_test_time_compute",
+        {"sweep": parameters},
+        model=model,
+        data=data.folder,
+        tested_as=name,
+    ) as tracker:
         track_data(tracker, data.name, "evaluation")
         with naming(f"sweep.{data.kind}"):
-            swept = evaluation.sweep(Path("models", name, "final"), data.folder, parameters)
+            swept = evaluation.sweep(model, data.folder, parameters)
         metrics = swept.result.metrics()
         rows = [row | {"score": row[swept.score]} for row in swept.result.rows()]
         files = {"test_time_compute.json": metrics, "test_time_compute.csv": rows}
-        write_results(name, files, tracker)
+        write_results(name, "sweep_test_time_compute", files, tracker)
         track(metrics, tracker)
     swept.discard()
 

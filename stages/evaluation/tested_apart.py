@@ -8,7 +8,7 @@ from implicit_models.problems.problem import evaluation_of, parameters_of
 from implicit_models.problems.table import TABLES, TESTED_APART
 from implicit_models.problems.tested_apart import TestedApart
 from stages.common import naming, owner, read_entries, read_part
-from stages.tracked import numbers, open_run, track_data, write_results
+from stages.tracked import numbers, open_test, track_data, write_results
 
 
 def evaluate_apart(table: str, name: str) -> None:
@@ -29,16 +29,25 @@ def evaluate_apart(table: str, name: str) -> None:
     trained_by = owner(entry.model)
     tracked_table, tracked = trained_by or (table, name)
     evaluation = evaluation_of(kind)
-    with open_run(tracked_table, tracked, f"{entry.stage}_{name}", sections) as tracker:
+    model, data = Path(entry.model), Path("data", entry.data)
+    with open_test(
+        tracked_table,
+        tracked,
+        f"{entry.stage}_{name}",
+        sections,
+        model=model,
+        data=data,
+        tested_as=name,
+    ) as tracker:
         track_data(tracker, entry.data, "evaluation")
         with naming(f"{table}.{name}"):
-            found = evaluation.evaluate(Path(entry.model), Path("data", entry.data), parameters)
+            found = evaluation.evaluate(model, data, parameters)
         named = {"model": entry.model, "entry": tracked if trained_by else None}
         metrics = {**found.metrics, **named, entry.data_key: entry.data}
         files = {entry.results_file: metrics, **found.files}
         if entry.headline_file is not None:
             files[entry.headline_file] = found.headline
-        write_results(name, files, tracker)
+        write_results(name, "evaluate_benchmarks", files, tracker)
         shown = found.headline if entry.tracks_headline else metrics
         tracker.log_metrics(numbers(shown, entry.metric_prefix))
     found.discard()

@@ -6,12 +6,13 @@ size or time is not what it was: a look at each file finds out, and hundreds of 
 take minutes, are not read every time that a preempted training goes on.
 """
 
-import json
 import logging
 from pathlib import Path
+from typing import Any
 
+from implicit_models.files import sealed, unsealed
 from implicit_models.problems.problem import TrainingData
-from stages.common import write_json
+from stages.common import write_text
 
 ALWAYS = 8 * 2**30  # bytes
 
@@ -32,8 +33,15 @@ def verify_data(data: TrainingData, folder: Path) -> None:
     files = {path.as_posix(): path.stat() for path in data.files()}
     found = {name: [file.st_size, file.st_mtime_ns] for name, file in files.items()}
     if sum(size for size, _ in found.values()) > ALWAYS and note.exists():
-        if json.loads(note.read_text()) == found:
+        if _read(note) == found:
             return
         log.info("the training data's files are not as they were; comparing their checksums")
     data.verify()
-    write_json(note, found)
+    write_text(note, sealed(found, indent=2))
+
+
+def _read(note: Path) -> dict[str, Any] | None:
+    try:
+        return unsealed(note.read_bytes())
+    except ValueError:
+        return None

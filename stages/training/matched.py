@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
+from implicit_models.checksums import compare_folder
 from implicit_models.cost.matching import match_parameters, match_training_flops
 from implicit_models.language_models.pretrained import ModelFileError
 from implicit_models.problems.problem import data_of
@@ -91,6 +92,7 @@ def matched_to(
 def _read_cost(run: str) -> dict[str, float]:
     path = Path("models", run, "final", COST)
     try:
+        compare_folder(path.parent, [COST])
         cost = json.loads(path.read_text())
         return {key: float(cost[key]) for key in ("flops", "num_parameters")}
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -1,17 +1,17 @@
 """What a training stage writes: the model with its card, what it cost, metrics and history."""
 
-import csv
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from implicit_models.checksums import filled
 from implicit_models.cost.meter import Measurement
 from implicit_models.language_models.language_model import LanguageModel, num_parameters
 from implicit_models.language_models.serialisation import save_model
 from implicit_models.parameters import Parameters
+from implicit_models.reporting.files import read_csv, read_json
 from implicit_models.tracking.tracker import Level, Tracker
 from implicit_models.training.progress import Progress
 from stages.common import RESULTS, write_json
@@ -34,11 +34,12 @@ def write_model(
     progress: Progress,
     digest: str | None,
     save_beside: Callable[[Path], None],
+    state: Path | None,
 ) -> None:
     """Write a trained model, its card, what it needs beside it, and what its training has cost.
 
-    No times: training again must leave the same bytes, or DVC would have all that follows done
-    again as well.
+    The folder has all of it, with checksums, or what it had before. No times: training again must
+    leave the same bytes, or DVC would have all that follows done again as well.
 
     Parameters
     ----------
@@ -51,12 +52,15 @@ def write_model(
         segment, or it would have the next one trained again for nothing.
     save_beside
         Of `TrainingData`.
+    state
+        Of the training, where it is in the folder already.
     """
     _remember_phases(model, parameters)
-    save_model(model, folder, _provenance(entry, parameters, progress, digest))
-    save_beside(folder)
     totals = {"tokens": progress.tokens, "flops": progress.flops}
-    write_json(folder / COST, {"num_parameters": num_parameters(model), **totals})
+    with filled(folder, keep=[state.name] if state else []) as partial:
+        save_model(model, partial, _provenance(entry, parameters, progress, digest))
+        save_beside(partial)
+        write_json(partial / COST, {"num_parameters": num_parameters(model), **totals})
 
 
 def segment_metrics(
@@ -87,7 +91,8 @@ def write_metrics(
     tracker: Tracker,
 ) -> None:
     """Write the metrics and the history of a segment, and track them."""
-    write_results(name, {f"{stage}.json": metrics, f"{stage}_history.csv": history}, tracker)
+    files = {f"{stage}.json": metrics, f"{stage}_history.csv": history}
+    write_results(name, stage, files, tracker)
     whole = metrics if earlier is None else earlier.added_to(metrics)
     step = history[-1]["step"]
     tracker.log_metrics(numbers(metrics, "training."), step, "stage")
@@ -117,15 +122,15 @@ class EarlierStage:
 
     @classmethod
     def read(cls, name: str, stage: str) -> "EarlierStage":
-        """Read what a stage of an entry left; nothing, with a warning, where it is gone."""
+        """Read what a stage of an entry left; nothing, with a warning, where it is of no use."""
         folder = RESULTS / "runs" / name
         try:
-            metrics = json.loads((folder / f"{stage}.json").read_text())
-            history = (folder / f"{stage}_history.csv").read_text().splitlines()
-        except FileNotFoundError as error:
+            metrics = read_json(folder / f"{stage}.json", stage)
+            history = read_csv(folder / f"{stage}_history.csv", stage)
+        except (OSError, ValueError) as error:
             log.warning("%s; the tracked run will lack the times of %s", error, stage)
             return cls({}, [])
-        return cls(metrics, list(csv.DictReader(history)))
+        return cls(metrics, history)
 
     def added_to(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Add the costs of the phase before; leave them out where they are not known."""

@@ -7,9 +7,11 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from implicit_models.checksums import DamagedFileError, compare_folder
 from implicit_models.language_models.pretrained import ModelFileError
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.distributed import Processes
+from implicit_models.training.failures import on_all
 from implicit_models.training.progress import Progress
 from implicit_models.training.state_file import load_state
 from stages.training.change_policy import find_begun_otherwise
@@ -34,7 +36,10 @@ def load_start(
         return Progress(first_step)
     again = "run the stage train_bounded of this entry again"
     try:
+        on_all(processes, lambda: compare_folder(path.parent) if processes.is_main else None)
         progress = load_state(path, module, optimiser, processes)
+    except DamagedFileError as error:
+        raise ModelFileError(f"{error}; {again}") from None
     except (SafetensorError, KeyError, ValueError, RuntimeError) as error:
         raise ModelFileError(
             f"{path} is not a state of training of this model ({error}); {again}"

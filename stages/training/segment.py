@@ -1,8 +1,8 @@
 """What the three training stages share: one segment of an entry's training, start to end."""
 
+import contextlib
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,10 @@ from implicit_models.cost.passes import step_flops
 from implicit_models.data.batching import batch_indices
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.families.building import build
+from implicit_models.files import checksum
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.serialisation import load_model
+from implicit_models.language_models.source_names import SourceError
 from implicit_models.language_models.sources import digest_source
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.problem import TrainingData, data_of
@@ -50,6 +52,7 @@ from stages.finished_checkpoints import (
 from stages.tracked import entry_digest, open_run, track_data, track_model
 from stages.training.change_policy import check_start
 from stages.training.data_verification import verify_data
+from stages.training.exclusive import trained_by_one
 from stages.training.identity import Identity
 from stages.training.outputs import (
     EarlierStage,
@@ -102,9 +105,11 @@ class SegmentStage:
 
 def train_segment(this: SegmentStage) -> None:
     """Train an entry through a segment and write the model, the metrics and the history."""
-    with open_execution() as execution:
+    root = CHECKPOINTS / this.name / this.stage
+    with open_execution() as execution, contextlib.ExitStack() as stack:
         processes = execution.processes
         if processes.is_main:
+            stack.enter_context(trained_by_one(root))
             discard_recorded(this.name)
         processes.wait()
 
@@ -120,7 +125,6 @@ def train_segment(this: SegmentStage) -> None:
         identity = Identity.of(
             read.kind, this.parameters, data.identity, origin, training.batch_size
         )
-        root = CHECKPOINTS / this.name / this.stage
         checkpoints = CheckpointFolder(root, identity.digest, processes)
         if this.start is not None:
             steps, sequences = begin.step, begin.sequences
@@ -137,7 +141,9 @@ def train_segment(this: SegmentStage) -> None:
         before = None
         if processes.is_main and this.earlier is not None:
             before = EarlierStage.read(this.name, this.earlier)
-        with _open_tracker(this, identity, resumed or begin, before, processes) as tracker:
+        with _open_tracker(
+            this, identity, resumed or begin, before, processes, had_finished
+        ) as tracker:
             with Meter(processes.device) as meter:
                 end = train(
                     training, resumed or begin, module, optimiser, checkpoints, tracker, execution
@@ -195,7 +201,11 @@ def _build_model(this: SegmentStage, data: TrainingData) -> LanguageModel:
     if this.start is not None and this.entry.model.source is not None:
         return load_model(this.start.parent)
     entry = this.entry
-    return build(entry.model, data.vocabulary_size, entry.seed, data.label_alignment)
+    try:
+        return build(entry.model, data.vocabulary_size, entry.seed, data.label_alignment)
+    except SourceError as error:
+        key = f"{this.table}.{this.name}.model.source = {entry.model.source!r}"
+        raise SourceError(f"{key} is not allowed: {error}") from None
 
 
 def _define_training(
@@ -243,8 +253,7 @@ def _flops_counter(model: LanguageModel, phase: Phase | None) -> CountFlops:
 def _origin(this: SegmentStage) -> str | None:
     """Digest what the training starts from; a source is read but for an entry's first segment."""
     if this.start is not None:
-        with this.start.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return checksum(this.start)
     source = this.entry.model.source
     return digest_source(source) if source else None
 
@@ -255,6 +264,7 @@ def _open_tracker(
     start: Progress,
     before: EarlierStage | None,
     processes: Processes,
+    had_finished: bool,
 ) -> Tracker:
     """Open the tracker of the main process; that of the others listens to nothing."""
     if not processes.is_main:
@@ -267,6 +277,7 @@ def _open_tracker(
         entry=this.entry.model_dump(),
         group=seed_group(this.table, this.name),
         resume_key=identity.digest,
+        finished_counts=had_finished,  # and DVC has not recorded it
         tags={"training.changes": "; ".join(start.changes)} if start.changes else {},
     )
     track_data(tracker, this.entry.dataset, "training")
@@ -284,4 +295,5 @@ def _write(this: SegmentStage, model: LanguageModel, data: TrainingData, end: Pr
         progress=end,
         digest=entry_digest(this.table, this.name) if this.state is None else None,
         save_beside=data.save_beside,
+        state=this.state,
     )

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 from pathlib import Path
 
@@ -123,7 +124,10 @@ def test_unchanged_is_what_dvc_status_leaves_out(diamond):
 
 def test_a_stage_that_somebody_works_on_is_not_unchanged(diamond):
     diamond.run("-m", "dvc", "repro", "--quiet")
-    busy = {"write": {str(diamond.path / "right.txt"): {"pid": 1, "cmd": "other"}}, "read": {}}
+    busy = {
+        "write": {str(diamond.path / "right.txt"): {"pid": os.getpid(), "cmd": "other"}},
+        "read": {},
+    }
     (diamond.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(busy))
     assert dag_status(diamond.path).unchanged == {"source", "side@left", "alone"}
 

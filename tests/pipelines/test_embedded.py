@@ -20,7 +20,6 @@ from pipelines.server.embedded import (
     DASHBOARDS,
     check_given_server,
     dashboards_address,
-    without_password,
     without_proxy,
 )
 from pipelines.server.local_server import (
@@ -259,8 +258,3 @@ def test_a_proxy_is_passed_by_on_this_machine(monkeypatch):
         assert os.environ["no_proxy"] == "127.0.0.1"
     assert os.environ["NO_PROXY"] == "example.org"
     assert "no_proxy" not in os.environ
-
-
-def test_passwords_are_not_shown():
-    assert without_password("https://me:secret@host:1/api") == "https://host:1/api"
-    assert without_password("http://host/api") == "http://host/api"

@@ -110,6 +110,18 @@ def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
             "pools.a.lost_after_seconds = 9.0 is not allowed; allowed is at least three times "
             "heartbeat_seconds, 27",
         ),
+        (
+            'pools: {a: {kind: slurm, slurm: {time: 9, comment: "x\\n#SBATCH --uid=0"}}}',
+            "pools.a.slurm has 'comment' with 'x.n#SBATCH --uid=0', which is not allowed",
+        ),
+        (
+            'pools: {a: {kind: slurm, slurm: {time: 9, additional_parameters: {"x y": 1}}}}',
+            "pools.a.slurm.additional_parameters has 'x y' with 1, which is not allowed",
+        ),
+        (
+            'stages: {x: {environment: {"A=B; touch pwned": "1"}}}',
+            "stages.x.environment has 'A=B; touch pwned', which is not allowed; allowed are",
+        ),
         ("stages: {x: {pool: gpu}}", "stages.x.pool = 'gpu' is not known; the closest is here"),
         (
             "stages: {x: {gpu: 1}}",

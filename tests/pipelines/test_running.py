@@ -2,6 +2,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -11,8 +12,8 @@ import psutil
 import pytest
 import zc.lockfile
 
-from pipelines import processes, running
-from pipelines.dag import Stage
+from pipelines import dvc_files, processes, running
+from pipelines.dag import Stage, read_dag
 from pipelines.processes import lines_of, run_process
 from pipelines.running import InfrastructureError, LocalRunner, StageFailedError, StoppedError
 from tests.pipelines.tiny import project, stage, wait_until
@@ -183,6 +184,99 @@ def test_files_that_another_command_works_on_are_waited_for(made, monkeypatch):
     path.unlink()
     assert stage.done().result.how == "ran"
     assert stage.lines.count(waiting) == 1
+
+
+CUT_OFF = [
+    (".dvc/tmp/rwlock", '{"write": {'),
+    ("dvc.lock", "schema: '2.0'\nstages:\n  good:\n    cm"),
+    (".dvc/tmp/rwlock", ""),
+    (".dvc/tmp/rwlock", "[" * 100_000),
+    ("dvc.lock", ""),
+    ("dvc.lock", "\x00\x00"),
+    ("dvc.lock", "schema: '2.0'\nstages:\n  good:\n    cmd: echo\n    deps:\n    - pa"),
+    ("dvc.lock", "[" * 200_000),  # which ends the process that loads it
+    ("dvc.lock", "schema: '3.0'"),
+    ("dvc.lock", "schema: '2.0'\nstages:\n  good:\n    cmd: echo\n    parms: {}"),
+    ("dvc.lock", "schema: '2.0'\nstages:\n  good: {cmd: echo, deps: [{path: a, size: x12}]}"),
+    (".dvc/tmp/rwlock", '{"read": 3}'),
+]
+
+
+@pytest.mark.parametrize(("name", "left"), CUT_OFF)
+def test_what_of_dvcs_files_is_cut_off(tmp_path, monkeypatch, name, left):
+    monkeypatch.setattr(dvc_files, "_WRITING_SECONDS", 0.0)
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(left)
+    (said,) = dvc_files.set_damaged_aside(tmp_path)
+    assert said.startswith(f"{name} was cut off")
+    assert not path.exists()
+    assert dvc_files.set_damaged_aside(tmp_path) == []
+
+
+@pytest.mark.parametrize(("name", "left"), CUT_OFF[:2])
+def test_what_a_killed_dvc_has_cut_off_is_set_aside(made, name, left):
+    """And nothing is run again for it."""
+    path = made.path / name
+    assert run_here(made).how == "ran"
+    path.write_text(left)
+    lines: list[str] = []
+    assert run_here(made, lines.append).how in ("cached", "restored")
+    assert [line for line in lines if "cut off by a process that was killed" in line]
+    assert (made.path / "runs").read_text() == "once\n"
+    kept = made.path / ".dvc" / "tmp" / f"{path.name}.damaged"
+    assert kept.read_text() == left
+
+    path.write_text(left)
+    assert "good" in read_dag(made.path)
+    path.write_text(left)
+    command = [sys.executable, "-m", "pipelines.dvc_files"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    said = [
+        subprocess.check_output(command, cwd=made.path, env=environment, text=True)
+        for _ in range(2)
+    ]
+    assert f"{name} was cut off" in said[0] and said[1] == ""
+
+
+def test_claims_of_another_program_with_the_same_number_are_void(tmp_path, monkeypatch):
+    """Numbers of processes come again: after a restart, and in every container."""
+    monkeypatch.setattr(dvc_files, "_WRITING_SECONDS", 0.0)
+    path = tmp_path / ".dvc" / "tmp" / "rwlock"
+    path.parent.mkdir(parents=True)
+
+    def claims(*numbers):
+        claim = [{"pid": number, "cmd": "dvc repro"} for number in numbers]
+        path.write_text(json.dumps({"write": {"a": claim[0]}, "read": {"b": claim[1:]}}))
+        return dvc_files.set_damaged_aside(tmp_path)
+
+    other = subprocess.Popen(["sleep", "60"])
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    try:
+        assert claims(os.getpid(), other.pid) == []
+        assert claims(gone.pid) == []  # which DVC sees by itself
+        (said,) = claims(other.pid, other.pid)
+        assert said.startswith(".dvc/tmp/rwlock was cut off")
+        assert not path.exists()
+    finally:
+        other.kill()
+        other.wait()
+
+
+def test_a_file_that_is_being_written_is_left_alone(made, monkeypatch):
+    path = made.path / "dvc.lock"
+    path.write_text("sch")
+    monkeypatch.setattr(dvc_files.time, "sleep", lambda _: path.write_text("schema: '2.0'\n"))
+    assert dvc_files.set_damaged_aside(made.path) == []
+    monkeypatch.setattr(dvc_files.time, "sleep", lambda _: path.write_text("schem"))
+    path.write_text("sch")
+    assert dvc_files.set_damaged_aside(made.path) == []
+    assert path.read_text() == "schem"
+
+
+def run_here(made, log=lambda _: None):
+    return LocalRunner(made.path)(Stage(name="good", deps=(), outs=()), log)
 
 
 def test_one_stage_twice_at_once_runs_once(made):

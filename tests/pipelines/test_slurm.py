@@ -3,6 +3,7 @@ import functools
 import itertools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -74,6 +75,20 @@ def test_a_stage_runs_as_a_job(slurm, clones):
     assert expected.items() <= job["options"].items()
     assert job["options"]["job-name"] == "train@x"
     assert "from the start" in log  # what the stage says
+
+
+def test_no_shell_reads_a_value_and_nobody_else_the_jobs_files(slurm, clones, tmp_path):
+    odd = f"a b'c\"d $(touch {tmp_path}/pwned) `touch {tmp_path}/pwned` ; touch {tmp_path}/pwned"
+    place = runner(clones, MINE=f"{odd}\nand another line")
+    pool = place.pool.replace(slurm={**place.pool.slurm, "additional_parameters": {"comment": odd}})
+    SlurmRunner(clones.caller, "slurm", pool, place.place)(Stage("train@x"), lambda _: None)
+    (job,) = jobs(slurm)
+    assert shlex.split(job["options"]["comment"]) == [odd]
+    folder = clones.caller / ".dvc" / "tmp" / "slurm"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    scripts = [path.read_text() for path in folder.rglob("*.sh")]
+    assert scripts and not any("and another line" in script for script in scripts)
+    assert not (tmp_path / "pwned").exists()
 
 
 def test_a_stages_own_error_is_not_tried_again(slurm, clones):
@@ -236,6 +251,7 @@ def test_a_launcher_is_put_in_front_of_torchrun(monkeypatch, launcher, expected)
 
 
 TWO = """
+import shlex
 import sys
 from pathlib import Path
 from stages.training.launching import start_processes

@@ -235,7 +235,8 @@ def test_the_pipeline_over_two_nodes_survives_the_loss_of_one(servers, tmp_path)
     found = [path.relative_to(alone.path) for path in (alone.path / "results").rglob("*.json")]
     assert len(found) > 5
     for path in found:
-        assert timeless(read(caller.path / path)) == timeless(read(alone.path / path)), path
+        if not path.name.endswith("_checksums.json"):  # of times, too
+            assert timeless(read(caller.path / path)) == timeless(read(alone.path / path)), path
     assert tracked_stages(servers) >= {name for name in stages if not name.startswith("prepare")}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from implicit_models.checksums import SUFFIX, write_checksums
 from stages.entries import read_models
 
 LENGTHS = (16, 32, 64, 128)
@@ -101,6 +102,14 @@ def write_results(root: Path) -> None:
             files = _files(name, kind, entry.get("seed", 0))
             for file, text in files.items():
                 (folder / file).write_text(text)
+            seal(folder)
+
+
+def seal(folder: Path) -> None:
+    """Write the checksums of the results in a folder as they are."""
+    path = folder / f"tests{SUFFIX}"
+    path.unlink(missing_ok=True)
+    write_checksums(path, folder.iterdir())
 
 
 def _files(name: str, kind: str, seed: int) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from implicit_models.problems.downstream.parameters import BenchmarkParameters
-from tests.reporting.synthetic import explicit_entry, implicit_entry, write_rows
+from tests.reporting.synthetic import explicit_entry, implicit_entry, seal, write_rows
 
 LENGTHS = (256, 512, 1024, 2048)
 IMPLICIT = ("novels_implicit_mamba2", "novels_implicit_mamba2_seed1")
@@ -61,6 +61,7 @@ def _write(root: Path, name: str, files: dict[str, str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
         (folder / file).write_bytes(text.encode())
+    seal(folder)
 
 
 def perplexity(name: str, position: np.ndarray) -> np.ndarray:

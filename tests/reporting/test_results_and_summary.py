@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from implicit_models.checksums import SUFFIX
 from implicit_models.problems.problem import results_of
 from implicit_models.problems.word_problem.report.results import UnknownLengthError
+from implicit_models.reporting.files import DamagedResultError
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import MissingResultError, read_results
 from implicit_models.reporting.summary import group_by_seed, summarise
@@ -36,9 +39,14 @@ RUN_KEYS = {
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("synthetic")
     write_results(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def runs(root):
     return read_results(root / "results" / "runs", tables(parameters()), results_of)
 
 
@@ -111,6 +119,8 @@ def test_a_missing_file_is_named_with_the_stage_of_dvc_that_writes_it(tmp_path, 
         content["upcycled"] = content.pop("runs")
     directory = tmp_path / "results" / "runs"
     for path in (directory / name).iterdir():
+        if path.name.endswith(SUFFIX):
+            continue
         text = path.read_text()
         path.unlink()
         with pytest.raises(MissingResultError, match=f"{name}/{path.name} does not exist") as error:
@@ -121,6 +131,38 @@ def test_a_missing_file_is_named_with_the_stage_of_dvc_that_writes_it(tmp_path, 
         definition = stages[stage[1]]
         assert definition["foreach"] == f"${{{table}}}"
         assert f"results/runs/${{key}}/{path.name}" in json.dumps(definition["do"])
+
+
+DAMAGES = {
+    "emptied": lambda content: b"",
+    "cut in half": lambda content: content[: len(content) // 2],
+    "one digit is another": lambda content: content.replace(b"0", b"1", 1),
+    "not UTF-8": lambda content: content[:20] + b"\xff\xfe" + content[22:],
+    "something else": lambda content: b"[]\n",
+}
+
+
+@pytest.mark.parametrize("change", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_is_named_with_the_stage_that_writes_it(root, tmp_path, change):
+    directory, name = tmp_path / "results" / "runs", "a5_implicit_mamba2_seed2"
+    shutil.copytree(root / "results" / "runs", directory)
+    for path in (directory / name).iterdir():
+        content = path.read_bytes()
+        path.write_bytes(change(content))
+        said = rf"{name}/{path.name}.*`dvc repro \w+@{name}`$"
+        with pytest.raises(DamagedResultError, match=said):
+            read_results(directory, tables(parameters()), results_of)
+        path.write_bytes(content)
+    read_results(directory, tables(parameters()), results_of)
+
+
+def test_a_file_that_no_stage_has_listed_is_refused(root, tmp_path):
+    directory = tmp_path / "results" / "runs"
+    shutil.copytree(root / "results" / "runs", directory)
+    for path in directory.rglob(f"*{SUFFIX}"):
+        path.unlink()
+    with pytest.raises(DamagedResultError, match="in no list of checksums beside it; the stage"):
+        read_results(directory, tables(parameters()), results_of)
 
 
 def test_no_evaluated_length_within_the_training_length_is_an_error(runs):

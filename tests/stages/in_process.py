@@ -20,12 +20,17 @@ COMMANDS = {
 
 def work_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Work in a folder with the project's description; nothing is sent to MLflow."""
+    send_nothing(monkeypatch)
     monkeypatch.chdir(folder)
-    monkeypatch.delenv("DVC_STAGE", raising=False)
     (folder / ".dvc").mkdir()
     (folder / ".dvc" / "config").write_text("[core]\n    no_scm = true\n")
     (folder / "conf").symlink_to(ROOT / "conf")
     shutil.copy(ROOT / "dvc.yaml", folder)
+
+
+def send_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run stages outside of DVC, and start no courier, which would write beside them."""
+    monkeypatch.delenv("DVC_STAGE", raising=False)
     monkeypatch.setattr("stages.tracked.open_tracker", functools.partial(open_tracker, send=False))
     monkeypatch.setattr("stages.report.tracked_run_id", lambda *_: None)
 

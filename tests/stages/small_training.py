@@ -17,11 +17,13 @@ ROOT = Path(__file__).parents[2]
 RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"
 SMALL = {
     "datasets.s3.train.num_sequences": 256,
+    f"runs.{RUN}.optimisation.warmup_steps": 1,
     f"runs.{RUN}.bounded.num_training_steps": 3,
     f"runs.{RUN}.bounded.lengths.growth_steps": 3,
     f"runs.{RUN}.free.num_training_steps": 2,
     f"runs.{RUN}.free.decay_steps": 1,
     f"runs.{RUN}.free.lengths.growth_steps": 2,
+    f"baselines.{BASELINE}.optimisation.warmup_steps": 1,
     f"baselines.{BASELINE}.training.num_training_steps": 2,
     f"baselines.{BASELINE}.training.decay_steps": 1,
     f"baselines.{BASELINE}.training.lengths.growth_steps": 2,

@@ -30,11 +30,13 @@ BASELINE, RUN, IMPLICIT = "s3_mamba2", "s3_upcycled_mamba2", "s3_implicit_llama"
 TINY = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 FEW_STEPS = {
     "datasets.s3.train.num_sequences": 256,
+    f"upcycled.{RUN}.optimisation.warmup_steps": 1,
     f"upcycled.{RUN}.bounded.num_training_steps": 3,
     f"upcycled.{RUN}.bounded.lengths.growth_steps": 3,
     f"upcycled.{RUN}.free.num_training_steps": 2,
     f"upcycled.{RUN}.free.decay_steps": 1,
     f"upcycled.{RUN}.free.lengths.growth_steps": 2,
+    f"baselines.{BASELINE}.optimisation.warmup_steps": 1,
     f"baselines.{BASELINE}.training.num_training_steps": 2,
     f"baselines.{BASELINE}.training.decay_steps": 1,
     f"baselines.{BASELINE}.training.lengths.growth_steps": 2,
@@ -264,14 +266,18 @@ def test_a_source_that_cannot_be_upcycled_is_one_line(refuse, parameters, few_st
     shutil.copytree(explicit, "cut")
     weights = Path("cut", "model.safetensors")
     weights.write_bytes(weights.read_bytes()[:-50])
+    shutil.copytree("cut", "damaged")
+    Path("cut", "checksums.json").unlink()
     shutil.copytree(explicit, "elsewhere")
-    Path("elsewhere", "config.json").unlink()
+    for name in ("config.json", "checksums.json"):
+        Path("elsewhere", name).unlink()
     sizes = {"intermediate_size": 8, **TINY}
     save_model(LlamaForCausalLM(LlamaConfig(vocab_size=7, **sizes)), Path("larger"))
     save_model(build(outside(GPT2), 6, seed=0), Path("gpt2"))
     wrong = {
         f"models/{RUN}/bounded": "the model is implicit already",
         "cut": "cannot be read",
+        "damaged": "damaged/model.safetensors has",
         "elsewhere": "config.json",
         "larger": "has 7 tokens, the data set 6; an upcycled model keeps",
         "gpt2": "the model is a GPT2LMHeadModel; it must be",

@@ -46,6 +46,22 @@ WRONG_PARAMETERS = [
         [f"runs.{RUN}.bounded is missing"],
     ),
     (BOUNDED, RUN, f"runs.{RUN}.seed", "one", [f"runs.{RUN}.seed = 'one'", "int"]),
+    (BOUNDED, RUN, f"runs.{RUN}.seed", 2**64, [f"runs.{RUN}.seed = 1844", f"below {2**64}"]),
+    ("prepare", "s3", "datasets.s3.seed", 2**64, ["datasets.s3.seed = 1844", f"below {2**64}"]),
+    (
+        BOUNDED,
+        RUN,
+        f"runs.{RUN}.optimisation.warmup_steps",
+        10_000,
+        [f"runs.{RUN}.optimisation.warmup_steps = 10000", "at most the training steps"],
+    ),
+    (
+        EXPLICIT,
+        BASELINE,
+        f"baselines.{BASELINE}.optimisation.warmup_steps",
+        10_000,
+        [f"baselines.{BASELINE}.optimisation.warmup_steps = 10000", "at most the training steps"],
+    ),
     (
         BOUNDED,
         RUN,

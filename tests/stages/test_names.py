@@ -120,7 +120,10 @@ def test_the_names_of_all_tables_are_checked(table, quick):
 @pytest.mark.parametrize("table", ["!!omap [../docs: {}]", "[a, b]", "5", "name"])
 def test_a_table_that_is_no_mapping_is_refused(table, project):
     Path("params.yaml").write_text(f"datasets: {table}\n")
-    with pytest.raises(ParameterError, match="datasets = .* allowed is a table of named entries"):
+    with pytest.raises(
+        ParameterError,
+        match="datasets = .* allowed is a table of named entries|the tag .* is not allowed",
+    ):
         read_content(Path("params.yaml"))
     Path("params.yaml").write_text("datasets:\n")
     assert read_content(Path("params.yaml")) == {"datasets": None}
@@ -162,7 +165,9 @@ def test_a_link_out_of_the_data_is_not_followed(project, quick, monkeypatch, cap
     assert unharmed(project)
 
 
-@pytest.mark.parametrize("link", ["data/s3", "models/s3_lstm", "results/runs/s3_gpt2"])
+@pytest.mark.parametrize(
+    "link", ["data/s3", "models/s3_lstm", "models/s3_lstm/final", "results/runs/s3_gpt2"]
+)
 def test_links_are_refused_before_dvc_follows_them(link, project, quick, monkeypatch, capsys):
     Path("params.yaml").write_text(yaml.safe_dump(quick))
     Path(link).parent.mkdir(parents=True)
@@ -172,6 +177,18 @@ def test_links_are_refused_before_dvc_follows_them(link, project, quick, monkeyp
         run_stage(importlib.import_module("stages.code").main)
     assert f"{link} leads to" in capsys.readouterr().err
     assert unharmed(project) and not Path("code").exists()
+
+
+@pytest.mark.parametrize("link", ["models/s3_lstm/final", "checkpoints/s3_lstm/train_baseline/1"])
+def test_a_stage_follows_no_link_within_its_folders(link, project, quick, monkeypatch, capsys):
+    Path("params.yaml").write_text(yaml.safe_dump(quick))
+    Path(link).parent.mkdir(parents=True)
+    Path(link).symlink_to(project.parent / OUTSIDE)
+    monkeypatch.setattr(sys, "argv", ["train_baseline", "s3_lstm"])
+    with pytest.raises(SystemExit):
+        run_stage(importlib.import_module("stages.training.train_baseline").main, "baselines")
+    assert f"{link} leads to" in capsys.readouterr().err
+    assert unharmed(project)
 
 
 def with_preset(project: Path, parameters: str) -> None:
@@ -197,6 +214,22 @@ def test_nothing_is_composed(name, project, quick):
     assert done.returncode == 1 and done.stderr.startswith("error: ") and ALLOWED in done.stderr
     assert Path("params.yaml").read_text() == "runs: {}\n"
     assert unharmed(project)
+
+
+@pytest.mark.parametrize("value", ["${oc.env:SECRET}", '"\\x24{oc.env:SECRET}"'])
+def test_a_preset_gets_nothing_of_the_environment(value, project, quick, monkeypatch, capsys):
+    monkeypatch.setenv("SECRET", "hunter2")
+    with_preset(project, yaml.safe_dump(quick) + f"seed: {value}\n")
+    with pytest.raises(ParameterError, match=r"conf/preset/mine\.yaml, line \d+: .*oc\.env"):
+        compose(project, ["preset=mine"])
+
+    Path("params.yaml").write_text(yaml.safe_dump(quick))  # as DVC itself has composed it
+    monkeypatch.setattr(sys, "argv", ["code"])
+    with pytest.raises(SystemExit):
+        run_stage(importlib.import_module("stages.code").main)
+    said = capsys.readouterr().err
+    assert "conf/preset/mine.yaml" in said and "hunter2" not in said
+    assert not Path("code").exists()
 
 
 def test_a_flow_refuses_before_dvc_looks(project, quick, capsys):

@@ -12,7 +12,8 @@ from implicit_models.tracking.digests import content_digest
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.recording import SpoolTracker
 from stages.entries import read_models, seed_group
-from stages.tracked import open_run, track_data, track_model, track_score
+from stages.tracked import open_run, open_test, track_data, track_model, track_score
+from tests.tracking.killed import leave_as_killed
 
 ROOT = Path(__file__).parents[2]
 RUN, BASELINE = "s3_implicit_mamba2", "s3_mamba2_1_layer"
@@ -178,3 +179,56 @@ def test_data_that_nothing_identifies_are_not_tracked():
     with open_run("runs", RUN, "train_free", {}) as tracker:
         track_data(tracker, "missing", "training")
     assert events(tracker, "dataset") == []
+
+
+@pytest.fixture
+def test_of_a_model(parameters, monkeypatch):
+    """Return what opens the tracker of a test of a model, and returns its spool, if it has one."""
+    model, data = Path("models", RUN, "final"), Path("data", "s3")
+    for path in (model / "model.safetensors", data / "metadata.json", Path("code/evaluate", RUN)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("before")
+
+    def opened(*, is_killed=False):
+        tracker = open_test("runs", RUN, "sweep", {}, model=model, data=data, tested_as=RUN)
+        if isinstance(tracker, SpoolTracker):
+            tracker.log_metrics({"accuracy": 0.5})
+            if is_killed:
+                leave_as_killed(tracker)
+            else:
+                tracker.close()
+            return tracker.spool
+        return None
+
+    return opened
+
+
+def test_a_test_that_is_killed_is_one_run_with_the_one_in_its_place(test_of_a_model):
+    first = test_of_a_model(is_killed=True)
+    assert test_of_a_model() == first
+    values = [event for event, _ in first.events() if "accuracy" in event.get("values", {})]
+    assert len(values) == 1
+
+
+def test_a_test_that_dvc_has_not_recorded_is_told_of_once(test_of_a_model, monkeypatch):
+    first = test_of_a_model()
+    assert test_of_a_model() is None
+
+    # DVC runs it again although it has recorded it: it was told to.
+    monkeypatch.setenv("DVC_STAGE", f"sweep@{RUN}")
+    assert test_of_a_model() is None
+    read = (Path("models", RUN, "final"), Path("code/evaluate", RUN))
+    deps = [{"path": str(path), "md5": content_digest(path)} for path in read]
+    lock = {"schema": "2.0", "stages": {f"sweep@{RUN}": {"cmd": "", "deps": deps}}}
+    Path("dvc.lock").write_text(yaml.safe_dump(lock))
+    assert test_of_a_model() not in (None, first)
+
+
+@pytest.mark.parametrize(
+    "changed", [f"models/{RUN}/final/model.safetensors", f"code/evaluate/{RUN}", "data/s3"]
+)
+def test_a_test_of_anything_else_is_another_run(test_of_a_model, changed):
+    first = test_of_a_model()
+    path = Path(changed)
+    (path / "metadata.json" if path.is_dir() else path).write_text("after")
+    assert test_of_a_model() not in (None, first)

@@ -7,18 +7,21 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from implicit_models.tracking import registry
-from implicit_models.tracking.mlflow import Sender, connect
+from implicit_models.tracking import registry, stores
+from implicit_models.tracking.mlflow import Sender, connect, parent_run_id
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.spool import open_spools
 from implicit_models.tracking.stores import (
     address_of,
     artifact_location,
     destination_now,
+    shown,
     without_credentials,
 )
 
@@ -26,6 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLfl
 
 BINARIES = Path("/usr/lib/postgresql")
 PASSWORD = "se@cret"
+NUM_STEPS = 3000
 
 
 @pytest.mark.parametrize(
@@ -40,11 +44,27 @@ PASSWORD = "se@cret"
         ),
         ("http://host:5000/path", "http://host:5000/path"),
         ("sqlite:////a@b/mlflow.db", "sqlite:////a@b/mlflow.db"),
-        ("no route to http://me:secret@host, gone", "no route to http://host, gone"),
+        ("https://me:secret@host:1/api", "https://host:1/api"),
+        ("http://host:5000/a@b", "http://host:5000/a@b"),
+        ("postgresql://me:se/cret@host:5432/mlflow", "postgresql://host:5432/mlflow"),
+        ("mysql+pymysql://u:p#x/y@h/db", "mysql+pymysql://h/db"),
+        ("http://user:pa#ss@host/api", "http://host/api"),
+        ("https://host/?access_token=secret&x=1", "https://host/?access_token=***&x=1"),
     ],
 )
 def test_credentials_are_left_out(address, expected):
-    assert without_credentials(address) == expected
+    assert shown(address) == without_credentials(address) == expected
+    assert without_credentials(f"no route to {address} now") == f"no route to {expected} now"
+
+
+def test_spaces_in_the_environments_addresses_hide_nothing(monkeypatch):
+    for name in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL"):
+        monkeypatch.setenv(name, address := "https://u:pa ss@host/")
+        assert shown(address) == "https://host/"
+        assert (
+            without_credentials(f"no route to {address}: gone") == "no route to https://host/: gone"
+        )
+        monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize("installed", ["psycopg", "psycopg2"])
@@ -123,6 +143,35 @@ def postgres():
             server.kill()
 
 
+def kill_in_the_middle(server, spool, sent):
+    """Kill a server once it has got a tenth of what is new."""
+    while spool.read_sent().offset < sent + (spool.size() - sent) / 10:
+        time.sleep(0.001)
+    server.kill()
+
+
+@pytest.mark.parametrize("fault", ["nobody listens", "it accepts and is silent"])
+def test_a_database_that_does_not_answer_holds_nobody_up(bare_root, monkeypatch, fault):
+    pytest.importorskip("psycopg2")
+    monkeypatch.setattr(stores, "_CONNECT_SECONDS", 2)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        if fault == "it accepts and is silent":
+            taken.listen()
+        address = f"postgresql://mlflow:{PASSWORD}@127.0.0.1:{taken.getsockname()[1]}/mlflow"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        tracker = open_tracker(
+            entry="a", stage="train", parameters={}, dataset="a5", root=bare_root, send=False
+        )
+        tracker.close()
+        connect("sqlite://")  # which imports
+        began = time.monotonic()
+        (problem,) = Sender(bare_root).send(open_spools(bare_root)).values()
+        assert parent_run_id("another", "digest", bare_root) is None
+        assert time.monotonic() - began < 15
+    assert PASSWORD not in problem
+
+
 @pytest.mark.slow
 def test_postgresql_gets_everything_and_its_password_stays_in_the_environment(
     bare_root, postgres, monkeypatch, caplog
@@ -147,9 +196,14 @@ def test_postgresql_gets_everything_and_its_password_stays_in_the_environment(
     for step in range(300):
         tracker.log_metrics({f"loss_{index}": float(step) for index in range(10)}, step)
     assert sender.send(open_spools(root)) == {}
-    postgres.kill()
-    for step in range(300, 400):
+    sent = tracker.spool.size()
+    for step in range(300, NUM_STEPS):
         tracker.log_metrics({f"loss_{index}": float(step) for index in range(10)}, step)
+    killing = threading.Thread(target=kill_in_the_middle, args=(postgres, tracker.spool, sent))
+    killing.start()
+    assert len(sender.send(open_spools(root))) == 1
+    killing.join()
+    assert sent < tracker.spool.read_sent().offset < tracker.spool.size()
     tracker.log_dataset("a5", "digest", "data/a5", "training")
     tracker.log_artifact(model, "checkpoint")
     tracker.register_model("mamba2-a5", "weights.dir", "checkpoint/final")
@@ -168,7 +222,7 @@ def test_postgresql_gets_everything_and_its_password_stays_in_the_environment(
     for run in runs:
         points = client.get_metric_history(run.info.run_id, "loss_9")
         found = sorted((point.step, point.value) for point in points)
-        assert found == [(step, float(step)) for step in range(400)]
+        assert found == [(step, float(step)) for step in range(NUM_STEPS)]
     version = client.get_model_version_by_alias("mamba2-a5", registry.BEST)
     assert version.source == f"{root}/mlartifacts/{version.run_id}/artifacts/checkpoint/final"
     assert Path(version.source, "model.safetensors").read_text() == "weights"

@@ -5,7 +5,7 @@ import sys
 import pytest
 import yaml
 
-from implicit_models.tracking.digests import content_digest, data_digest
+from implicit_models.tracking.digests import content_digest, data_digest, is_recorded
 
 WRITE = """
 folder = pathlib.Path("data/a5")
@@ -24,6 +24,7 @@ def repository(tmp_path_factory):
     root = tmp_path_factory.mktemp("repository")
     (root / "write.py").write_text(f"import pathlib\n{WRITE}")
     stage = {"cmd": f"{sys.executable} write.py", "outs": ["data/a5", "file.txt"]}
+    stage["deps"] = ["write.py"]
     (root / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"prepare": stage}}))
     for command in (["init", "--no-scm", "--quiet"], ["repro", "--quiet"]):
         subprocess.run([sys.executable, "-m", "dvc", *command], cwd=root, check=True)
@@ -63,6 +64,16 @@ def test_data_that_dvc_has_not_recorded_are_known_by_their_manifest(repository, 
         assert data_digest(folder) == manifest
     finally:
         (folder / "more").unlink()
+
+
+def test_dvc_has_recorded_a_stage_with_what_lies_there(repository, recorded):
+    lock = yaml.safe_load((repository / "dvc.lock").read_text())["stages"]["prepare"]
+    inputs = {each["path"]: each["md5"] for each in lock["deps"]}
+    assert inputs and is_recorded("prepare", inputs)
+    assert not is_recorded("prepare", dict.fromkeys(inputs, "0" * 32))
+    assert not is_recorded("other", inputs)
+    assert not is_recorded(None, inputs)
+    assert not is_recorded("prepare", {})
 
 
 @pytest.mark.parametrize("content", [None, "", "stages: []", "{", "stages: {a: {cmd: b}}"])

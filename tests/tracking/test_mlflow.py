@@ -8,6 +8,7 @@ from implicit_models.tracking import mlflow, stores
 from implicit_models.tracking.mlflow import Sender, parent_run_id
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.spool import Spool, all_spools, open_spools
+from tests.tracking.killed import leave_as_killed
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow's own
 
@@ -29,11 +30,6 @@ def tracker(root, stage="train_bounded", entry="implicit", parameters=PARAMETERS
 
 def send(root):
     return list(Sender(root).send(open_spools(root)).values())
-
-
-def kill(tracker):
-    """Leave a tracker as a killed process does."""
-    os.close(tracker._descriptor)
 
 
 def the_start(root):
@@ -222,7 +218,7 @@ def test_a_resumed_stage_continues_its_run_without_duplicates(root, store):
     for step in range(10):
         tracked.log_metrics({"loss": float(step)}, step)
     assert send(root) == []
-    kill(tracked)
+    leave_as_killed(tracked)
     assert send(root) == []
     assert [run.info.status for run in store.runs()] == ["KILLED", "KILLED"]
 
@@ -283,6 +279,26 @@ def test_what_mlflow_rejects_holds_nothing_up(root, store, caplog):
         assert run.data.params["fine"] == "1"
         assert run.data.metrics["odd _ name_"] == 3.0
     assert "../outside" in caplog.text
+
+
+def test_a_damaged_spool_holds_nothing_up(root, store, caplog):
+    """What can be read of it is sent; one that does not say what it is of is set aside."""
+    for loss in (1.0, 2.0):
+        with tracker(root) as tracked:
+            for step in range(3):
+                tracked.log_metrics({"loss": loss}, step)
+    beginning, middle = (spool.path for spool in open_spools(root))
+    for path, number in ((beginning, 0), (middle, 2)):
+        lines = path.read_bytes().splitlines(keepends=True)
+        lines[number] = b'{"event": "metrics"}\n'
+        path.write_bytes(b"".join(lines))
+    assert send(root) == []
+    (entry,) = store.entries()
+    assert store.history(entry, "loss") == [(0, 2.0), (2, 2.0)]
+    assert entry.info.status == "FINISHED"
+    assert open_spools(root) == []
+    assert (root / ".tracking" / "damaged" / beginning.name).exists()
+    assert f"{middle}, line 3 is left out" in caplog.text
 
 
 def test_long_names_and_values_are_cut_and_stay_different(root, store):

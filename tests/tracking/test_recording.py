@@ -9,6 +9,12 @@ from implicit_models.tracking.opening import flatten
 from implicit_models.tracking.recording import SpoolTracker
 from implicit_models.tracking.spool import Spool
 from implicit_models.tracking.tracker import NullTracker, Tracker
+from tests.tracking.killed import leave_as_killed
+
+START = {
+    **{"entry": "entry", "stage": "stage", "digest": "d", "dvc_stage": "stage@entry"},
+    **{"experiment": "experiment", "tags": {}, "parameters": {}, "stage_parameters": {}},
+}
 
 
 @pytest.fixture
@@ -45,7 +51,7 @@ class FullDisk:
 
 
 def test_every_call_is_on_disk_when_it_returns(spool):
-    tracker = SpoolTracker(spool, {"entry": "entry"})
+    tracker = SpoolTracker(spool, START)
     tracker.log_metrics({"loss": 2.5, "accuracy": 0.5}, step=10)
     tracker.log_metrics({"final": 1})
     kinds = [event["event"] for event, _ in spool.events()]
@@ -77,13 +83,12 @@ def test_an_error_passes_and_is_the_status(spool, error, status):
 
 
 def test_a_continued_spool_holds_every_step_once(spool):
-    tracker = SpoolTracker(spool, {"entry": "entry"})
+    tracker = SpoolTracker(spool, START)
     for step in range(10):
         tracker.log_metrics({"loss": float(step)}, step)
     tracker.log_metrics({"validation": 0.5}, 4)
     tracker.log_metrics({"loss": -1.0}, 4, "entry")
-    assert tracker._descriptor is not None
-    os.close(tracker._descriptor)  # as a killed process leaves it
+    leave_as_killed(tracker)
     with spool.path.open("a") as file:
         file.write('{"event":"metrics","ti')
 
@@ -97,6 +102,24 @@ def test_a_continued_spool_holds_every_step_once(spool):
     assert values(spool, "validation") == [(4, 0.5), *((step, 0.5) for step in range(6, 15))]
     assert spool.start()["entry"] == "entry"
     assert len(events(spool, "resume")) == len(events(spool, "end")) == 1
+
+
+def test_a_spool_with_damaged_lines_is_continued_and_they_stay(spool):
+    tracker = SpoolTracker(spool, START)
+    for step in range(4):
+        tracker.log_metrics({"loss": float(step)}, step)
+    leave_as_killed(tracker)
+    lines = spool.path.read_bytes().splitlines(keepends=True)
+    lines[2] = lines[2].replace(b"loss", b"lost")
+    lines += [b"[]\n", b"{}\n"]
+    spool.path.write_bytes(b"".join(lines) + b'{"event": "metrics"')
+
+    with SpoolTracker(spool, {"entry": "ignored"}) as tracker:
+        for step in range(3, 6):
+            tracker.log_metrics({"loss": float(step)}, step)
+    assert values(spool, "loss") == [(step, float(step)) for step in (0, 2, 3, 4, 5)]
+    assert spool.path.read_bytes().startswith(b"".join(lines))
+    assert [each["status"] for each in events(spool, "end")] == ["FINISHED"]
 
 
 @pytest.mark.parametrize("partial", [False, True])
@@ -168,7 +191,7 @@ def test_a_server_that_nobody_listens_at_is_named_at_once(tmp_path, caplog):
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         address = f"http://127.0.0.1:{taken.getsockname()[1]}"
         spool = Spool.new(tmp_path, "entry", "stage")
-        with SpoolTracker(spool, {"destination": address}, lambda: None) as tracker:
+        with SpoolTracker(spool, START | {"destination": address}, lambda: None) as tracker:
             tracker.log_metrics({"loss": 1.0}, step=1)
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warnings) == 1 and address in warnings[0] and "Nothing is lost" in warnings[0]

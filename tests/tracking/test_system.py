@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from implicit_models.tracking.recording import SpoolTracker
-from implicit_models.tracking.spool import Spool
+from implicit_models.tracking.spool import Spool, line_of
 from implicit_models.tracking.system import SystemMonitor, sampler
 
 NAMES = ("cpu", "disk", "network")
@@ -67,12 +67,9 @@ def test_a_resumed_run_goes_on_from_its_samples(tmp_path):
     spool = Spool.new(tmp_path, "entry", "stage")
     with SpoolTracker(spool, {}, monitor=SystemMonitor(tmp_path)):
         pass
-    text = spool.path.read_text()
-    began = spool.start()
-    assert began is not None
-    spool.path.write_text(
-        text.replace(f'"time":{began["time"]}', f'"time":{began["time"] - 60_000}')
-    )
+    (start, *rest) = (event for event, _ in spool.events())
+    start["time"] -= 60_000
+    spool.path.write_bytes(b"".join(map(line_of, (start, *rest))))
     with SpoolTracker(spool, {}, monitor=SystemMonitor(tmp_path)):
         pass
     first, second = (step for step, _, _ in samples(spool))

@@ -143,12 +143,12 @@ def fail(root: Path) -> None:
     make_steps(module, optimiser, 1)
     folder.save(module, optimiser, Progress(4))
     folder.wait()
-    read = FileSystemReader.read_metadata
+    read = FileSystemReader.read_data
     if rank == 1:
-        FileSystemReader.read_metadata = _unreadable
+        FileSystemReader.read_data = _unreadable
     module, optimiser = fresh("fsdp")
     assert folder.resume(module, optimiser) == Progress(3)
-    FileSystemReader.read_metadata = read
+    FileSystemReader.read_data = read
     assert_same(whole_state(module, optimiser), expected)
     _expect(said, ["step_000000004 cannot be used (RuntimeError: process 1: OSError: [Errno 5]"])
 
@@ -201,10 +201,10 @@ def _no_space(self: FileSystemWriter, plan, planner):
 def _unreadable(self: FileSystemReader, *arguments, **settings):
     if str(self.path).endswith("step_000000004"):
         raise OSError(errno.EIO, str(Path(self.path).name))
-    return READ_METADATA(self, *arguments, **settings)
+    return READ_DATA(self, *arguments, **settings)
 
 
-READ_METADATA = FileSystemReader.read_metadata
+READ_DATA = FileSystemReader.read_data
 
 
 def _expect(said: list[str], beginnings: list[str]) -> None:

@@ -154,6 +154,18 @@ def flip_a_bit(file: Path) -> None:
     file.write_bytes(content)
 
 
+def name_another_step(file: Path) -> None:
+    file.write_text(file.read_text().replace('"step": 4', '"step": 3'))
+
+
+def other_json(file: Path) -> None:
+    file.write_text("[4]")
+
+
+def other_bytes(file: Path) -> None:
+    file.write_bytes(b"\xff" * 9)
+
+
 @pytest.mark.parametrize(
     ("name", "damage", "why"),
     [
@@ -163,10 +175,13 @@ def flip_a_bit(file: Path) -> None:
         ("__0_0.distcp", Path.unlink, "FileNotFoundError: "),
         (".metadata", halve, "ValueError: .metadata has "),
         (".metadata", zero, ".metadata has the SHA-256 "),
-        ("progress.json", empty, "JSONDecodeError: "),
-        ("progress.json", halve, "JSONDecodeError: "),
-        ("progress.json", zero, "JSONDecodeError: "),
+        ("progress.json", empty, "ValueError: progress.json is damaged"),
+        ("progress.json", halve, "ValueError: progress.json is damaged"),
+        ("progress.json", zero, "ValueError: progress.json is damaged"),
         ("progress.json", Path.unlink, "FileNotFoundError: "),
+        ("progress.json", name_another_step, "ValueError: progress.json is damaged: it has not"),
+        ("progress.json", other_json, "ValueError: progress.json is damaged: it has not"),
+        ("progress.json", other_bytes, "ValueError: progress.json is damaged"),
     ],
 )
 def test_a_damaged_newest_one_falls_back_and_says_so(

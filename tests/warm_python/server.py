@@ -64,7 +64,8 @@ def answer(client: socket.socket) -> dict:
         return request
     for stream in streams:
         os.close(stream)
-    client.send(b"y")
+    with contextlib.suppress(BrokenPipeError):  # a client that is gone is seen by who watches
+        client.send(b"y")
     watch(client, process)
 
 
@@ -81,8 +82,16 @@ def watch(client: socket.socket, process: int) -> NoReturn:
             with contextlib.suppress(BrokenPipeError):
                 client.send(code.to_bytes(2, "big", signed=True))
             os._exit(0)
-        for number in client.recv(64) or [signal.SIGKILL]:
+        for number in received(client) or [signal.SIGKILL]:
             os.killpg(process, number)
+
+
+def received(client: socket.socket) -> bytes:
+    """Return the signals to hand on; nothing where the client is gone."""
+    try:
+        return client.recv(64)
+    except ConnectionResetError:
+        return b""
 
 
 def become(request: dict, streams: list[int]) -> None:

@@ -42,7 +42,7 @@ class HuggingFaceFamily(Family):
                 model = _loaded(source, vocabulary_size)
             else:
                 with naming_the_source(source):
-                    config = AutoConfig.from_pretrained(source)
+                    config = AutoConfig.from_pretrained(source, trust_remote_code=False)
                     _forget_special_tokens(config)
                     config.vocab_size = vocabulary_size
                     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)

@@ -69,7 +69,7 @@ class CorpusParameters(Parameters):
     validation: HeldOutParameters = HeldOutParameters()
     test: HeldOutParameters = HeldOutParameters()
     unusable_documents: Literal["error", "skip"] = "error"
-    seed: int = Field(ge=0)
+    seed: int = Field(ge=0, lt=2**64)
 
     def check(self) -> None:
         """Check that names are not empty, and that something is left to train on."""

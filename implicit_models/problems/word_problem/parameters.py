@@ -58,7 +58,7 @@ class WordProblemParameters(Parameters):
     group: str
     identity_probability: float = Field(default=0.0, ge=0.0, le=1.0)
     monoid_sampling: Literal["uniform", "informative"] = "uniform"
-    seed: int = Field(ge=0)
+    seed: int = Field(ge=0, lt=2**64)
     train: SplitParameters
     validation: SplitParameters
     test: TestParameters

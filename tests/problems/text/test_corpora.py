@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from implicit_models.data.manifests import write_manifest
+from implicit_models.files import unsealed
 from implicit_models.parameters import ParameterError, read_section
 from implicit_models.problems.text.data.corpora import CorpusError, open_corpus, write_corpus
 from implicit_models.problems.text.data.packing import pack
@@ -148,7 +150,7 @@ def test_nothing_but_the_corpus_is_left_behind(folder):
 
 def test_the_same_parameters_give_the_same_files(folder, source, tmp_path):
     manifest = write_corpus(parameters(source, **HELD_OUT), tmp_path / "books")
-    assert manifest == json.loads((folder / "manifest.json").read_text())
+    assert manifest == unsealed((folder / "manifest.json").read_bytes())
     for path in folder.rglob("*"):
         if path.is_file():
             assert (tmp_path / "books" / path.relative_to(folder)).read_bytes() == path.read_bytes()
@@ -599,8 +601,7 @@ def test_damaged_names(copy, content):
 
 def test_a_manifest_of_another_tokenizer(copy):
     path = copy / "train" / "split.json"
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"tokenizer_digest": "0" * 64}))
+    write_manifest(path, unsealed(path.read_bytes()) | {"tokenizer_digest": "0" * 64})
     with pytest.raises(CorpusError, match="split.json: is of another tokenizer: .* 000"):
         open_corpus(copy, ["train"]).verify()
 
@@ -609,7 +610,7 @@ def test_a_manifest_of_another_tokenizer(copy):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"format_version": 0}, "format_version is 0, this version of the library reads 2"),
+        ({"format_version": 0}, "format_version is 0, this version of the library reads 3"),
         ({"end_of_text": ...}, "is incomplete, 'end_of_text' is missing"),
         (None, "is not valid JSON"),
         ([1], r"format_version is \[1\]"),
@@ -618,9 +619,10 @@ def test_a_manifest_of_another_tokenizer(copy):
 def test_damaged_manifests(copy, name, change, words):
     path = copy / name
     if isinstance(change, dict):
-        content = json.loads(path.read_text()) | change
-        change = {key: value for key, value in content.items() if value is not ...}
-    path.write_text("{" if change is None else json.dumps(change))
+        content = unsealed(path.read_bytes()) | change
+        write_manifest(path, {key: value for key, value in content.items() if value is not ...})
+    else:
+        path.write_text("{" if change is None else json.dumps(change))
     with pytest.raises(CorpusError, match=f"{name}: {words}.*; `dvc repro prepare_corpus@books`"):
         open_corpus(copy)
 
@@ -636,7 +638,7 @@ def test_damaged_manifests(copy, name, change, words):
 )
 def test_manifests_that_contradict(copy, change, words):
     path = copy / "train" / "split.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    write_manifest(path, unsealed(path.read_bytes()) | change)
     with pytest.raises(CorpusError, match=words):
         open_corpus(copy)
 

@@ -9,6 +9,7 @@ from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.evaluation.scoring import TextError, score
+from implicit_models.parameters import ParameterError
 from implicit_models.problems.text.evaluation.sweep import sweep_text
 from implicit_models.problems.text.parameters import TextSweepParameters
 from tests.evaluation.readable import make, random_tokens
@@ -96,5 +97,9 @@ def test_what_cannot_be_swept_says_so():
         sweep_text(make("explicit mamba2"), STREAM, PARAMETERS)
     with pytest.raises(TextError, match="has 10 tokens; a sequence of 10 needs one more"):
         sweep_text(make("implicit mamba2"), STREAM[:10], PARAMETERS)
-    few = PARAMETERS.replace(self_iterations=(1,), tolerances=(0.3,))
+    asked = PARAMETERS.num_sequences
+    words = f"num_sequences = {asked} is not allowed; allowed is at most 3, the sequences of 10"
+    with pytest.raises(ParameterError, match=words):
+        sweep_text(make("implicit mamba2"), STREAM[:35], PARAMETERS)
+    few = PARAMETERS.replace(self_iterations=(1,), tolerances=(0.3,), num_sequences=3)
     assert sweep_text(make("implicit mamba2"), STREAM[:35], few).num_sequences == 3

@@ -169,6 +169,23 @@ def test_a_document_too_long_for_memory(monkeypatch):
         tokenizer.encode(["short", "01234567ö9"])
 
 
+def test_a_text_that_the_library_gives_up_on(tmp_path):
+    content = json.loads(load_tokenizer("bytes").library.to_str())
+    split = {"type": "Split", "behavior": "Isolated", "invert": False}
+    content["pre_tokenizer"] = split | {"pattern": {"Regex": "(a+)+$"}}
+    (tmp_path / "slow.json").write_text(json.dumps(content))
+    with pytest.raises(TokenizerError, match=r"slow.json' gives up on a text \(.*retry-limit"):
+        load_tokenizer(tmp_path / "slow.json").encode(["a" * 40 + "b"])
+
+
+def test_an_id_by_far_larger_than_the_vocabulary(tmp_path):
+    content = json.loads(load_tokenizer("bytes").library.to_str())
+    content["model"]["vocab"]["zz"] = 4_000_000_000
+    (tmp_path / "huge.json").write_text(json.dumps(content))
+    with pytest.raises(TokenizerError, match=r"has 258 tokens, and among them the id 4000000000"):
+        _ = load_tokenizer(tmp_path / "huge.json").vocabulary_size
+
+
 @pytest.mark.parametrize(
     "name",
     ["./tokenizer.json", "/nowhere/at/all", "nowhere.json", "a/b/c", Path("gpt2"), "", "a b"],

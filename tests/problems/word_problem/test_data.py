@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from implicit_models.data.manifests import write_manifest
+from implicit_models.files import unsealed
 from implicit_models.parameters import ParameterError, read_section
 from implicit_models.problems.word_problem.data.groups import multiplication_table, table_digest
 from implicit_models.problems.word_problem.data.sequences import prefix_products
@@ -61,7 +63,7 @@ def test_open_gives_what_was_asked_for(folder):
 
 
 def test_metadata_describes_the_data(folder):
-    metadata = json.loads((folder / "metadata.json").read_text())
+    metadata = unsealed((folder / "metadata.json").read_bytes())
     assert metadata["group"] == "A5" and metadata["seed"] == 0
     assert metadata["identity_probability"] == 0.0
     assert metadata["table_digest"] == table_digest(multiplication_table("A5"))
@@ -258,7 +260,7 @@ def test_changed_content(copy):
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("format_version", 0, "format_version is 0, this version of the library reads 2"),
+        ("format_version", 0, "format_version is 0, this version of the library reads 3"),
         ("group", "S5", "vocabulary_size is 60, but S5 has 120"),
         ("group", "Z60", "table_digest is"),
         ("group", "B5", "'B5' is not a known group"),
@@ -270,19 +272,45 @@ def test_changed_content(copy):
 )
 def test_wrong_metadata(copy, key, value, words):
     path = copy / "metadata.json"
-    metadata = json.loads(path.read_text())
+    metadata = unsealed(path.read_bytes())
     metadata[key] = value
     if value is None:
         del metadata[key]
-    path.write_text(json.dumps(metadata))
+    write_manifest(path, metadata)
     with pytest.raises(DataError, match=words):
         open_splits(copy)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{"])
+@pytest.mark.parametrize("text", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
 def test_unreadable_metadata(copy, text):
-    (copy / "metadata.json").write_text(text)
+    (copy / "metadata.json").write_bytes(text)
     with pytest.raises(DataError, match="metadata.json: "):
+        open_splits(copy)
+
+
+@pytest.mark.parametrize("place", range(128))
+def test_any_change_of_an_arrays_header_is_a_data_error(copy, place):
+    """NumPy itself answers with errors of many kinds, one of Python's tokenizer among them."""
+    path = copy / "train" / "inputs.npy"
+    content = bytearray(path.read_bytes())
+    for bit in (1, 4, 128):
+        damaged = content.copy()
+        damaged[place] ^= bit
+        path.write_bytes(damaged)
+        try:
+            opened = open_splits(copy)  # white space may be another
+            opened.verify()
+        except DataError as error:
+            assert f"{path}: " in str(error)
+        else:
+            assert opened.split("train").inputs.tobytes() == content[128:]
+    path.write_bytes(content)
+
+
+def test_any_edit_of_metadata_is_noticed(copy):
+    path = copy / "metadata.json"
+    path.write_text(path.read_text().replace('"seed": 0', '"seed": 1'))
+    with pytest.raises(DataError, match=r"metadata.json: is damaged.*`dvc repro prepare@"):
         open_splits(copy)
 
 

@@ -16,12 +16,13 @@ from typing import Any
 
 from tqdm import tqdm
 
-from implicit_models.data.manifests import read_manifest
+from implicit_models.data.manifests import read_manifest, write_manifest
+from implicit_models.files import checksum
 from implicit_models.problems.downstream.data.task_items import ItemError, hellaswag_item, to_item
 from implicit_models.problems.downstream.parameters import TaskFilesParameters
 from implicit_models.problems.downstream.tasks import TASKS
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 HUB = "hub"
 
 _MANIFEST = "manifest.json"
@@ -59,8 +60,7 @@ def write_tasks(parameters: TaskFilesParameters, directory: Path) -> dict[str, A
             if not tasks[task]["num_items"]:
                 raise TaskFileError(f"{task}: {parameters.source} holds no item of it")
         manifest = {"format_version": FORMAT_VERSION, "tasks": tasks}
-        text = json.dumps(manifest, indent=2, sort_keys=True) + "\n"
-        (partial / _MANIFEST).write_text(text, encoding="utf-8")
+        write_manifest(partial / _MANIFEST, manifest)
         _move_into_place(partial, directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -80,8 +80,7 @@ def open_tasks(directory: Path) -> Mapping[str, Path]:
     for task, entry in _read_manifest(directory)["tasks"].items():
         path = directory / _name(task)
         try:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = checksum(path)
         except FileNotFoundError:
             raise TaskFileError(f"{path}: no such file; {_again(directory)}") from None
         if digest != entry["sha256"]:

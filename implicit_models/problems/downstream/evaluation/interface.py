@@ -95,7 +95,7 @@ def sweep(model: Path, data: Path, parameters: Any) -> NoReturn:
 def load_tokenizer(folder: Path) -> Any:
     """Load the tokenizer in a model's folder, as transformers do."""
     try:
-        return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError) as error:
         first = str(error).strip().split("\n")[0]
         raise TokenizerMissingError(

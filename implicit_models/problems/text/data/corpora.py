@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import UInt
 
 from implicit_models.data.manifests import read_manifest
+from implicit_models.files import checksum
 from implicit_models.problems.text.data.corpus_writing import (
     FORMAT_VERSION,
     MANIFEST,
@@ -33,7 +34,6 @@ from implicit_models.problems.text.data.processes import num_cores
 from implicit_models.problems.text.data.shards import (
     CorpusError,
     TokenStream,
-    file_digest,
     open_shard,
     tokens_digest,
 )
@@ -162,7 +162,7 @@ class CorpusSplit:
             path = self.folder / name
             if not path.is_file():
                 raise CorpusError(f"{path}: no such file; {again}")
-            _compare(path, file_digest(path), self.metadata[key])
+            _compare(path, checksum(path), self.metadata[key])
         found = _tokenizer_digest(self.folder, again)
         if found != self.metadata["tokenizer_digest"]:
             raise CorpusError(

@@ -5,7 +5,6 @@ What is written is described, and read, in `corpora`.
 
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import shutil
@@ -19,12 +18,14 @@ import tokenizers
 from tqdm import tqdm
 
 from implicit_models.code_digest import code_digests
+from implicit_models.data.manifests import write_manifest
+from implicit_models.files import checksum
 from implicit_models.parameters import ParameterError, digest
 from implicit_models.problems.text.data.document_index import DOCUMENTS, NAMES
 from implicit_models.problems.text.data.joining import JoinedSplit, join_split
 from implicit_models.problems.text.data.local_source import open_local_source
 from implicit_models.problems.text.data.processes import each, num_processes
-from implicit_models.problems.text.data.shards import CorpusError, file_digest
+from implicit_models.problems.text.data.shards import CorpusError
 from implicit_models.problems.text.data.sources import UNIT_BYTES, Source, Unit
 from implicit_models.problems.text.data.splitting import SPLITS, ReservedTexts
 from implicit_models.problems.text.data.tokenisation import (
@@ -47,7 +48,7 @@ from implicit_models.problems.text.parameters import (
     HubCorpusParameters,
 )
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 SPLIT_MANIFEST = "split.json"
 
@@ -296,12 +297,12 @@ def _write_manifests(
             "num_bytes": split.num_bytes,
         }
         own = {
-            "documents_sha256": file_digest(folder / name / DOCUMENTS),
-            "names_sha256": file_digest(folder / name / NAMES),
-            "tokenizer_sha256": file_digest(folder / TOKENIZER_FILE),
+            "documents_sha256": checksum(folder / name / DOCUMENTS),
+            "names_sha256": checksum(folder / name / NAMES),
+            "tokenizer_sha256": checksum(folder / TOKENIZER_FILE),
             "shards": split.shards,
         }
-        _write_json(folder / name / SPLIT_MANIFEST, shared | counts[name] | own)
+        write_manifest(folder / name / SPLIT_MANIFEST, shared | counts[name] | own)
     unusable = sum(part.content["num_unusable"] for _, parts in units for part in parts)
     manifest = shared | {
         "source": parameters.source,
@@ -313,13 +314,8 @@ def _write_manifests(
         "num_unusable_documents": unusable,
         **source.description(),
     }
-    _write_json(folder / MANIFEST, manifest)
+    write_manifest(folder / MANIFEST, manifest)
     return manifest
-
-
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
 
 
 def _move_into_place(complete: Path, directory: Path) -> None:

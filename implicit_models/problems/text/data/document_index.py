@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped, UInt
 
+from implicit_models.data.arrays import open_array
 from implicit_models.problems.text.data.shards import CorpusError
 
 DOCUMENTS = "documents.npy"
@@ -128,10 +129,10 @@ def open_documents(folder: Path, metadata: Mapping[str, Any], again: str) -> Doc
     except (KeyError, TypeError, ValueError) as error:
         raise CorpusError(f"{folder / NAMES}: is damaged ({error!s}); {again}") from None
     try:
-        rows = np.load(path, mmap_mode="r")
+        rows = open_array(path)
     except FileNotFoundError:
         raise CorpusError(f"{path}: no such file; {again}") from None
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise CorpusError(f"{path}: is damaged ({error!s}); {again}") from None
     if rows.dtype != ROW or rows.ndim != 1:
         raise CorpusError(f"{path}: is damaged (it holds {rows.dtype}); {again}")

@@ -31,6 +31,7 @@ _KINDS = (
     "a source is a .txt file (one document), a .jsonl, .jsonl.zst or .parquet file (a document in "
     "every line or row), or a folder with such files, at any depth"
 )
+_MAX_LINE_BYTES = 2**31  # of which a document may have a quarter, and JSON may write it longer
 _COMPRESSION = 4  # of text by zstd, about
 _BLOCK_BYTES = 2**20
 
@@ -312,9 +313,14 @@ def _numbered(
 ) -> Iterator[tuple[int, str | None]]:
     number = 0
     while stop is None or position < stop:
-        line = file.readline()
+        line = file.readline(_MAX_LINE_BYTES)
         if not line:
             return
+        if len(line) == _MAX_LINE_BYTES:
+            raise CorpusError(
+                f"{path}: the line at byte {position} is longer than {_MAX_LINE_BYTES} bytes; a "
+                "document has its own line"
+            )
         number += 1
         if number > after:
             text = decode(line, position, path)

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, Integer, UInt
 
+from implicit_models.data.arrays import open_array
+
 MAX_SHARD_TOKENS = 2**27  # 256 MiB of 16-bit ids; only a single longer document makes a longer one
 
 
@@ -115,10 +117,10 @@ def open_shard(path: Path, *, num_tokens: int, dtype: str) -> UInt[np.ndarray, "
         If the file is missing, cut off, or holds something else.
     """
     try:
-        shard = np.load(path, mmap_mode="r")
+        shard = open_array(path)
     except FileNotFoundError:
         raise CorpusError(f"{path}: no such file") from None
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise CorpusError(f"{path}: is truncated or not a .npy file ({error})") from None
     for what, found, expected in (
         ("shape", shard.shape, (num_tokens,)),
@@ -127,12 +129,6 @@ def open_shard(path: Path, *, num_tokens: int, dtype: str) -> UInt[np.ndarray, "
         if found != expected:
             raise CorpusError(f"{path}: the {what} is {found}, its split says {expected}")
     return np.asarray(shard)
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def tokens_digest(shard: UInt[np.ndarray, " num_tokens"]) -> str:

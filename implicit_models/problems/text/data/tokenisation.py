@@ -9,7 +9,8 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ BEGINNING_OF_TEXT = ("<|begin_of_text|>", "<s>", "<bos>", "<｜begin▁of▁sent
 
 _HUB_NAME = re.compile(r"([\w.-]+/)?[\w.-]+(@[\w./-]+)?")
 _UNLIMITED = int(1e30)  # what transformers itself writes for a tokenizer without a longest text
+_MOST_IDS = 1_000_000  # without a look at whether there are as many tokens
 _BATCH_BYTES = 2**21  # the library needs about 130 bytes for each byte of text it has in hand
 
 
@@ -68,8 +70,20 @@ class TextTokenizer:
 
     @functools.cached_property
     def vocabulary_size(self) -> int:
-        """One more than the largest id."""
-        return 1 + max(self.library.get_vocab(with_added_tokens=True).values())
+        """One more than the largest id.
+
+        Raises
+        ------
+        TokenizerError
+            If there are by far fewer tokens than that: a model has weights for every id.
+        """
+        tokens = self.library.get_vocab(with_added_tokens=True)
+        largest = max(tokens.values())
+        if largest > _MOST_IDS and largest > 10 * len(tokens):
+            raise TokenizerError(
+                f"tokenizer {self.name!r} has {len(tokens)} tokens, and among them the id {largest}"
+            )
+        return 1 + largest
 
     @property
     def dtype(self) -> np.dtype:
@@ -128,7 +142,7 @@ class TextTokenizer:
         Raises
         ------
         TokenizerError
-            If a text is longer than `max_bytes`.
+            If a text is longer than `max_bytes`, or the library gives up on one.
         """
         if self.is_bytes:
             return [np.frombuffer(self._checked(t), np.uint8).astype(self.dtype) for t in texts]
@@ -182,7 +196,8 @@ class TextTokenizer:
         return encoded
 
     def _encode_batch(self, texts: list[str]) -> list[np.ndarray]:
-        encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
+        with _panics_named(self.name, "gives up on a text"):
+            encodings = self.library.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(encoding.ids, dtype=self.dtype) for encoding in encodings]
 
 
@@ -264,9 +279,23 @@ def _bytes_digest() -> str:
 
 def _read(path: Path) -> Tokenizer:
     try:
-        return _ready(Tokenizer.from_str(path.read_text(encoding="utf-8")))
+        with _panics_named(str(path), "is not a tokenizer's file"):
+            return _ready(Tokenizer.from_str(path.read_text(encoding="utf-8")))
+    except TokenizerError:
+        raise
     except Exception as error:  # the library raises plain Exception
         raise TokenizerError(f"{path}: is not a tokenizer's file ({error})") from None
+
+
+@contextmanager
+def _panics_named(name: str, what: str) -> Iterator[None]:
+    """Turn a panic of the library, which is no `Exception`, into an error that names the file."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerError(f"tokenizer {name!r} {what} ({error})") from None
 
 
 def _restored(name: str, content: str) -> TextTokenizer:

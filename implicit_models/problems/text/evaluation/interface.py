@@ -78,6 +78,7 @@ def sweep(model: Path, data: Path, parameters: TextSweepParameters) -> Swept:
 def _open_test(model: Path, data: Path) -> tuple[CorpusSplit, int]:
     """Return the test split, which the model must be able to read, and the end of text."""
     corpus = open_corpus(data, ["test"])
+    corpus.verify()
     check_tokenizer(model, corpus.tokenizer_digest, data)
     return corpus.split("test"), corpus.end_of_text
 

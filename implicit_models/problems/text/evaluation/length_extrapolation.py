@@ -98,8 +98,8 @@ def evaluate_length_extrapolation(
     generator
         Of the bootstrap.
     max_sequences
-        Sequences of the longest length at most; the shorter ones are of the same tokens. None for
-        as many as there are.
+        Sequences of the longest length; the shorter ones are of the same tokens. None for as many
+        as there are.
     store
         Where finished batches are kept, and continued from.
 
@@ -107,12 +107,13 @@ def evaluate_length_extrapolation(
     ------
     TextError
         Where the text is shorter than a sequence, or not in the model's vocabulary.
+    ParameterError
+        Where it holds fewer sequences than asked for.
     """
     if not lengths:
         return {}
     longest, shortest = max(lengths), min(lengths)
-    count = num_sequences(stream, longest)
-    num_tokens = longest * (count if max_sequences is None else min(count, max_sequences))
+    num_tokens = longest * num_sequences(stream, longest, max_sequences)
     found = {}
     for length in sorted(lengths):
         at_once = max(1, batch_size * shortest // length)

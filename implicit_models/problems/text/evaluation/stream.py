@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Int
 
 from implicit_models.evaluation.scoring import TextError
+from implicit_models.parameters import ParameterError
 
 
 class Tokens(Protocol):
@@ -31,13 +32,15 @@ def cut(
     return tokens[:-1].reshape(-1, length), tokens[1:].reshape(-1, length)
 
 
-def num_sequences(stream: Tokens, length: int) -> int:
-    """Count the sequences of this length.
+def num_sequences(stream: Tokens, length: int, asked: int | None = None) -> int:
+    """Return how many sequences of this length to read: all there are, or as many as asked for.
 
     Raises
     ------
     TextError
         Where there is not one.
+    ParameterError
+        Where there are fewer than asked for.
     """
     count = (len(stream) - 1) // length
     if count < 1:
@@ -45,4 +48,9 @@ def num_sequences(stream: Tokens, length: int) -> int:
             f"the text has {len(stream)} tokens; a sequence of {length} needs one more than that: "
             "choose shorter lengths, or more text"
         )
-    return count
+    if asked is not None and asked > count:
+        raise ParameterError(
+            f"num_sequences = {asked} is not allowed; allowed is at most {count}, the sequences of "
+            f"{length} tokens in the text"
+        )
+    return count if asked is None else asked

@@ -30,8 +30,7 @@ def sweep_text(
     """Measure a model's perplexity against the allowed self-iterations and the tolerance.
 
     Self-iterations are allowed to whole sequences; a tolerance is searched for in each of the
-    `search_modes`. Fewer sequences are read where
-    the text does not hold as many.
+    `search_modes`.
 
     Parameters
     ----------
@@ -48,9 +47,11 @@ def sweep_text(
         Where the model is explicit.
     TextError
         Where the text is shorter than a sequence, or not in the model's vocabulary.
+    ParameterError
+        Where it holds fewer sequences than asked for.
     """
     length, at_once = parameters.length, parameters.batch_size
-    count = min(parameters.num_sequences, num_sequences(stream, length))
+    count = num_sequences(stream, length, parameters.num_sequences)
 
     def measure(phase: Phase, description: str) -> Measured:
         def batch(first: int) -> dict[str, np.ndarray]:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt
 
+from implicit_models.data.arrays import open_array
 from implicit_models.data.manifests import read_manifest
 from implicit_models.problems.word_problem.data import groups
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 METADATA = "metadata.json"
 ARRAYS = ("inputs", "labels")
 
@@ -151,10 +152,10 @@ def _open_array(directory: Path, split: str, kind: str, metadata: dict[str, Any]
     path = directory / file_name(split, kind)
     entry = metadata["splits"][split]
     try:
-        array = np.load(path, mmap_mode="r")
+        array = open_array(path)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file; {_again(directory)}") from None
-    except (ValueError, EOFError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise DataError(
             f"{path}: is truncated or not a .npy file ({error}); {_again(directory)}"
         ) from None

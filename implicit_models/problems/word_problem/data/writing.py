@@ -3,8 +3,8 @@
 What is written is said in `splits`, which opens it.
 """
 
+import contextlib
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from implicit_models.data.manifests import write_manifest
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.word_problem.data import groups
 from implicit_models.problems.word_problem.data.sequences import (
@@ -104,9 +105,7 @@ def _write_all(parameters: WordProblemParameters, folder: Path) -> dict[str, Any
         "seed": parameters.seed,
         "splits": splits,
     }
-    with open(folder / METADATA, "w") as file:
-        json.dump(metadata, file, indent=2, sort_keys=True)
-        file.write("\n")
+    write_manifest(folder / METADATA, metadata)
     return metadata
 
 
@@ -153,25 +152,31 @@ def _write_split(
     generator = np.random.default_rng([parameters.seed, plan.stream, plan.length])
     shape = plan.num_sequences, plan.length
     (folder / plan.name).mkdir()
-    files = {
-        kind: np.lib.format.open_memmap(
-            folder / file_name(plan.name, kind), mode="w+", dtype=table.dtype, shape=shape
-        )
-        for kind in ARRAYS
+    header = {
+        "descr": np.lib.format.dtype_to_descr(table.dtype),
+        "fortran_order": False,
+        "shape": shape,
     }
     digests = {kind: hashlib.sha256() for kind in ARRAYS}
     num_redrawn = 0
     rows = min(4096, max(256, 2**24 // plan.length))
-    for start in range(0, plan.num_sequences, rows):
-        num_rows = min(rows, plan.num_sequences - start)
-        inputs, redrawn = _draw(generator, plan, parameters, num_rows, reserved)
-        num_redrawn += redrawn
-        for kind, array in (("inputs", inputs), ("labels", prefix_products(table, inputs))):
-            files[kind][start : start + num_rows] = array
-            digests[kind].update(array.data)
-        progress.update(inputs.size)
-    for file in files.values():
-        file.flush()
+    with contextlib.ExitStack() as stack:
+        # Not memory-mapped: a full disk would be no error there, but the end of the process.
+        files = {
+            kind: stack.enter_context((folder / file_name(plan.name, kind)).open("wb"))
+            for kind in ARRAYS
+        }
+        for file in files.values():
+            np.lib.format.write_array_header_1_0(file, header)
+        for start in range(0, plan.num_sequences, rows):
+            num_rows = min(rows, plan.num_sequences - start)
+            inputs, redrawn = _draw(generator, plan, parameters, num_rows, reserved)
+            num_redrawn += redrawn
+            for kind, array in (("inputs", inputs), ("labels", prefix_products(table, inputs))):
+                written = np.ascontiguousarray(array, dtype=table.dtype)
+                files[kind].write(written.data)
+                digests[kind].update(written.data)
+            progress.update(inputs.size)
     return {
         "num_sequences": plan.num_sequences,
         "length": plan.length,

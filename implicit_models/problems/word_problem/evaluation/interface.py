@@ -25,6 +25,7 @@ def evaluate(model: Path, data: Path, parameters: WordProblemEvaluationParameter
     """Evaluate on the test sequences."""
     names = {length: f"test_L{length}" for length in parameters.lengths}
     opened = open_splits(data, names.values())
+    opened.verify()
     splits = {length: opened.split(name) for length, name in names.items()}
     loaded = load_model(model, default_device())
     with Meter(loaded.device) as meter:
@@ -48,9 +49,13 @@ def evaluate(model: Path, data: Path, parameters: WordProblemEvaluationParameter
 
 def sweep(model: Path, data: Path, parameters: WordProblemSweepParameters) -> Swept:
     """Sweep test-time compute on the test sequences."""
-    split = open_splits(data).split(f"test_L{parameters.length}")
+    name = f"test_L{parameters.length}"
+    opened = open_splits(data, [name])
+    opened.verify()
     loaded = load_model(model, default_device())
-    return Swept(result=sweep_word_problem(loaded, split, parameters), score="accuracy")
+    return Swept(
+        result=sweep_word_problem(loaded, opened.split(name), parameters), score="accuracy"
+    )
 
 
 def _headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
