@@ -148,11 +148,13 @@ class CheckpointFolder:
     def _write(self, folder: Path, state: dict[str, Tensor], progress: Progress) -> None:
         partial = folder.with_suffix(PARTIAL)
         try:
-            if self.processes.is_main:
-                with contextlib.suppress(OSError):  # another process may be making it already
-                    remove(partial)  # of a process that was killed; or a link
-            writer = FileSystemWriter(partial, per_thread_copy_ahead=0)
             alone = self._group is None
+            if self.processes.is_main:
+                with contextlib.suppress(OSError):  # the writer then says what is wrong with it
+                    remove(partial)  # of a process that was killed; or a link
+            if not alone:
+                dist.barrier(self._group)  # nobody makes the folder while it is being removed
+            writer = FileSystemWriter(partial, per_thread_copy_ahead=0)
             save(state, storage_writer=writer, process_group=self._group, no_dist=alone)
             if not alone and not dist.is_initialized():
                 # torch has then written what this process has as if it were everything.

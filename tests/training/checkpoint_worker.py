@@ -6,6 +6,7 @@ The tasks are done one after the other; FOLDER/TASK.done says which.
 import errno
 import logging
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from implicit_models.files import remove
+from implicit_models.training import checkpoints
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.distributed import Parallelism, Processes
 from implicit_models.training.progress import Progress
@@ -180,8 +183,17 @@ def fail(root: Path) -> None:
 
 
 def elsewhere(root: Path) -> None:
-    """Load on another number of processes, and save there."""
+    """Load on another number of processes, and save there; removing what was left takes long."""
     expected = truth(root)
+    begun_too_early: list[Path] = []
+
+    def remove_slowly(path: Path) -> None:
+        time.sleep(0.2)
+        if path.exists():
+            begun_too_early.append(path)
+        remove(path)
+
+    checkpoints.remove = remove_slowly
     for written in KINDS:
         for kind in KINDS:
             module, optimiser = fresh(kind)
@@ -192,6 +204,7 @@ def elsewhere(root: Path) -> None:
             again = CheckpointFolder(root, f"{written}_{kind}_again", processes)
             again.save(module, optimiser, Progress(3))
             again.wait()
+            assert not begun_too_early
 
 
 def _no_space(self: FileSystemWriter, plan, planner):
