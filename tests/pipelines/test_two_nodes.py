@@ -134,6 +134,7 @@ def environment(servers: Servers, home: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "IMPLICIT_MODELS_DEVICE": "cpu",
         "PATH": warm_python.before(kept["PATH"]),
+        **warm_python.for_own_processes(),
     }
     return {**kept, **servers.environment, **QUIET, "PREFECT_HOME": str(home), **own}
 
@@ -155,7 +156,8 @@ def test_a_cancelled_flow_goes_on_where_its_node_was(servers, tmp_path):
     clones = make_clones(tmp_path, {**files, "prefect.yaml": text})
     arrived = tmp_path / "arrived"
     cluster = Cluster(tmp_path, servers, environment(servers, tmp_path / "prefect"))
-    cluster.environment["PYTHONPATH"] = str(ROOT)
+    paths = (cluster.environment.get("PYTHONPATH"), str(ROOT))
+    cluster.environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
 
     def place(**variables: str) -> None:
         places = {"*": {"pool": pool, "gpus": 1, "environment": variables}}

@@ -48,6 +48,13 @@ def for_torchrun() -> dict[str, str]:
     return {"PYTHON_EXEC": str(folder() / "python")} if IS_THERE else {}
 
 
+def for_own_processes() -> dict[str, str]:
+    """Return the variables with which a process starts others by that `python` as its own."""
+    if not IS_THERE:
+        return {}
+    return {"WARM_PYTHON": str(folder() / "python"), "PYTHONPATH": str(HERE / "executable")}
+
+
 def _start() -> Path:
     path = Path(tempfile.mkdtemp(prefix="warm_python_"))  # below /tmp: a socket's address is short
     address = path / "socket"
