@@ -1,12 +1,31 @@
 """Implicit language models: fixed points of ordinary Mamba2 and Llama stacks.
 
 Importing this makes the models known to transformers' Auto classes, as soon as those or the
-models are imported; parameters can so be read without waiting for transformers and torch.
+models are imported; parameters can so be read without waiting for transformers and torch. For the
+same reason the configurations and models named here are imported when they are asked for.
 """
 
 import sys
+from typing import TYPE_CHECKING
 
 from wrapt import when_imported
+
+from implicit_models.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from implicit_models.families.llama.configuration import ImplicitLlamaConfig
+    from implicit_models.families.llama.family import ImplicitLlamaForCausalLM, ImplicitLlamaModel
+    from implicit_models.families.lstm.configuration import LSTMConfig
+    from implicit_models.families.lstm.model import LSTMLanguageModel
+    from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
+    from implicit_models.families.mamba2.family import (
+        ImplicitMamba2ForCausalLM,
+        ImplicitMamba2Model,
+    )
+    from implicit_models.families.sizes import from_size
+    from implicit_models.families.upcycling import upcycle
+
+__getattr__, __dir__ = lazy_names(__name__)
 
 __version__ = "0.1.0"
 

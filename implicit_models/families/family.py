@@ -155,6 +155,13 @@ class StackFamily(OwnFamily[StackConfig]):
     def make_configuration(self, **fields: Any) -> StackConfig:
         """Return a configuration of the family's class."""
 
+    def resized(self, size: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of a published size with some changed.
+
+        What follows from a changed field is changed with it, unless it is given as well.
+        """
+        return {**size, **changes}
+
     @abstractmethod
     def projection_width(self, config: StackConfig) -> int:
         """Return the width of a block's input projection, and of the injection."""

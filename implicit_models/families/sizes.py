@@ -33,19 +33,22 @@ def from_size(name: str, **changes: Any) -> ImplicitConfig:
     Parameters
     ----------
     changes
-        Other fields of the configuration, ``implicit=False``.
+        Other fields of the configuration, ``implicit=False``. With another ``hidden_size`` a size
+        keeps its proportions: heads are as wide as before and their number follows, and so does
+        Llama's ``intermediate_size``, unless they are given as well.
 
     Raises
     ------
     ValueError
-        Naming the size, those there are, and the closest one.
+        Naming the size, those there are, and the closest one; or the fields that do not fit.
     """
     if name not in SIZES:
         close = difflib.get_close_matches(name.lower(), SIZES, n=1)
         meant = f" (did you mean {close[0]!r}?)" if close else ""
         raise ValueError(f"{name!r} is no size{meant}; there are {', '.join(SIZES)}")
     family, fields = _SIZES[name]
-    return family.make_configuration(**({"vocab_size": VOCABULARY} | dict(fields) | changes))
+    fields = family.resized({"vocab_size": VOCABULARY, **fields}, changes)
+    return family.make_configuration(**fields)
 
 
 def count_parameters(config: PreTrainedConfig) -> ParameterCount:

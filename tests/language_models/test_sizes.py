@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_hub.errors import StrictDataclassError
 from transformers import LlamaConfig, LlamaForCausalLM, Mamba2Config, Mamba2ForCausalLM
 
 from implicit_models.families.llama.configuration import ImplicitLlamaConfig
@@ -115,6 +116,55 @@ def test_an_unknown_size_is_named() -> None:
         from_size("gigantic")
     with pytest.raises(ValueError, match="has no key 'layers'"):
         from_size("mamba2-130m", layers=3)
+
+
+@pytest.mark.parametrize("name", SIZES)
+@pytest.mark.parametrize("factor", [0.25, 0.5, 2])
+def test_another_width_keeps_the_proportions(name: str, factor: float) -> None:
+    size = from_size(name)
+    config = from_size(name, hidden_size=int(factor * size.hidden_size))
+    for field in ("num_hidden_layers", "vocab_size", "head_dim"):
+        assert getattr(config, field) == getattr(size, field), field
+    heads = "num_attention_heads" if isinstance(size, ImplicitLlamaConfig) else "num_heads"
+    assert getattr(config, heads) == factor * getattr(size, heads)
+    if isinstance(size, ImplicitLlamaConfig):
+        assert isinstance(config, ImplicitLlamaConfig)
+        assert config.num_key_value_heads == config.num_attention_heads
+        assert 0 <= config.intermediate_size - 8 * config.hidden_size / 3 < 64
+    else:
+        assert isinstance(size, ImplicitMamba2Config) and isinstance(config, ImplicitMamba2Config)
+        assert (config.state_size, config.expand) == (size.state_size, size.expand)
+    assert_counted(from_size(name, hidden_size=size.hidden_size // 2, num_hidden_layers=1))
+
+
+def test_what_is_given_is_not_made_to_follow() -> None:
+    config = from_size("llama-130m", hidden_size=96, num_attention_heads=3, intermediate_size=100)
+    assert isinstance(config, ImplicitLlamaConfig)
+    assert (config.num_attention_heads, config.head_dim, config.intermediate_size) == (3, 32, 100)
+    config = from_size("llama-130m", head_dim=32)
+    assert isinstance(config, ImplicitLlamaConfig)
+    assert (config.num_attention_heads, config.intermediate_size) == (24, 2048)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "answer"),
+    [
+        ("llama-130m", {"hidden_size": 100}, "hidden_size is 100 and a head's width 64; .*given"),
+        ("llama-760m", {"hidden_size": 128}, "hidden_size is 128 and a head's width 96; "),
+        ("llama-130m", {"head_dim": 50}, "hidden_size is 768 and a head's width 50; "),
+        ("llama-130m", {"hidden_size": 100, "num_attention_heads": 3}, "is 3; it must divide hid"),
+        ("llama-130m", {"hidden_size": 128, "num_key_value_heads": 4}, "is 4; it must divide num"),
+        ("llama-130m", {"hidden_size": 0}, "hidden_size is 0; it must be at least 1"),
+        ("llama-130m", {"hidden_size": "128"}, "hidden_size.*int"),
+        ("mamba2-130m", {"hidden_size": 100}, "head_dim is 64; .* expand . hidden_size = 200"),
+        ("mamba2-130m", {"head_dim": 100}, "head_dim is 100; .* expand . hidden_size = 1536"),
+        ("mamba2-130m", {"hidden_size": 128, "n_groups": 3}, "n_groups is 3; .* heads, .* = 4"),
+        ("mamba2-130m", {"hidden_size": 0}, "hidden_size is 0; it must be at least 1"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_one_error(name: str, changes: dict, answer: str) -> None:
+    with pytest.raises((ValueError, StrictDataclassError), match=answer):
+        from_size(name, **changes)
 
 
 def test_the_table_prints_what_is_counted() -> None:

@@ -160,6 +160,8 @@ def test_an_edit_changes_the_results_that_it_can_change(copied, content):
         if (ROOT / library / file).exists():
             assert copied(content, f"{library}/{file}", add) <= {"report"}, file
     assert copied(content, f"{library}/problems/table.py", add) <= {"report"}
+    for file in ("__init__.py", "equilibrium/__init__.py", "lazy_names.py"):  # names for users
+        assert copied(content, f"{library}/{file}", add) <= {"report"}, file
 
 
 @pytest.mark.parametrize("wrong", [None, 5, [], {}, "nothing", ["group"]])

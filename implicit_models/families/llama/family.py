@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,6 +121,14 @@ class LlamaPeer(Peer):
         return rules
 
 
+def feed_forward_width(width: int) -> int:
+    """Return SwiGLU's width in the paper: 2/3 of d_ff = 4 * width, in 64s.
+
+    How the paper rounds is not known; here it is up.
+    """
+    return -(-2 * 4 * width // (3 * 64)) * 64
+
+
 class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
     """Llama, explicit and implicit."""
 
@@ -130,16 +139,33 @@ class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
             "num_hidden_layers": layers,
             "hidden_size": width,
             "num_attention_heads": heads,
-            # The paper's d_ff, of which SwiGLU takes 2/3 (how the paper rounds is not known).
-            "intermediate_size": -(-2 * d_ff // (3 * 64)) * 64,
+            "intermediate_size": feed_forward_width(width),
         }
-        for name, layers, width, d_ff, heads in (
-            ("130m", 12, 768, 3072, 12),
-            ("350m", 24, 1024, 4096, 16),
-            ("760m", 24, 1536, 6144, 16),
-            ("1.3b", 24, 2048, 8192, 32),
+        for name, layers, width, heads in (
+            ("130m", 12, 768, 12),
+            ("350m", 24, 1024, 16),
+            ("760m", 24, 1536, 16),
+            ("1.3b", 24, 2048, 32),
         )
     }
+
+    def resized(self, size: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a size's fields: heads and feed-forward network follow from the width."""
+        head_dim = changes.get("head_dim") or size["hidden_size"] // size["num_attention_heads"]
+        width = changes.get("hidden_size", size["hidden_size"])
+        fields = {**size, **changes}
+        if not all(isinstance(each, int) and each > 0 for each in (width, head_dim)):
+            return fields  # which the configuration refuses
+        if "num_attention_heads" not in changes:
+            if width % head_dim:
+                raise ValueError(
+                    f"hidden_size is {width} and a head's width {head_dim}; hidden_size must be a "
+                    "multiple of it, or num_attention_heads must be given"
+                )
+            fields["num_attention_heads"] = width // head_dim
+        if "intermediate_size" not in changes:
+            fields["intermediate_size"] = feed_forward_width(width)
+        return fields
 
     def make_configuration(self, **fields: Any) -> ImplicitLlamaConfig:
         """Return a configuration of Llama."""
