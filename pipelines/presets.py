@@ -1,7 +1,6 @@
 """Writing params.yaml: from a preset, and with further seeds. Nothing that was there is lost."""
 
 import contextlib
-import difflib
 import fcntl
 import hashlib
 import subprocess
@@ -9,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from implicit_models.files import write_whole
-from pipelines.composition import compose
+from implicit_models.parameters.composition import compose
+from pipelines.checking import check_parameters
 from pipelines.seeds import with_seeds
 
 PARAMETERS = "params.yaml"
@@ -36,7 +36,9 @@ def write_parameters(
     Raises
     ------
     ParametersError
-        If there is no such preset, or other flows of the repository work with the old content.
+        If other flows of the repository work with the old content.
+    ParameterError
+        If there is no such preset, or the check finds a mistake in it.
     SeedError
         As `with_seeds`.
     """
@@ -57,6 +59,8 @@ def parameters_for(
     path = root / PARAMETERS
     wanted = _composed(root, preset, seeds) if preset is not None or seeds else None
     before = _text(path) if path.exists() else ""
+    if wanted is None and before:
+        check_parameters(root, {PARAMETERS: before})
     kept = _write(root, wanted) if wanted is not None else None
     with parameters_in_use(root):
         if wanted is not None and _text(path) != wanted:
@@ -98,30 +102,16 @@ def parameters_in_use(root: Path) -> Iterator[None]:
         yield
 
 
-def presets(root: Path) -> list[str]:
-    """Return the names of all presets."""
-    return sorted(path.stem for path in (root / "conf" / "preset").glob("*.yaml"))
-
-
 def _composed(root: Path, preset: str | None, seeds: Sequence[int]) -> str:
     """Return the new content, in the form that `dvc exp run` gives it."""
     import yaml
     from omegaconf import OmegaConf
 
-    if preset is None:
-        text = _text(root / PARAMETERS)
-    else:
-        known = presets(root)
-        if preset not in known:
-            closest = difflib.get_close_matches(preset, known, 1, cutoff=0.0)
-            raise ParametersError(
-                f"there is no preset {preset}; the closest is "
-                f"{closest[0] if closest else 'none: conf/preset is empty'} ({', '.join(known)})"
-            )
-        text = compose(root, [f"preset={preset}"])
-    if not seeds:
-        return text
-    return OmegaConf.to_yaml(OmegaConf.create(with_seeds(yaml.safe_load(text), seeds)))
+    text = _text(root / PARAMETERS) if preset is None else compose(root, [f"preset={preset}"])
+    if seeds:
+        text = OmegaConf.to_yaml(OmegaConf.create(with_seeds(yaml.safe_load(text), seeds)))
+    check_parameters(root, {PARAMETERS if preset is None else f"conf/preset/{preset}.yaml": text})
+    return text
 
 
 def _keep(root: Path, old: str) -> Path | None:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from implicit_models.parameters import ParameterError
 from pipelines.outcomes import Outcomes
 from pipelines.server.embedded import OwnApi, own_api
 from pipelines.server.local_server import ServerError
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             points = plan(root, origin, options.name, options.override, options.preset)
             print(f"{len(points)} points, {min(options.jobs, len(points))} at once", flush=True)
             _run(root, options, origin, points, rows, outcomes, own)
-    except (SweepError, ServerError) as error:
+    except (ParameterError, SweepError, ServerError) as error:
         return mistake(error)
     except OSError as error:
         return without_room(error)

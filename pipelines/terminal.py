@@ -13,6 +13,7 @@ from types import FrameType
 from typing import NoReturn
 from urllib.parse import urlsplit
 
+from implicit_models.parameters import ParameterError
 from pipelines import disk
 from pipelines.outcomes import Outcomes
 from pipelines.processes import stopping
@@ -42,8 +43,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def mistake(error: Exception) -> int:
-    """Print a mistake of the user in one line; return the exit status."""
-    print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+    """Print a mistake of the user, or each of several, in one line; return the exit status."""
+    for line in str(error).splitlines() if isinstance(error, ParameterError) else [str(error)]:
+        print(f"error: {' '.join(line.split())}", file=sys.stderr)
     return MISTAKE
 
 

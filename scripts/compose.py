@@ -1,24 +1,36 @@
-"""Write params.yaml from a preset of conf/, as `dvc exp run -S preset=NAME` does before it runs."""
+"""Write params.yaml from a preset of conf/, as `dvc exp run -S preset=NAME` does before it runs.
+
+The whole preset is checked first, as by `python -m stages.check`: where there is a mistake in it,
+every one is told and the params.yaml that was there stays. What is only missing on this machine,
+such as a text, is told as well; it may come later.
+"""
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
-
-from hydra.errors import HydraException
-from omegaconf.errors import OmegaConfBaseException
+from typing import NoReturn
 
 from implicit_models.files import write_whole
 from implicit_models.parameters import ParameterError
-from pipelines.composition import compose
+from implicit_models.parameters.composition import compose
+from stages.check import check_text
 
 ROOT = Path(__file__).resolve().parents[1]
+MISTAKE = 2  # exit status
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Print in one line what is wrong, and exit."""
+        print(f"error: {message}; {' '.join(self.format_usage().split())}", file=sys.stderr)
+        sys.exit(MISTAKE)
 
 
 def main() -> None:
     """Compose one preset, with settings on top of it; what was there stays where that fails."""
-    presets = sorted(path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml"))
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("preset", choices=presets)
+    parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("preset", help="of conf/preset, without .yaml")
     parser.add_argument("override", nargs="*", help="such as report.success_threshold=0.9")
     parser.add_argument("--output", type=Path, default=ROOT / "params.yaml")
     chosen = parser.parse_args()
@@ -26,9 +38,17 @@ def main() -> None:
         parser.error(f"one preset is composed, {chosen.preset}; name the other instead of it")
     try:
         content = compose(ROOT, [f"preset={chosen.preset}", *chosen.override])
+        with contextlib.chdir(ROOT):  # from where the files that it names are seen
+            findings = check_text(content, f"conf/preset/{chosen.preset}.yaml")
+        for finding in findings:
+            print(f"{finding.level}: {finding.line}", file=sys.stderr)
+        if any(finding.level == "error" for finding in findings):
+            print(f"{chosen.output} is as it was", file=sys.stderr)
+            sys.exit(MISTAKE)
         write_whole(chosen.output, content)
-    except (HydraException, OmegaConfBaseException, ParameterError, ValueError, OSError) as error:
-        sys.exit(f"error: {' '.join(str(error).split())}")
+    except (ParameterError, ValueError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(MISTAKE)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Check the names in params.yaml, and note which code the results of each entry depend on.
+"""Check all of params.yaml, and note which code the results of each entry depend on.
 
 DVC compares bytes, and folders as a whole. So the stages of entries depend on files that this one
 writes: digests of the code that can change their results. They stay the same where a comment, a
@@ -9,9 +9,9 @@ from pathlib import Path
 
 from implicit_models.parameters import TABLES, read_content
 from implicit_models.parameters.structure import check_interpolations
-from stages.code_dependencies import REPORT, digests, roots
-from stages.common import RESULTS, own_folder, read_dataset, run_stage, write_text
-from stages.common import TABLES as MODEL_TABLES
+from stages.check import check_file, refuse
+from stages.code_dependencies import REPORT, digests, own_tests, roots
+from stages.common import RESULTS, own_folder, run_stage, write_text
 
 CODE = Path("code")
 CONFIGURATION = Path("conf")
@@ -30,16 +30,14 @@ def main(_: str) -> None:
     for name in (name for table in TABLES for name in content.get(table) or ()):
         for root in ("data", "models", RESULTS / "runs", *(CODE / role for role in _ROLES)):
             own_folder(root, name)
-    for table in MODEL_TABLES:
-        for name, entry in (content.get(table) or {}).items():
-            if isinstance(entry, dict) and "dataset" in entry:
-                read_dataset(table, name)  # which is there
+    refuse(check_file())
+    own = own_tests(content)
     for path, modules in roots(content).items():
-        found = digests(modules, of_report=path == REPORT)
+        found = digests(modules, of_report=path == REPORT) | own.get(path, {})
         write_text(CODE / path, "".join(f"{found[each]}  {each}\n" for each in found))
 
 
-_ROLES = ("prepare", "train", "evaluate")
+_ROLES = ("prepare", "train", "evaluate", "sweep")
 
 if __name__ == "__main__":
     run_stage(main)

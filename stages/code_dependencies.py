@@ -8,6 +8,7 @@ from typing import Any
 from implicit_models.code_digest import NOT_COMPUTING, code_digests
 from implicit_models.code_imports import ROOT, needed_files, submodules
 from implicit_models.families.table import FAMILIES, package_of
+from implicit_models.parameters import digest
 from implicit_models.problems.table import KINDS, TABLES, TESTED_APART
 
 TRAINED_BY = {
@@ -16,6 +17,7 @@ TRAINED_BY = {
     "baselines": ("train_baseline",),
     "matched": ("train_baseline",),
 }
+SWEPT = ("runs", "upcycled")
 REPORT = Path("report")
 
 # Beginnings of paths: what no result depends on, though stages import it.
@@ -60,11 +62,29 @@ def roots(content: Mapping[str, Any]) -> dict[Path, list[str]]:
             weights = [each for each in families if not each.endswith(".reader")]
             found[Path("train", name)] = [*training, *_data(kind), *weights]
             found[Path("evaluate", name)] = _evaluation(kind)
+            if table in SWEPT:
+                found[Path("sweep", name)] = _evaluation(kind)
     for table, kind in TESTED_APART.items():
         for name, _ in _entries(content, table):
             found[Path("evaluate", name)] = _evaluation(kind)
     found[REPORT] = ["stages.report", *_problem(None, "report"), *_FAMILIES_PARAMETERS]
     return found
+
+
+def own_tests(content: Mapping[str, Any]) -> dict[Path, dict[str, str]]:
+    """Return the digest of what entries themselves say of their tests, by role and key.
+
+    DVC cannot depend on a key that most entries have not got, and the whole entry decides the
+    training as well.
+    """
+    roles = {"evaluate": "evaluation", "sweep": "sweep"}
+    return {
+        Path(role, name): {f"{table}.{name}.{section}": digest(entry[section])}
+        for role, section in roles.items()
+        for table in TRAINED_BY
+        for name, entry in _entries(content, table)
+        if entry.get(section) is not None
+    }
 
 
 def digests(modules: Iterable[str], *, of_report: bool = False) -> dict[str, str]:

@@ -62,6 +62,14 @@ class Data:
         return Path("data", self.name)
 
 
+class RefusedError(ParameterError):
+    """Nothing runs with these parameters; each line says one reason."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self.lines = list(lines)
+        super().__init__(" / ".join(lines))
+
+
 def run_stage(main: FunctionType, *tables: str) -> None:
     """Run a stage on the entry that the command line names.
 
@@ -108,7 +116,8 @@ def run_stage(main: FunctionType, *tables: str) -> None:
     except Exception as error:
         if not _is_users_mistake(error):
             raise
-        _say(f"error: {_message(error)}")
+        lines = error.lines if isinstance(error, RefusedError) else [_message(error)]
+        _say("\n".join(f"error: {line}" for line in lines))
         sys.exit(2)
 
 
@@ -125,6 +134,11 @@ def read_entries(table: str, path: Path = PARAMETERS) -> dict[str, dict[str, Any
 def run_table(name: str) -> str:
     """Return in which table an implicit model is, or should be: ``runs`` or ``upcycled``."""
     return "upcycled" if name in read_entries("upcycled") else "runs"
+
+
+def read_own(section: str, table: str, name: str, path: Path = PARAMETERS) -> Any:
+    """Return what an entry says itself of ``evaluation`` or ``sweep``; None where it says none."""
+    return read_section(f"{table}.{name}", dict[str, Any], path).get(section)
 
 
 def find_table(name: str, tables: Sequence[str], path: Path = PARAMETERS) -> str:
@@ -151,12 +165,12 @@ def find_table(name: str, tables: Sequence[str], path: Path = PARAMETERS) -> str
     return found[0]
 
 
-def owner(model: str) -> tuple[str, str] | None:
+def owner(model: str, path: Path = PARAMETERS) -> tuple[str, str] | None:
     """Return table and name of the entry whose final model a folder is; None for others."""
     parts = Path(model).parts
     if len(parts) == 3 and (parts[0], parts[2]) == ("models", "final"):
         for table in TABLES:
-            if parts[1] in read_entries(table):
+            if parts[1] in read_entries(table, path):
                 return table, parts[1]
     return None
 
@@ -187,7 +201,7 @@ def read_dataset(table: str, name: str, path: Path = PARAMETERS) -> Data:
     return read_data(data_table, dataset, path)
 
 
-def read_part(section: str, kind: str) -> Any:
+def read_part(section: str, kind: str, path: Path = PARAMETERS) -> Any:
     """Read the part of ``evaluation`` or ``sweep`` that is about a kind of problem.
 
     Raises
@@ -195,13 +209,46 @@ def read_part(section: str, kind: str) -> Any:
     ParameterError
         Where params.yaml has no such part.
     """
-    found = getattr(read_section(section, problem.section_schema(section)), kind)
+    found = getattr(read_section(section, problem.section_schema(section), path), kind)
     if found is None:
         raise ParameterError(
-            f"params.yaml: {section}.{kind} is missing; a model of this kind of data is tested as "
+            f"{path}: {section}.{kind} is missing; a model of this kind of data is tested as "
             "it says"
         )
     return found
+
+
+def read_tests(section: str, table: str, name: str, data: Data, path: Path = PARAMETERS) -> Any:
+    """Read how a model is tested: the part of its kind of problem, or what its entry has instead.
+
+    Each key of the entry's own ``evaluation`` or ``sweep`` takes the place of the common one.
+
+    Raises
+    ------
+    ParameterError
+        Where both together are not what is allowed, or there is neither.
+    """
+    own = read_own(section, table, name, path)
+    if own is None:
+        return read_part(section, data.kind, path)
+    key = f"{path}: {tests_key(section, table, name, data, path)}"
+    schema = getattr(problem.parameters_of(data.kind), section.upper())
+    if not isinstance(own, Mapping):
+        raise ParameterError(
+            f"{key} = {own!r} is not a section; allowed is a mapping with "
+            f"{', '.join(schema.model_fields)}"
+        )
+    content = read_content(path).get(section)
+    has_common = isinstance(content, Mapping) and content.get(data.kind) is not None
+    common = dict(read_part(section, data.kind, path)) if has_common else {}
+    with naming(key):
+        return schema(**{**common, **own})
+
+
+def tests_key(section: str, table: str, name: str, data: Data, path: Path = PARAMETERS) -> str:
+    """Return where it stands how a model is tested: in its entry, or in the common section."""
+    is_own = read_own(section, table, name, path) is not None
+    return f"{table}.{name}.{section}" if is_own else f"{section}.{data.kind}"
 
 
 @contextmanager

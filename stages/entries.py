@@ -1,8 +1,8 @@
 """The entries of the tables ``runs``, ``upcycled`` and ``baselines`` of params.yaml."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -24,16 +24,23 @@ from implicit_models.training.parameters import (
     MonitoringParameters,
     OptimisationParameters,
 )
-from stages.common import Data, read_dataset, read_entries
+from stages.common import owner, read_dataset, read_entries
 
 
 class _ModelEntry(Parameters):
-    """What entries of all tables of models have."""
+    """What entries of all tables of models have.
+
+    Attributes
+    ----------
+    evaluation
+        Keys that take the place, for this entry, of those of the section ``evaluation``.
+    """
 
     dataset: str
     seed: int = Field(ge=0, lt=2**64)
     model: ModelParameters
     optimisation: OptimisationParameters
+    evaluation: dict[str, Any] | None = None
 
     def check_warmup(self, num_training_steps: int) -> None:
         """Check that the learning rate's warm-up fits into so many steps.
@@ -61,10 +68,17 @@ class _ModelEntry(Parameters):
 
 
 class RunParameters(_ModelEntry):
-    """An implicit model, trained in the bounded and then in the free phase."""
+    """An implicit model, trained in the bounded and then in the free phase.
+
+    Attributes
+    ----------
+    sweep
+        Keys that take the place, for this entry, of those of the section ``sweep``.
+    """
 
     bounded: BoundedParameters
     free: FreeParameters
+    sweep: dict[str, Any] | None = None
 
     def check(self) -> None:
         """Check that the model is implicit, and the free phase's number of steps."""
@@ -87,6 +101,11 @@ class RunParameters(_ModelEntry):
                 "model.implicit = False is not allowed; entries of runs are implicit: an "
                 "explicit model is an entry of baselines"
             )
+
+    @property
+    def curricula(self) -> dict[str, LengthParameters]:
+        """The lengths that are trained on, by section."""
+        return {"bounded": self.bounded.lengths, "free": self.free.lengths}
 
     @property
     def training_length(self) -> int:
@@ -120,6 +139,11 @@ class BaselineParameters(_ModelEntry):
                 "model.implicit = True is not allowed; entries of baselines are explicit: an "
                 "implicit model is an entry of runs"
             )
+
+    @property
+    def curricula(self) -> dict[str, LengthParameters]:
+        """The lengths that are trained on, by section."""
+        return {"training": self.training.lengths}
 
     @property
     def training_length(self) -> int:
@@ -209,21 +233,8 @@ def seed_group(table: str, name: str) -> str:
 def read_run(table: str, name: str) -> RunParameters:
     """Read an entry of ``runs`` or ``upcycled`` and check it against its data set."""
     run = read_section(f"{table}.{name}", RunParameters)
-    if table == "upcycled" and not run.model.is_upcycled:
-        raise ParameterError(
-            f"upcycled.{name}.model.family = {run.model.family!r} is not allowed; allowed is "
-            "'upcycled': other implicit models are entries of runs"
-        )
-    source = run.model.source
-    if table == "runs" and source is not None and not is_hub_id(source):
-        raise ParameterError(
-            f"runs.{name}.model.source = {source!r} is not allowed; allowed is a model's hub id: "
-            "with a folder this is an entry of upcycled, where DVC waits for what makes it"
-        )
-    _check_source(f"{table}.{name}", run.model)
-    data = read_dataset(table, name)
-    for section, lengths in (("bounded", run.bounded.lengths), ("free", run.free.lengths)):
-        _check_lengths(f"{table}.{name}.{section}", lengths, data)
+    for mistake in model_mistakes(table, name, run):
+        raise mistake
     return run
 
 
@@ -231,18 +242,73 @@ def read_baseline(table: str, name: str) -> BaselineParameters:
     """Read an entry of ``baselines`` or ``matched`` and check it against its data set."""
     baseline = read_model(table, name)
     assert isinstance(baseline, BaselineParameters)
-    if isinstance(baseline, MatchedParameters):
-        _check_match(f"matched.{name}.match.run", baseline)
-    _check_source(f"{table}.{name}", baseline.model)
-    lengths = baseline.training.lengths
-    _check_lengths(f"{table}.{name}.training", lengths, read_dataset(table, name))
+    for mistake in model_mistakes(table, name, baseline):
+        raise mistake
     return baseline
 
 
-def read_monitoring(table: str, name: str) -> MonitoringParameters:
+def model_mistakes(
+    table: str,
+    name: str,
+    entry: RunParameters | BaselineParameters,
+    path: Path = Path("params.yaml"),
+    *,
+    before_all: bool = False,
+) -> Iterator[ParameterError]:
+    """Yield what is wrong with an entry beside the others and its data set.
+
+    Parameters
+    ----------
+    before_all
+        Whether nothing has run yet: a source may then be the model of another entry.
+    """
+    if isinstance(entry, MatchedParameters):
+        yield from _match_mistakes(f"matched.{name}.match.run", entry, path)
+    if table == "upcycled" and not entry.model.is_upcycled:
+        yield ParameterError(
+            f"upcycled.{name}.model.family = {entry.model.family!r} is not allowed; allowed is "
+            "'upcycled': other implicit models are entries of runs"
+        )
+    key, source = f"{table}.{name}.model.source", entry.model.source
+    if table == "runs" and source is not None and not is_hub_id(source):
+        yield ParameterError(
+            f"{key} = {source!r} is not allowed; allowed is a model's hub id: with a folder this "
+            "is an entry of upcycled, where DVC waits for what makes it"
+        )
+    elif not (
+        source is None
+        or is_hub_id(source)
+        or is_folder(source)
+        or (before_all and owner(source, path) is not None)
+    ):
+        yield ParameterError(
+            f"{key} = {source!r} is not allowed; allowed is a folder, and there is none of this "
+            "name, or a model's hub id, NAME or OWNER/NAME"
+        )
+    try:
+        data = read_dataset(table, name, path)
+        longest, where = parameters_of(data.kind).check_training(data.key, data.parameters)
+    except ParameterError as error:
+        yield error
+        return
+    try:
+        entry.optimisation.sequences_a_step(longest)
+    except ParameterError as error:
+        yield error.inside(f"{table}.{name}")
+    for part, lengths in entry.curricula.items():
+        if lengths.end > longest:
+            yield ParameterError(
+                f"{table}.{name}.{part}.lengths.end = {lengths.end} is not allowed; allowed is at "
+                f"most {where}, {longest}"
+            )
+
+
+def read_monitoring(
+    table: str, name: str, path: Path = Path("params.yaml")
+) -> MonitoringParameters:
     """Read the section ``monitoring`` and check it against an entry's data set."""
-    monitoring = read_section("monitoring", MonitoringParameters)
-    data = read_dataset(table, name)
+    monitoring = read_section("monitoring", MonitoringParameters, path)
+    data = read_dataset(table, name, path)
     known = parameters_of(data.kind).num_validation_sequences(data.parameters)
     if known is not None and monitoring.validation_sequences > known[0]:
         raise ParameterError(
@@ -252,32 +318,14 @@ def read_monitoring(table: str, name: str) -> MonitoringParameters:
     return monitoring
 
 
-def _check_match(key: str, baseline: MatchedParameters) -> None:
-    run, runs = baseline.match.run, read_entries("runs")
+def _match_mistakes(key: str, baseline: MatchedParameters, path: Path) -> Iterator[ParameterError]:
+    run, runs = baseline.match.run, read_entries("runs", path)
     if run not in runs:
-        raise ParameterError(
+        yield ParameterError(
             f"{key} = {run!r} is not allowed; allowed is an entry of runs: {', '.join(runs)}"
         )
-    if runs[run].get("dataset") != baseline.dataset:
-        raise ParameterError(
+    elif runs[run].get("dataset") != baseline.dataset:
+        yield ParameterError(
             f"{key} = {run!r} is not allowed; that run learns from {runs[run].get('dataset')!r}, "
             f"and this baseline from {baseline.dataset!r}: what they cost does not compare"
-        )
-
-
-def _check_source(key: str, model: ModelParameters) -> None:
-    source = model.source
-    if source is not None and not is_hub_id(source) and not is_folder(source):
-        raise ParameterError(
-            f"{key}.model.source = {source!r} is not allowed; allowed is a folder, and there is "
-            "none of this name, or a model's hub id, NAME or OWNER/NAME"
-        )
-
-
-def _check_lengths(key: str, lengths: LengthParameters, data: Data) -> None:
-    longest, where = parameters_of(data.kind).check_training(data.key, data.parameters)
-    if lengths.end > longest:
-        raise ParameterError(
-            f"{key}.lengths.end = {lengths.end} is not allowed; allowed is at most {where}, "
-            f"{longest}"
         )

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
-from stages.plan_parameters import PlanParameters, read_trainings, write_parameters
+from stages.chosen_parameters import write_parameters
+from stages.plan_parameters import PlanParameters, read_trainings
 
 USAGE = "python -m stages.plan [preset=NAME] [gpus=N] [KEY=VALUE ...]"
 

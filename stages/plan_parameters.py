@@ -1,7 +1,6 @@
 """What a plan is of: its options, and the entries of a preset or of params.yaml to plan."""
 
 import difflib
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from stages.common import Data, read_dataset
 from stages.entries import BaselineParameters, MatchedParameters, RunParameters
 
 TABLES = {"runs": RunParameters, "baselines": BaselineParameters, "matched": MatchedParameters}
-CONFIGURATIONS = Path("conf")
 
 
 class PlanParameters(Parameters):
@@ -75,39 +73,6 @@ class Training:
         return parameters_of(self.data.kind).vocabulary_size(self.data.parameters)
 
 
-def write_parameters(preset: str | None, overrides: Sequence[str], path: Path) -> str:
-    """Write the parameters to plan into a file of one's own, and return what they come from.
-
-    Raises
-    ------
-    ParameterError
-        Where there is no such preset, or no such setting in it.
-    """
-    if preset is None:
-        source = Path("params.yaml")
-        shutil.copy(source, path)
-    else:
-        source = CONFIGURATIONS / "preset" / f"{preset}.yaml"
-        names = sorted(found.stem for found in source.parent.glob("*.yaml"))
-        if preset not in names:
-            raise ParameterError(f"preset = {preset!r} does not exist; {_closest(preset, names)}")
-        _compose(path, [f"preset={preset}"])
-    if overrides:
-        anything: Any = Any
-        try:
-            for override in overrides:
-                key = override.partition("=")[0]
-                if not key.startswith("+"):  # by which a key is added
-                    read_section(key.removeprefix("~"), anything, path)  # says what is not there
-        except ParameterError as error:
-            raise ParameterError(str(error).replace(str(path), str(source))) from None
-        if preset is None:
-            _change(path, overrides)
-        else:
-            _compose(path, [f"preset={preset}", *overrides])
-    return str(source)
-
-
 def read_trainings(path: Path, only: str | None) -> tuple[list[Training], list[str]]:
     """Read the entries of a file that can be planned; return the others' names and families.
 
@@ -136,28 +101,6 @@ def read_trainings(path: Path, only: str | None) -> tuple[list[Training], list[s
         data = read_dataset(tables[name], name, path)
         trainings.append(Training(name=name, entry=entry, data=data))
     return trainings, others
-
-
-def _compose(path: Path, overrides: Sequence[str]) -> None:
-    from dvc.utils.hydra import compose_and_dump
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    folder = CONFIGURATIONS.resolve()
-    try:
-        compose_and_dump(path, str(folder), None, "config", str(folder.parent), list(overrides))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ParameterError(f"{' '.join(overrides)}: cannot be composed: {error}") from None
-
-
-def _change(path: Path, overrides: Sequence[str]) -> None:
-    from dvc.exceptions import DvcException
-    from dvc.utils.hydra import apply_overrides
-
-    try:
-        apply_overrides(path, list(overrides))
-    except DvcException as error:
-        raise ParameterError(f"{' '.join(overrides)}: {error.__cause__ or error}") from None
 
 
 def _closest(name: str, valid: Sequence[str] | dict[str, Any]) -> str:

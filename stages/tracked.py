@@ -81,6 +81,7 @@ def open_test(
     model: Path,
     data: Path,
     tested_as: str,
+    role: str = "evaluate",
 ) -> Tracker:
     """Open the tracker of a test of a model; see `open_run`.
 
@@ -91,10 +92,10 @@ def open_test(
     ----------
     model, data
         What is tested, and on what.
-    tested_as
-        Name of the entry whose stage it is.
+    tested_as, role
+        Name of the entry whose stage it is, and the folder of ``code`` that it depends on.
     """
-    read = (model, Path("code", "evaluate", tested_as))
+    read = (model, Path("code", role, tested_as))
     inputs = {path.as_posix(): content_digest(path) for path in read if path.exists()}
     sections = {key: section.model_dump() for key, section in parameters.items()}
     return open_run(

@@ -1,6 +1,7 @@
 """The parameters of a model: one section of params.yaml, whose keys are its family's."""
 
 import pkgutil
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -26,6 +27,8 @@ class ModelParameters(Chosen):
         Whether FLOPs and memory of a training follow from the parameters alone.
     is_upcycled
         Whether it is an implicit model that begins as an explicit one.
+    can_be_upcycled
+        Whether an explicit model of it can become an implicit one; None where its source says.
     """
 
     chosen_by = "family"
@@ -33,6 +36,7 @@ class ModelParameters(Chosen):
     allows_implicit: ClassVar[tuple[bool, ...]] = (False, True)
     is_planned: ClassVar[bool] = False
     is_upcycled: ClassVar[bool] = False
+    can_be_upcycled: ClassVar[bool | None] = None
 
     family: str
     implicit: bool = False
@@ -47,6 +51,15 @@ class ModelParameters(Chosen):
     def weights_source(self) -> str | None:
         """Folder or hub id whose weights the training begins from; None for none."""
         return self.source
+
+    @property
+    def num_positions(self) -> tuple[int, str] | None:
+        """The most tokens that it can read, and the key that says so; None without a limit."""
+        return None
+
+    def missing(self) -> Iterator[str]:
+        """Yield what is not in the folder of its source, after the key ``model.``."""
+        yield from ()
 
     @property
     def in_words(self) -> str:
@@ -113,6 +126,7 @@ class StackParameters(OwnParameters):
     """
 
     is_planned = True
+    can_be_upcycled = True
 
     weight_normalisation: bool = False
     norm_epsilon: float = Field(default=1e-5, gt=0.0, lt=1.0)

@@ -4,7 +4,7 @@ This package is the bottom of the library: it imports nothing else of ours and n
 """
 
 from implicit_models.parameters.digests import digest
-from implicit_models.parameters.errors import MissingKeyError, ParameterError
+from implicit_models.parameters.errors import MissingKeyError, ParameterError, first_of
 from implicit_models.parameters.files import (
     changed_since_read,
     forget_read,
@@ -25,6 +25,7 @@ __all__ = [
     "changed_since_read",
     "check_names",
     "digest",
+    "first_of",
     "forget_read",
     "read_content",
     "read_names",

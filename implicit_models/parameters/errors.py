@@ -1,7 +1,7 @@
 """What is wrong with parameters, in one line."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -10,11 +10,36 @@ class ParameterError(ValueError):
 
     Its message starts with the name of the field at fault; `inside` puts the section in front of
     it, and `read_section` the file.
+
+    Attributes
+    ----------
+    others
+        What else is wrong with the same section.
     """
+
+    others: "tuple[ParameterError, ...]" = ()
 
     def inside(self, section: str) -> "ParameterError":
         """Return the same error with the section's dotted path before the field."""
-        return ParameterError(f"{section}.{self}")
+        return self._with_others(ParameterError(f"{section}.{self}"), section)
+
+    def every(self) -> "list[ParameterError]":
+        """Return this error and the others of the section."""
+        return [self, *self.others]
+
+    def _with_others(self, error: "ParameterError", section: str) -> "ParameterError":
+        error.others = tuple(other.inside(section) for other in self.others)
+        return error
+
+
+def first_of(errors: "Sequence[ParameterError]") -> ParameterError:
+    """Return the first of some errors, which has the others with it."""
+    every = [each for error in errors for each in error.every()]
+    first = every[0]
+    first.others = tuple(every[1:])
+    for other in first.others:
+        other.others = ()
+    return first
 
 
 class MissingKeyError(ParameterError):
@@ -33,7 +58,9 @@ class UnknownKeyError(ParameterError):
 
     def inside(self, section: str) -> "UnknownKeyError":
         """Return the same error with the section's dotted path before both keys."""
-        return UnknownKeyError(self.name, self.value, self.known, f"{section}.{self.prefix}")
+        error = UnknownKeyError(self.name, self.value, self.known, f"{section}.{self.prefix}")
+        self._with_others(error, section)
+        return error
 
 
 def closest_name(name: str, valid: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter, ValidationError
 
-from implicit_models.parameters.errors import MissingKeyError, ParameterError, closest_key
+from implicit_models.parameters.errors import MissingKeyError, ParameterError, closest_key, first_of
 from implicit_models.parameters.names import TABLES, check_names
 from implicit_models.parameters.sections import CONFIG, Parameters, frozen
 from implicit_models.parameters.structure import check_structure
@@ -44,7 +44,7 @@ def read_section(key: str, schema: type[T], path: Path = Path("params.yaml")) ->
         return _reader(schema).validate_python(frozen(section))
     except ValidationError as error:
         found = refusal(key, section, error.errors()[0], schema)
-        raise ParameterError(f"{path}: {found}") from None
+        raise first_of([ParameterError(f"{path}: {each}") for each in found.every()]) from None
 
 
 def read_content(path: Path = Path("params.yaml")) -> Any:

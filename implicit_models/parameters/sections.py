@@ -7,7 +7,12 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
-from implicit_models.parameters.errors import ParameterError, UnknownKeyError, closest_name
+from implicit_models.parameters.errors import (
+    ParameterError,
+    UnknownKeyError,
+    closest_name,
+    first_of,
+)
 from implicit_models.parameters.words import in_words, refusal
 
 T = TypeVar("T")
@@ -40,7 +45,7 @@ class Parameters(BaseModel):
     ------
     ParameterError
         Naming the field, its value and what is allowed; of several that are wrong the first, keys
-        that are unknown before all others.
+        that are unknown before all others, with the rest in its `others`.
     """
 
     model_config = CONFIG
@@ -50,7 +55,7 @@ class Parameters(BaseModel):
         try:
             super().__init__(**given)
         except ValidationError as error:
-            raise _first(error, type(self), values) from None
+            raise first_of(_all(error, type(self), values)) from None
         self.check()
 
     def check(self) -> None:
@@ -145,17 +150,26 @@ def _is_missing(value: Any) -> bool:
     return isinstance(value, str) and value == _MISSING_VALUE
 
 
-def _first(
+def _all(
     error: ValidationError, schema: type[Parameters], values: Mapping[str, Any]
-) -> ParameterError:
-    for name in values:
-        if name not in schema.model_fields:
-            return UnknownKeyError(name, values[name], schema.model_fields)
-    detail = error.errors(include_url=False)[0]
-    name = str(detail["loc"][0])
-    field = schema.model_fields[name]
-    if detail["type"] == "missing":
-        allowed = in_words(field.annotation, field.metadata)
-        return ParameterError(f"{name} is missing; allowed is {allowed}")
-    below = {**detail, "loc": detail["loc"][1:]}
-    return refusal(name, values[name], below, field.annotation, field.metadata)
+) -> list[ParameterError]:
+    """Return all that is wrong with a section, unknown keys first."""
+    found: list[ParameterError] = [
+        UnknownKeyError(name, values[name], schema.model_fields)
+        for name in values
+        if name not in schema.model_fields
+    ]
+    seen = set()
+    for detail in error.errors(include_url=False):
+        name = str(detail["loc"][0])
+        field = schema.model_fields.get(name)
+        if field is None or name in seen:
+            continue
+        seen.add(name)
+        if detail["type"] == "missing":
+            allowed = in_words(field.annotation, field.metadata)
+            found.append(ParameterError(f"{name} is missing; allowed is {allowed}"))
+        else:
+            below = {**detail, "loc": detail["loc"][1:]}
+            found.append(refusal(name, values[name], below, field.annotation, field.metadata))
+    return found

@@ -7,6 +7,7 @@ A kind of problem is a folder with a module for each thing that stages ask of it
 ``data.interface``  `ProblemData`: how its data is written, and what a training reads of it
 ``evaluation.interface``  `ProblemEvaluation`: how a trained model is evaluated and swept
 ``report.interface``  `ProblemReport`: the classes of its results, which write its sections
+``checks``          `ProblemChecks`: what else is known before anything runs; no result needs it
 ==================  ==============================================================================
 
 They are apart because results depend on them apart: an edit of a section of the report trains
@@ -14,7 +15,7 @@ nothing again. A module is imported when it is asked for: reading parameters imp
 """
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -148,12 +149,12 @@ class ProblemParameters(Protocol):
         """Return how many there will be, and the key that says so; None where nobody knows yet."""
         ...
 
-    def check_evaluation(self, key: str, data: Any, parameters: Any) -> None:
-        """See that the data hold what the section ``evaluation`` asks for."""
+    def check_evaluation(self, key: str, data: Any, parameters: Any, where: str = ...) -> None:
+        """See that the data hold what an evaluation asks for, whose settings stand at ``where``."""
         ...
 
-    def check_sweep(self, key: str, data: Any, parameters: Any) -> None:
-        """See that the data hold what the section ``sweep`` asks for."""
+    def check_sweep(self, key: str, data: Any, parameters: Any, where: str = ...) -> None:
+        """See that the data hold what a sweep asks for, whose settings stand at ``where``."""
         ...
 
     def vocabulary_size(self, data: Any) -> int:
@@ -164,6 +165,49 @@ class ProblemParameters(Protocol):
         ParameterError
             Where it is not.
         """
+        ...
+
+
+class ProblemChecks(Protocol):
+    """The module ``checks`` of a kind of problem; it imports no torch."""
+
+    def missing(self, key: str, data: Any) -> Iterable[str]:
+        """Yield what is not on this machine that an entry of data needs to be prepared."""
+        ...
+
+    def check_trained(self, key: str, length: int, evaluation: Any) -> None:
+        """See that an evaluation tells what the report needs of a model.
+
+        Parameters
+        ----------
+        key
+            Where the evaluation's keys stand.
+        length
+            The longest sequences that the model is trained on.
+
+        Raises
+        ------
+        ParameterError
+            Where it does not.
+        """
+        ...
+
+    def longest_read(self, data: Any, evaluation: Any) -> Iterable[tuple[str, int]]:
+        """Yield the keys by which a model reads texts, and how many tokens they have at most.
+
+        Parameters
+        ----------
+        data, evaluation
+            What it is validated with, and the part of the section ``evaluation``; each may be None.
+        """
+        ...
+
+    def same_tokens(self, data: Any, other: Any) -> bool:
+        """Return whether a model of the one data can read the other, as far as it is known."""
+        ...
+
+    def data_bytes(self, data: Any) -> int:
+        """Return what an entry of data takes on the disk, as far as it is known; 0 where not."""
         ...
 
 
@@ -221,6 +265,11 @@ class ProblemReport(Protocol):
 def parameters_of(kind: str) -> ProblemParameters:
     """Return the parameters of a kind of problem."""
     return _module(kind, "parameters")
+
+
+def checks_of(kind: str) -> ProblemChecks:
+    """Return the checks of a kind of problem."""
+    return _module(kind, "checks")
 
 
 def data_of(kind: str) -> ProblemData:

@@ -3,18 +3,20 @@
 Overrides are Hydra's own: ``key=1,2,3``, ``key=range(1,4)``, ``key=choice(a,b)``, ``preset=a,b``.
 """
 
-import difflib
 import hashlib
 import itertools
+import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from implicit_models.parameters import ParameterError
-from pipelines import composition
-from pipelines.composition import CONFIGURATION
+from implicit_models.parameters import ParameterError, composition
+from implicit_models.parameters.composition import CONFIGURATION
+from pipelines.checking import check_parameters
 
 
 class SweepError(ValueError):
@@ -30,7 +32,7 @@ class Origin:
     commit
         Of git.
     changes
-        How the tracked files differed from it, as a patch.
+        How the files differed from it, as a patch.
     """
 
     commit: str
@@ -77,6 +79,8 @@ def plan(
     ------
     SweepError
         An override is malformed, or names a key that there is not.
+    ParameterError
+        The check finds mistakes in points.
     """
     axes = [[f"preset={preset}"]] if preset is not None else []
     axes += [_axis(override) for override in overrides]
@@ -93,7 +97,19 @@ def plan(
         label = " ".join(value for i, value in enumerate(values) if i in varied)
         points.append(Point(f"{name}-{digest}", label or " ".join(values), values, parameters))
     # Overrides may differ and yet compose to the same.
-    return list({point.name: point for point in reversed(points)}.values())[::-1]
+    distinct = list({point.name: point for point in reversed(points)}.values())[::-1]
+    _check(root, distinct)
+    return distinct
+
+
+def _check(root: Path, points: Sequence[Point]) -> None:
+    import yaml
+
+    contents = {
+        point.label or point.name: yaml.safe_dump(dict(point.parameters), sort_keys=False)
+        for point in points
+    }
+    check_parameters(root, contents)
 
 
 def _axis(text: str) -> list[str]:
@@ -134,35 +150,13 @@ def compose(root: Path, overrides: Sequence[str]) -> dict[str, Any]:
         Hydra refuses an override, or an entry's name is not allowed.
     """
     import yaml
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
 
     if not (root / CONFIGURATION).is_dir():
         raise SweepError(f"there is no folder {CONFIGURATION} with Hydra's configuration here")
     try:
         return yaml.safe_load(composition.compose(root, overrides))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise SweepError(_in_one_line(root, error, overrides)) from error
     except ParameterError as error:
         raise SweepError(str(error)) from error
-
-
-def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
-    """Return what was wrong and what is closest to it, from Hydra's paragraph."""
-    said = str(error).splitlines()[0].rstrip(".")
-    groups = [override for override in overrides if override.startswith("preset=")]
-    known = sorted(path.stem for path in (root / CONFIGURATION / "preset").glob("*.yaml"))
-    for group in groups:
-        if (chosen := group.partition("=")[2]) not in known:
-            closest = difflib.get_close_matches(chosen, known, 1, cutoff=0)
-            return f"there is no preset {chosen}; the closest is {''.join(closest) or 'none'}"
-    keys = flatten(compose(root, groups))
-    for key in (override.partition("=")[0].lstrip("+~") for override in overrides):
-        if key not in keys and not any(other.startswith(f"{key}.") for other in keys):
-            closest = difflib.get_close_matches(key, keys, 1, cutoff=0)
-            if key != "preset":
-                return f"{said}; the closest valid key is {''.join(closest)}"
-    return said
 
 
 def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -183,7 +177,9 @@ def changed_keys(points: Sequence[Point]) -> set[str]:
 
 
 def read_origin(root: Path) -> Origin:
-    """Read the present commit, and how tracked files differ from it, less what stages write.
+    """Read the present commit, and how files differ from it, less what stages write.
+
+    They are those that git tracks, and presets of one's own that it does not.
 
     Raises
     ------
@@ -204,14 +200,29 @@ def read_origin(root: Path) -> Origin:
     commit = head.stdout.decode().strip()
     # What a user's settings of git could make of a patch, no `git apply` would read.
     plain = ("--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/")
-    diff = _git(root, "diff", "--binary", *plain, commit, "--", ".", *written)
+    with TemporaryDirectory() as folder:
+        index = _with_new_configuration(root, Path(folder))
+        arguments = ("diff", "--binary", *plain, commit, "--", ".", *written)
+        diff = _git(root, *arguments, index=index)
     if diff.returncode:
         raise SweepError(f"git diff: {diff.stderr.decode(errors='replace')}")
     return Origin(commit, diff.stdout)
 
 
-def _git(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+def _with_new_configuration(root: Path, folder: Path) -> Path:
+    """Return an index of git's in a folder that has the presets, too, that git has not got yet."""
+    found = root / _git(root, "rev-parse", "--git-path", "index").stdout.decode().strip()
+    index = folder / "index"
+    shutil.copy(found, index)
+    _git(root, "add", "--intent-to-add", "--", CONFIGURATION, index=index)
+    return index
+
+
+def _git(
+    root: Path, *arguments: str, index: Path | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    environment = os.environ if index is None else {**os.environ, "GIT_INDEX_FILE": str(index)}
     try:
-        return subprocess.run(["git", *arguments], cwd=root, capture_output=True)
+        return subprocess.run(["git", *arguments], cwd=root, capture_output=True, env=environment)
     except FileNotFoundError:
         raise SweepError("git is not installed, which experiments need") from None

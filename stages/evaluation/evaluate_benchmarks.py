@@ -4,7 +4,15 @@ from pathlib import Path
 
 from implicit_models.problems.problem import evaluation_of, parameters_of
 from implicit_models.problems.table import TESTED_APART
-from stages.common import TABLES, find_table, naming, read_dataset, read_part, run_stage
+from stages.common import (
+    TABLES,
+    find_table,
+    naming,
+    read_dataset,
+    read_tests,
+    run_stage,
+    tests_key,
+)
 from stages.evaluation.tested_apart import evaluate_apart
 from stages.finished_checkpoints import discard_recorded
 from stages.tracked import numbers, open_test, track_data, track_score, write_results
@@ -23,8 +31,9 @@ def main(name: str) -> None:
 
 def _evaluate(table: str, name: str) -> None:
     data = read_dataset(table, name)
-    parameters = read_part("evaluation", data.kind)
-    parameters_of(data.kind).check_evaluation(data.key, data.parameters, parameters)
+    parameters = read_tests("evaluation", table, name, data)
+    where = tests_key("evaluation", table, name, data)
+    parameters_of(data.kind).check_evaluation(data.key, data.parameters, parameters, where)
     evaluation = evaluation_of(data.kind)
     discard_recorded(name)
     model = Path("models", name, "final")
@@ -39,7 +48,7 @@ def _evaluate(table: str, name: str) -> None:
         tested_as=name,
     ) as tracker:
         track_data(tracker, data.name, "evaluation")
-        with naming(f"evaluation.{data.kind}"):
+        with naming(where):
             found = evaluation.evaluate(model, data.folder, parameters)
         files = {"evaluation.json": found.metrics, "metrics.json": found.headline, **found.files}
         write_results(name, "evaluate_benchmarks", files, tracker)

@@ -6,7 +6,7 @@ from typing import Any
 
 from implicit_models.problems.problem import evaluation_of, parameters_of
 from implicit_models.tracking.tracker import Tracker
-from stages.common import naming, read_dataset, read_part, run_stage, run_table
+from stages.common import naming, read_dataset, read_tests, run_stage, run_table, tests_key
 from stages.tracked import numbers, open_test, track_data, write_results
 
 
@@ -14,8 +14,9 @@ def main(name: str) -> None:
     """Write the entry's ``test_time_compute.json`` and ``test_time_compute.csv``."""
     table = run_table(name)
     data = read_dataset(table, name)
-    parameters = read_part("sweep", data.kind)
-    parameters_of(data.kind).check_sweep(data.key, data.parameters, parameters)
+    parameters = read_tests("sweep", table, name, data)
+    where = tests_key("sweep", table, name, data)
+    parameters_of(data.kind).check_sweep(data.key, data.parameters, parameters, where)
     evaluation = evaluation_of(data.kind)
     model = Path("models", name, "final")
     with open_test(
@@ -26,9 +27,10 @@ def main(name: str) -> None:
         model=model,
         data=data.folder,
         tested_as=name,
+        role="sweep",
     ) as tracker:
         track_data(tracker, data.name, "evaluation")
-        with naming(f"sweep.{data.kind}"):
+        with naming(where):
             swept = evaluation.sweep(model, data.folder, parameters)
         metrics = swept.result.metrics()
         rows = [row | {"score": row[swept.score]} for row in swept.result.rows()]

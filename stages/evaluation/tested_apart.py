@@ -1,13 +1,11 @@
 """A model on data that it was not trained on: an entry of ``benchmarks`` or ``readings``."""
 
 from pathlib import Path
-from typing import Any
 
-from implicit_models.parameters import ParameterError, read_section
 from implicit_models.problems.problem import evaluation_of, parameters_of
-from implicit_models.problems.table import TABLES, TESTED_APART
-from implicit_models.problems.tested_apart import TestedApart
-from stages.common import naming, owner, read_entries, read_part
+from implicit_models.problems.table import TESTED_APART
+from stages.common import naming, owner, read_part
+from stages.evaluation.apart_entries import read_apart
 from stages.tracked import numbers, open_test, track_data, write_results
 
 
@@ -19,10 +17,9 @@ def evaluate_apart(table: str, name: str) -> None:
     run.
     """
     kind = TESTED_APART[table]
-    problem = parameters_of(kind)
-    entry: Any = read_section(f"{table}.{name}", problem.ENTRIES[table])
-    _check_data(f"{table}.{name}", entry, list(problem.SCHEMAS))
-    section = None if problem.EVALUATION is None else read_part("evaluation", kind)
+    entry = read_apart(table, name)
+    has_section = parameters_of(kind).EVALUATION is not None
+    section = read_part("evaluation", kind) if has_section else None
     with naming(f"{table}.{name}"):
         parameters = entry.evaluation(section)
     sections = {entry.label: entry} | ({} if section is None else {"evaluation": parameters})
@@ -51,12 +48,3 @@ def evaluate_apart(table: str, name: str) -> None:
         shown = found.headline if entry.tracks_headline else metrics
         tracker.log_metrics(numbers(shown, entry.metric_prefix))
     found.discard()
-
-
-def _check_data(key: str, entry: TestedApart, tables: list[str]) -> None:
-    known = [name for table in TABLES if table in tables for name in read_entries(table)]
-    if entry.data not in known:
-        raise ParameterError(
-            f"{key}.{entry.data_key} = {entry.data!r} is not allowed; allowed is an entry of "
-            f"{' or '.join(tables)}: {', '.join(known) or 'none'}"
-        )

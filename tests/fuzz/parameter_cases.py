@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import yaml
 from hypothesis import strategies as st
 
-from pipelines.composition import compose
+from implicit_models.parameters.composition import compose
 from tests.repositories import ROOT
 from tests.stages.commands import STAGES
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipelines.composition import compose
+from implicit_models.parameters.composition import compose
 from tests.repositories import ROOT
 from tests.stages.in_process import run_stages, work_in
 from tests.stages.tiny import shrink, write_tasks, write_text

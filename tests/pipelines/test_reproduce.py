@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from implicit_models.parameters.composition import compose
 from implicit_models.tracking.opening import open_tracker
 from pipelines import disk, presets, reproduce
 from pipelines.artifacts import artifact_key, flow_page, stage_page
-from pipelines.composition import compose
 from pipelines.dag import Stage, UnknownTargetError
 from pipelines.outcomes import Outcome, Outcomes
 from pipelines.presets import (

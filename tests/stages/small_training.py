@@ -8,10 +8,10 @@ from types import ModuleType
 import pytest
 
 from implicit_models.parameters import read_section
+from implicit_models.parameters.composition import compose
 from implicit_models.problems.word_problem.data.writing import write_splits
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
 from implicit_models.tracking.tracker import NullTracker
-from pipelines.composition import compose
 
 ROOT = Path(__file__).parents[2]
 RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"

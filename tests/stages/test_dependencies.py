@@ -12,12 +12,13 @@ from implicit_models import code_digest, code_imports
 from implicit_models.parameters import TABLES, read_content
 from implicit_models.problems import table as problems
 from stages import code_dependencies
+from stages.check_entries import SECTIONS
 from stages.code_dependencies import REPORT, digests, roots
 from tests.repositories import presets
 
 ROOT = Path(__file__).parents[2]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
-ROLES = {"prepare": "prepare", "train": "train", "evaluate": "evaluate", "sweep": "evaluate"}
+ROLES = {"prepare": "prepare", "train": "train", "evaluate": "evaluate", "sweep": "sweep"}
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +149,7 @@ def test_an_edit_changes_the_results_that_it_can_change(copied, content):
     problem = f"{library}/problems/text/evaluation/perplexity.py"
     assert copied(content, problem, add) == {
         *("evaluate/text_run", "evaluate/upcycled", "evaluate/reading", "evaluate/wrong"),
+        *("sweep/text_run", "sweep/upcycled"),
     }
     groups = copied(content, f"{library}/problems/word_problem/data/groups.py", add)
     assert {"prepare/group", "train/run", "train/baseline", "evaluate/matched"} <= groups
@@ -204,7 +206,7 @@ def test_stages_of_entries_wait_for_the_code_and_the_names(stage):
 
 @pytest.mark.parametrize("preset", presets())
 def test_every_entry_of_every_preset_has_its_files(preset, tmp_path, monkeypatch):
-    from pipelines.composition import compose
+    from implicit_models.parameters.composition import compose
 
     path = tmp_path / "params.yaml"
     path.write_text(compose(ROOT, [f"preset={preset}"]))
@@ -224,7 +226,7 @@ def _folders(place: str) -> list[Path]:
 
 
 def test_all_tables_have_their_names_checked():
-    assert sorted(STAGES["code"]["params"]) == sorted(TABLES)
+    assert sorted(STAGES["code"]["params"]) == sorted(SECTIONS)  # all that the check reads
     iterated = {STAGES[stage]["foreach"] for stage in STAGES if "foreach" in STAGES[stage]}
     assert iterated == {f"${{{table}}}" for table in TABLES}
 

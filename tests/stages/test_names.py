@@ -17,9 +17,9 @@ from implicit_models.parameters import (
     read_content,
     read_section,
 )
+from implicit_models.parameters.composition import compose
 from implicit_models.problems.word_problem.data.writing import write_splits
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
-from pipelines.composition import compose
 from pipelines.dag import read_dag
 from pipelines.presets import write_parameters
 from pipelines.reproduce import main as reproduce

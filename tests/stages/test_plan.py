@@ -10,7 +10,7 @@ import pytest
 
 from implicit_models.cost.devices import DeviceFactsError
 from implicit_models.parameters import ParameterError
-from pipelines.composition import compose
+from implicit_models.parameters.composition import compose
 from stages.plan import main
 from tests.repositories import presets
 
@@ -165,7 +165,7 @@ def test_another_vocabulary_makes_another_model() -> None:
 WRONG = [
     (
         ["preset=pile_1.3b_mamba"],
-        "preset = 'pile_1.3b_mamba' does not exist; the closest is pile_1",
+        "there is no preset pile_1.3b_mamba; the closest is pile_1",
     ),
     (["gpu=3"], "gpu=3 is not known; the closest is gpus="),
     (["nonsense"], "nonsense is not known"),

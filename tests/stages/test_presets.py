@@ -11,11 +11,11 @@ from implicit_models.cost.flops import configuration_flops
 from implicit_models.families.building import configuration
 from implicit_models.families.sizes import SIZES, VOCABULARY, count_parameters, from_size
 from implicit_models.parameters import read_names, read_section
+from implicit_models.parameters.composition import compose as compose_parameters
 from implicit_models.problems import table as problems
 from implicit_models.problems.problem import parameters_of
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.training.curriculum import bounded_segment, free_segment
-from pipelines.composition import compose as compose_parameters
 from scripts import pile_presets
 from stages.common import (
     TABLES,

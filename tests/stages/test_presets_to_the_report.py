@@ -9,9 +9,9 @@ import datasets
 import pytest
 import yaml
 
+from implicit_models.parameters.composition import compose
 from implicit_models.problems.downstream.tasks import TASKS
 from implicit_models.problems.text.data import hub_source
-from pipelines.composition import compose
 from tests.repositories import ROOT, presets
 from tests.stages.in_process import run_stages, work_in
 from tests.stages.tiny import sentences, shrink, task_items, write_tasks, write_text

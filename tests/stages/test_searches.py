@@ -13,7 +13,7 @@ from implicit_models.equilibrium.broyden import Broyden
 from implicit_models.equilibrium.gradients import ImplicitFunction, Phantom, Unrolled
 from implicit_models.equilibrium.solvers import BestSoFar
 from implicit_models.parameters import ParameterError
-from pipelines.composition import compose
+from implicit_models.parameters.composition import compose
 from stages.evaluation import evaluate_benchmarks, sweep_test_time_compute
 from tests.repositories import ROOT
 from tests.stages.in_process import run_stages, work_in

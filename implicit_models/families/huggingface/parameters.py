@@ -1,5 +1,6 @@
 """The parameters of a model of transformers."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from implicit_models.families.parameters import ModelParameters
@@ -21,6 +22,19 @@ class HuggingFaceParameters(ModelParameters):
     family: Literal["huggingface"]
     source: str
     pretrained: bool = False
+
+    @property
+    def num_positions(self) -> tuple[int, str] | None:
+        """What the source's configuration has."""
+        from implicit_models.families.huggingface.positions import num_positions
+
+        return num_positions(self.source)
+
+    def missing(self) -> Iterator[str]:
+        """Yield that the configuration cannot be read, or that there are no weights."""
+        from implicit_models.families.huggingface.positions import missing
+
+        yield from missing(self.source, self.pretrained)
 
     @property
     def weights_source(self) -> str | None:

@@ -17,6 +17,7 @@ class LSTMParameters(OwnParameters):
     """
 
     allows_implicit = (False,)
+    can_be_upcycled = False
 
     family: Literal["lstm"]
     hidden_size: int = Field(ge=1)

@@ -136,11 +136,11 @@ def num_validation_sequences(data: TaskFilesParameters) -> None:
     """Return None: nothing is trained on tasks."""
 
 
-def check_evaluation(key: str, data: TaskFilesParameters, parameters: Any) -> None:
+def check_evaluation(key: str, data: TaskFilesParameters, parameters: Any, where: str = "") -> None:
     """See that there are the tasks: their files are looked at when they are read."""
 
 
-def check_sweep(key: str, data: TaskFilesParameters, parameters: Any) -> None:
+def check_sweep(key: str, data: TaskFilesParameters, parameters: Any, where: str = "") -> None:
     """Raise a ParameterError: nothing is swept on tasks."""
     raise ParameterError(f"{key} is a set of tasks; no model is swept on tasks")
 

@@ -288,12 +288,17 @@ def num_validation_sequences(data: CorpusParameters) -> None:
 
 
 def check_evaluation(
-    key: str, data: CorpusParameters, parameters: TextEvaluationParameters
+    key: str,
+    data: CorpusParameters,
+    parameters: TextEvaluationParameters,
+    where: str = "evaluation.text",
 ) -> None:
     """See that the corpus can be tested on: its text is measured once it is prepared."""
 
 
-def check_sweep(key: str, data: CorpusParameters, parameters: TextSweepParameters) -> None:
+def check_sweep(
+    key: str, data: CorpusParameters, parameters: TextSweepParameters, where: str = "sweep.text"
+) -> None:
     """See that the corpus can be tested on: its text is measured once it is prepared."""
 
 

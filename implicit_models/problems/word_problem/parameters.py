@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from implicit_models.language_models.parameters import SearchParameters, SweepParameters
-from implicit_models.parameters import Distinct, ParameterError, Parameters
+from implicit_models.parameters import Distinct, ParameterError, Parameters, first_of
 from implicit_models.problems.tested_apart import TestedApart
 
 
@@ -149,17 +149,23 @@ def num_validation_sequences(data: WordProblemParameters) -> tuple[int, str]:
 
 
 def check_evaluation(
-    key: str, data: WordProblemParameters, parameters: WordProblemEvaluationParameters
+    key: str,
+    data: WordProblemParameters,
+    parameters: WordProblemEvaluationParameters,
+    where: str = "evaluation.word_problem",
 ) -> None:
     """See that there are the test sequences that the section ``evaluation`` asks for."""
-    _check_tests("evaluation", parameters.lengths, parameters.num_sequences, key, data)
+    _check_tests(where, parameters.lengths, parameters.num_sequences, key, data)
 
 
 def check_sweep(
-    key: str, data: WordProblemParameters, parameters: WordProblemSweepParameters
+    key: str,
+    data: WordProblemParameters,
+    parameters: WordProblemSweepParameters,
+    where: str = "sweep.word_problem",
 ) -> None:
     """See that there are the test sequences that the section ``sweep`` asks for."""
-    _check_tests("sweep", (parameters.length,), parameters.num_sequences, key, data)
+    _check_tests(where, (parameters.length,), parameters.num_sequences, key, data)
 
 
 def vocabulary_size(data: WordProblemParameters) -> int:
@@ -170,17 +176,23 @@ def vocabulary_size(data: WordProblemParameters) -> int:
 
 
 def _check_tests(
-    section: str, lengths: Iterable[int], num_sequences: int, key: str, data: WordProblemParameters
+    where: str, lengths: Iterable[int], num_sequences: int, key: str, data: WordProblemParameters
 ) -> None:
     test = data.test
-    for length in lengths:
-        if length not in test.lengths:
-            raise ParameterError(
-                f"{section}.word_problem asks for test sequences of length {length}; allowed is "
-                f"one of {key}.test.lengths, {list(test.lengths)}"
-            )
-    if num_sequences > test.num_sequences:
-        raise ParameterError(
-            f"{section}.word_problem.num_sequences = {num_sequences} is not allowed; allowed is at "
-            f"most {key}.test.num_sequences, {test.num_sequences}"
+    found = [
+        ParameterError(
+            f"{where} asks for test sequences of length {length}; allowed is one of "
+            f"{key}.test.lengths, {list(test.lengths)}"
         )
+        for length in lengths
+        if length not in test.lengths
+    ]
+    if num_sequences > test.num_sequences:
+        found.append(
+            ParameterError(
+                f"{where}.num_sequences = {num_sequences} is not allowed; allowed is at most "
+                f"{key}.test.num_sequences, {test.num_sequences}"
+            )
+        )
+    if found:
+        raise first_of(found)

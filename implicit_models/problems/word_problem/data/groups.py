@@ -116,10 +116,22 @@ def _factor(whole: str, part: str) -> Factor:
         single = ", ".join(name for name in KINDS if name not in series)
         raise ValueError(
             f"{whole!r} is not a known group: {part!r} is neither {', '.join(others)} or {last} "
-            f"followed by a number nor {single}; write 'S5', 'A5', 'Z60', or a direct product "
-            "such as 'A5 x M'"
+            f"followed by a number nor {single}; write {_meant(whole)}'S5', 'A5', 'Z60', or a "
+            "direct product such as 'A5 x M'"
         )
     return Factor(match[1], int(match[2]))
+
+
+def _meant(whole: str) -> str:
+    """Return the product that a name such as ``A4Z5`` may stand for, as the start of a choice."""
+    letters = re.sub(r"[\W_x]", "", whole).upper()
+    parts = re.findall(r"[A-Z][0-9]*", letters)
+    is_known = all(
+        part[0] in KINDS and KINDS[part[0]].has_degree == (len(part) > 1) for part in parts
+    )
+    if not parts or not is_known or "".join(parts) != letters:
+        return ""
+    return f"{' x '.join(parts)!r} if that is what is meant, or "
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,0 +1,102 @@
+"""What `dvc exp run` would write to params.yaml, composed from conf/ without running anything."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import yaml
+
+from implicit_models.parameters.errors import ParameterError, closest_name
+from implicit_models.parameters.names import check_names
+from implicit_models.parameters.structure import check_interpolations
+
+CONFIGURATION = "conf"
+
+
+class CompositionError(ParameterError):
+    """Nothing can be composed: a preset or a key that there is not, or no override."""
+
+
+def compose(root: Path, overrides: Sequence[str]) -> str:
+    """Return the content of params.yaml that a repository's configuration composes to.
+
+    Parameters
+    ----------
+    root
+        The repository.
+    overrides
+        Hydra's, as `dvc exp run -S` takes them.
+
+    Raises
+    ------
+    CompositionError
+        Where Hydra refuses an override: one line with what is closest to it.
+    ParameterError
+        Where an entry has a name that is not allowed, or a value of the configuration asks for
+        more than another value, as ``${oc.env:HOME}`` does.
+    """
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    for file in sorted((root / CONFIGURATION).rglob("*.yaml")):
+        check_interpolations(file.read_bytes(), file.relative_to(root))
+    try:
+        text = _composed(root, overrides)
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+        raise CompositionError(_in_one_line(root, error, overrides)) from error
+    check_names(yaml.safe_load(text))
+    return text
+
+
+def presets(root: Path) -> list[str]:
+    """Return the names of all presets."""
+    return sorted(path.stem for path in (root / CONFIGURATION / "preset").glob("*.yaml"))
+
+
+def _composed(root: Path, overrides: Sequence[str]) -> str:
+    from dvc.utils.hydra import compose_and_dump
+
+    with TemporaryDirectory() as folder:
+        made = Path(folder) / "params.yaml"
+        configuration = str(root.resolve() / CONFIGURATION)
+        compose_and_dump(str(made), configuration, None, "config", str(root), list(overrides))
+        return made.read_text(encoding="utf-8")
+
+
+def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
+    """Return what was wrong and what is closest to it, from Hydra's paragraph."""
+    said, *more = (line.strip() for line in str(error).strip().splitlines())
+    said = said.rstrip(".")
+    said += "".join(f", at {line[10:]}" for line in more if line.startswith("full_key: "))
+    chosen = [override for override in overrides if override.startswith("preset=")]
+    known = presets(root)
+    for preset in (override.partition("=")[2] for override in chosen):
+        if preset not in known:
+            closest = closest_name(preset, known) if known else "none: conf/preset is empty"
+            return (
+                f"there is no preset {preset}; the closest is {closest} (valid: {', '.join(known)})"
+            )
+    source = f"{CONFIGURATION}/{'config' if not chosen else chosen[-1].replace('=', '/')}.yaml"
+    try:
+        keys = list(_keys(yaml.safe_load(_composed(root, chosen))))
+    except Exception:  # the preset itself is wrong, whatever is set on top of it
+        return f"{source}: {said}"
+    for override in overrides:
+        key = re.split("[=@]", override)[0].lstrip("+~")
+        if override not in chosen and not override.startswith("+") and key not in keys:
+            return (
+                f"{source}: {key} does not exist; the closest valid key is "
+                f"{closest_name(key, keys)} (a new one is added by +{key}=VALUE)"
+            )
+    settings = " ".join(each for each in overrides if each not in chosen)
+    return f"{settings}: cannot be composed: {said}"
+
+
+def _keys(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys of all values and sections."""
+    for name, value in content.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{prefix}{name}.")

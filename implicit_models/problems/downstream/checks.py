@@ -1,0 +1,36 @@
+"""What is known of downstream tasks before anything runs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from implicit_models.problems.downstream.parameters import TaskFilesParameters
+
+
+def missing(key: str, data: TaskFilesParameters) -> Iterator[str]:
+    """Yield the folder of tasks that is not there."""
+    if data.source != "hub" and not Path(data.source).expanduser().is_dir():
+        yield (
+            f"{key}.source = {data.source!r} is not there; put the tasks' files into this folder "
+            "(docs/evaluation.md says which, and where they come from), or name another: "
+            f"{key}.source=FOLDER"
+        )
+
+
+def check_trained(key: str, length: int, evaluation: Any) -> None:
+    """See nothing: no model is trained on tasks."""
+
+
+def longest_read(data: Any, evaluation: Any) -> tuple[tuple[str, int], ...]:
+    """Return nothing: an entry of ``benchmarks`` says itself how long its texts are."""
+    return ()
+
+
+def same_tokens(data: TaskFilesParameters, other: TaskFilesParameters) -> bool:
+    """Return True: tasks are text, which any tokenizer reads."""
+    return True
+
+
+def data_bytes(data: TaskFilesParameters) -> int:
+    """Return 0: a few megabytes."""
+    return 0

@@ -1,0 +1,121 @@
+"""What is known of a corpus, and of models of it, before anything runs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from implicit_models.parameters import ParameterError
+from implicit_models.problems.text.parameters import (
+    CorpusParameters,
+    HubCorpusParameters,
+    TextEvaluationParameters,
+)
+
+_FILES = ".txt, .jsonl, .jsonl.zst or .parquet"
+
+
+def missing(key: str, data: CorpusParameters) -> Iterator[str]:
+    """Yield what is not there of a local corpus: the text, files of a split, the tokenizer."""
+    if isinstance(data, HubCorpusParameters):
+        return
+    source = Path(data.source).expanduser()
+    if not source.exists():
+        yield (
+            f"{key}.source = {data.source!r} is not there; put your own text ({_FILES}) "
+            f"{_places(data)}, or name another folder: {key}.source=FOLDER (any text will do, "
+            "such as novels of gutenberg.org; docs/pretraining.md has more)"
+        )
+    else:
+        yield from _missing_files(key, data)
+    yield from _missing_tokenizer(key, data)
+
+
+def check_trained(key: str, length: int, evaluation: TextEvaluationParameters) -> None:
+    """See nothing: the report of a text needs no length of its own."""
+
+
+def longest_read(
+    data: CorpusParameters | None, evaluation: TextEvaluationParameters | None
+) -> Iterator[tuple[str, int]]:
+    """Yield the length of the sequences that are validated with, and of what is evaluated."""
+    if data is not None:
+        yield "sequence_length", data.sequence_length
+    if evaluation is not None:
+        yield "context_length", evaluation.context_length
+        if evaluation.lengths:
+            yield "lengths", max(evaluation.lengths)
+
+
+def same_tokens(data: CorpusParameters, other: CorpusParameters) -> bool:
+    """Return whether both have the same tokenizer; files that are not there yet may be the same."""
+    if data.tokenizer == other.tokenizer:
+        return True
+    from implicit_models.problems.text.data.tokenisation import BYTES, load_tokenizer
+
+    paths = [Path(each.tokenizer).expanduser() for each in (data, other)]
+    names = (data.tokenizer, other.tokenizer)
+    if not all(name == BYTES or path.exists() for name, path in zip(names, paths, strict=True)):
+        return not any(name == BYTES for name in names)
+    return load_tokenizer(names[0]).digest == load_tokenizer(names[1]).digest
+
+
+def data_bytes(data: CorpusParameters) -> int:
+    """Return what the ids of a local text take at least, a fifth of a byte for each of its own."""
+    if isinstance(data, HubCorpusParameters):
+        return 0
+    source = Path(data.source).expanduser()
+    files = [source] if source.is_file() else source.rglob("*")
+    return sum(file.stat().st_size for file in files if file.is_file()) // 5
+
+
+def _places(data: CorpusParameters) -> str:
+    """Return where the files of each split belong, by the patterns of a corpus."""
+    held_out = (*data.validation.files, *data.test.files)
+    folders = [pattern.rpartition("/")[0] for pattern in held_out]
+    if not folders or not all(folders):
+        return f"into the folder {data.source}"
+    places = dict.fromkeys(["train", *folders])
+    return "under " + ", ".join(f"{data.source}/{each}" for each in places)
+
+
+def _missing_files(key: str, data: CorpusParameters) -> Iterator[str]:
+    from implicit_models.problems.text.data.local_source import open_local_source
+    from implicit_models.problems.text.data.shards import CorpusError
+
+    try:
+        files = open_local_source(data, max_bytes=1).files
+    except CorpusError as error:
+        yield f"{key}.source: {error}"
+    except ParameterError as error:
+        yield f"{key}.{error}"
+    else:
+        if not files["train"]:
+            yield (
+                f"{key}.source = {data.source!r} holds no text to train on; validation.files and "
+                f"test.files name all of it: put more text {_places(data)}"
+            )
+
+
+def _missing_tokenizer(key: str, data: CorpusParameters) -> Iterator[str]:
+    from implicit_models.problems.text.data.tokenisation import (
+        BYTES,
+        TokenizerError,
+        load_tokenizer,
+    )
+
+    path = Path(data.tokenizer).expanduser()
+    is_path = data.tokenizer.endswith(".json") or path.exists()
+    if data.tokenizer == BYTES or not is_path:
+        return  # the hub's, which only a download shows
+    if not path.exists():
+        yield (
+            f"{key}.tokenizer = {data.tokenizer!r} is not there; make it of the text: "
+            f"`python scripts/train_tokenizer.py {Path(data.source, 'train')} {data.tokenizer}`, "
+            f"or take bytes: {key}.tokenizer=bytes"
+        )
+        return
+    try:
+        tokenizer: Any = load_tokenizer(data.tokenizer)
+        _ = tokenizer.end_of_text, tokenizer.vocabulary_size
+    except TokenizerError as error:
+        yield f"{key}.tokenizer: {error}"

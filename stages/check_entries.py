@@ -1,0 +1,317 @@
+"""What is wrong with the tables and sections of a file of parameters, all of it at once."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from implicit_models.parameters import TABLES as ALL_TABLES
+from implicit_models.parameters import ParameterError, read_content, read_section
+from implicit_models.parameters.errors import UnknownKeyError, closest_key
+from implicit_models.problems import problem
+from implicit_models.problems.table import TABLES as KINDS_OF_DATA
+from implicit_models.problems.table import TESTED_APART
+from implicit_models.reporting.parameters import ReportParameters
+from implicit_models.training.parameters import MonitoringParameters
+from stages.common import (
+    TABLES,
+    Data,
+    owner,
+    read_data,
+    read_dataset,
+    read_part,
+    read_tests,
+    tests_key,
+)
+from stages.entries import (
+    BaselineParameters,
+    RunParameters,
+    model_mistakes,
+    read_model,
+    read_monitoring,
+)
+from stages.evaluation.apart_entries import read_apart
+
+SECTIONS = (*ALL_TABLES, "monitoring", "evaluation", "sweep", "report")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the check has found, in one line.
+
+    Attributes
+    ----------
+    level
+        ``error``; or ``missing``, where the preset may be right and this machine lacks something.
+        Nothing runs with either. ``warning``: it can run.
+    """
+
+    line: str
+    level: str = "error"
+
+    @property
+    def stops(self) -> bool:
+        """Whether nothing runs with it."""
+        return self.level != "warning"
+
+
+class Findings:
+    """What is found in a file of parameters, each line once.
+
+    Attributes
+    ----------
+    path
+        The file.
+    source
+        What it is called.
+    """
+
+    def __init__(self, path: Path, source: str) -> None:
+        self.path, self.source = path, source
+        self._lines: dict[str, Finding] = {}
+
+    def add(self, text: Any, level: str = "error") -> None:
+        """Add a line; where it comes from stands before it."""
+        plain = " ".join(str(text).split()).replace(f"{self.path}: ", "")
+        plain = plain.replace(str(self.path), self.source)
+        line = plain if plain.startswith(self.source) else f"{self.source}: {plain}"
+        self._lines.setdefault(line, Finding(line, level))
+
+    @contextmanager
+    def gathering(self) -> Iterator[None]:
+        """Add what a block raises, and all that was wrong with the same section."""
+        try:
+            yield
+        except ParameterError as error:
+            for each in error.every():
+                self.add(each)
+
+    def all(self) -> list[Finding]:
+        """Return everything, mistakes first."""
+        return sorted(self._lines.values(), key=lambda finding: finding.level != "error")
+
+    def mistakes(self) -> list[Finding]:
+        """Return what is wrong with the parameters themselves."""
+        return [finding for finding in self._lines.values() if finding.level == "error"]
+
+
+def check_content(found: Findings) -> None:
+    """Find what is wrong with a file, as far as its own content and the files it names say."""
+    content: Any = None
+    with found.gathering():
+        content = read_content(found.path)
+        if not isinstance(content, Mapping):
+            raise ParameterError(f"{content!r} is not allowed; allowed are {', '.join(SECTIONS)}")
+    if not isinstance(content, Mapping):
+        return
+    _check_sections(found, content)
+    tables = {table: content.get(table) or {} for table in ALL_TABLES}
+    _check_names(found, tables, KINDS_OF_DATA)
+    _check_names(found, tables, (*TABLES, *TESTED_APART))
+    for table in KINDS_OF_DATA:
+        for name in tables[table]:
+            _check_data(found, table, name)
+    for table in TABLES:
+        for name in tables[table]:
+            _check_model(found, table, name)
+    for table in TESTED_APART:
+        for name in tables[table]:
+            _check_apart(found, table, name)
+
+
+def _check_sections(found: Findings, content: Mapping[str, Any]) -> None:
+    for name in content:
+        if name not in SECTIONS:
+            found.add(UnknownKeyError(str(name), content[name], SECTIONS))
+    for table in ALL_TABLES:
+        if content.get(table, {}) is None:
+            found.add(
+                f"{table} = null is not allowed; allowed is a table of named entries, {{}} for none"
+            )
+    for table in ("runs", "baselines"):
+        if table not in content:
+            found.add(f"{table} does not exist; {closest_key(table, content, '')}")
+    schemas: dict[str, Any] = {"monitoring": MonitoringParameters, "report": ReportParameters}
+    schemas |= {each: problem.section_schema(each) for each in ("evaluation", "sweep")}
+    for section, schema in schemas.items():
+        with found.gathering():
+            read_section(section, schema, found.path)
+
+
+def _check_names(
+    found: Findings, content: Mapping[str, Mapping[str, Any]], tables: Iterable[str]
+) -> None:
+    """Find names that two tables have: both would write into the same folders."""
+    seen: dict[str, str] = {}
+    for table in tables:
+        for name in content[table]:
+            if name in seen:
+                found.add(
+                    f"{name} is an entry of both {seen[name]} and {table}; rename one of them"
+                )
+            seen.setdefault(name, table)
+
+
+def _check_data(found: Findings, table: str, name: str) -> None:
+    with found.gathering():
+        data = read_data(table, name, found.path)
+        problem.parameters_of(data.kind).check_entry(data.key, data.parameters)
+        for line in problem.checks_of(data.kind).missing(data.key, data.parameters):
+            found.add(line, "missing")
+
+
+def _check_model(found: Findings, table: str, name: str) -> None:
+    entry: RunParameters | BaselineParameters | None = None
+    with found.gathering():
+        entry = read_model(table, name, found.path)
+    if entry is None:
+        with found.gathering():  # what it refers to can be wrong as well
+            read_dataset(table, name, found.path)
+        return
+    for error in model_mistakes(table, name, entry, found.path, before_all=True):
+        found.add(error)
+    for line in entry.model.missing():
+        if owner(entry.model.source or "", found.path) is None:
+            found.add(f"{table}.{name}.model.{line}", "missing")
+    try:
+        data = read_dataset(table, name, found.path)
+    except ParameterError:  # which is told already
+        return
+    with found.gathering():
+        read_monitoring(table, name, found.path)
+    if entry.model.is_upcycled:
+        _check_source(found, table, name, entry, data)
+    checks, tests = problem.checks_of(data.kind), None
+    for section in ("evaluation", "sweep") if isinstance(entry, RunParameters) else ("evaluation",):
+        where = tests_key(section, table, name, data, found.path)
+        with found.gathering():
+            parameters = read_tests(section, table, name, data, found.path)
+            tests = parameters if section == "evaluation" else tests
+            check = getattr(problem.parameters_of(data.kind), f"check_{section}")
+            check(data.key, data.parameters, parameters, where)
+        if section == "evaluation" and tests is not None:
+            with found.gathering():
+                checks.check_trained(where, entry.training_length, tests)
+    curricula = {f"{part}.lengths.end": lengths.end for part, lengths in entry.curricula.items()}
+    reads = {f"{table}.{name}.{key}": length for key, length in curricula.items()}
+    reads |= {f"{data.key}.{k}": length for k, length in checks.longest_read(data.parameters, None)}
+    where = tests_key("evaluation", table, name, data, found.path)
+    reads |= {f"{where}.{key}": length for key, length in checks.longest_read(None, tests)}
+    _check_positions(found, f"{table}.{name}", entry, reads)
+
+
+def _check_positions(
+    found: Findings,
+    key: str,
+    entry: RunParameters | BaselineParameters,
+    reads: Mapping[str, int],
+) -> None:
+    """Find lengths that a model has not positions for."""
+    known = entry.model.num_positions
+    if known is None:
+        return
+    most, where = known
+    longer = {place: length for place, length in reads.items() if length > most}
+    if longer:
+        asked = ", ".join(f"{place} = {length}" for place, length in longer.items())
+        found.add(
+            f"{key}.model.source = {entry.model.source!r} has {most} positions ({where}), and is "
+            f"to read more: {asked}; give the configuration {max(longer.values())} positions, or "
+            "lower these (an entry may have an evaluation of its own)"
+        )
+
+
+def _check_source(
+    found: Findings,
+    table: str,
+    name: str,
+    entry: RunParameters | BaselineParameters,
+    data: Data,
+) -> None:
+    """Find whether the model of another entry can become this one."""
+    source = owner(entry.model.source or "", found.path)
+    if source is None:
+        return
+    key = f"{table}.{name}.model.source = {entry.model.source!r} is not allowed"
+    if source[0] in ("runs", "upcycled"):
+        found.add(f"{key}; {'.'.join(source)} is implicit already: name a baseline's model")
+        return
+    try:
+        explicit = read_model(*source, found.path)
+        learned = read_dataset(*source, found.path)
+    except ParameterError:  # which is told where it stands
+        return
+    if explicit.model.can_be_upcycled is False:
+        found.add(
+            f"{key}; a model of family {explicit.model.family!r} cannot become an implicit one; "
+            "one of mamba2 or llama can"
+        )
+    if not _same_tokens(data, learned):
+        found.add(
+            f"{key}; that model learns from {learned.name!r}, whose tokens are not those of "
+            f"{data.name!r}: an upcycled model keeps its source's vocabulary"
+        )
+
+
+def _same_tokens(data: Data, other: Data) -> bool:
+    if data.kind != other.kind:
+        return False
+    return problem.checks_of(data.kind).same_tokens(data.parameters, other.parameters)
+
+
+def _check_apart(found: Findings, table: str, name: str) -> None:
+    key, kind, entry = f"{table}.{name}", TESTED_APART[table], None
+    with found.gathering():
+        entry = read_apart(table, name, found.path)
+    if entry is None:
+        return
+    parameters = None
+    with found.gathering():
+        has_section = problem.parameters_of(kind).EVALUATION is not None
+        section = read_part("evaluation", kind, found.path) if has_section else None
+        parameters = entry.evaluation(section)
+    trained_by = owner(entry.model, found.path)
+    if trained_by is None:
+        if not Path(entry.model).is_dir():
+            models = [f"models/{each}/final" for each in _models(found.path)]
+            closest = f"; {closest_key(entry.model, models, '')}" if models else ""
+            found.add(f"{key}.model = {entry.model!r} is neither an entry's nor here{closest}")
+        return
+    try:
+        model = read_model(*trained_by, found.path)
+        learned = read_dataset(*trained_by, found.path)
+    except ParameterError:
+        return
+    if not problem.parameters_of(learned.kind).IS_TEXT:
+        found.add(
+            f"{key}.model = {entry.model!r} is not allowed; it learns from {learned.key}, which is "
+            "no text, and has no tokenizer: allowed is a model of a corpus"
+        )
+        return
+    tables = problem.parameters_of(kind).SCHEMAS
+    data = next((each for each in _data(tables, found.path) if each.name == entry.data), None)
+    if data is not None and data.kind == learned.kind and not _same_tokens(data, learned):
+        found.add(
+            f"{key}.{entry.data_key} = {entry.data!r} is not allowed; it has another tokenizer "
+            f"than {learned.key}, which the model has learned from"
+        )
+    reads = {f"{key}.max_length": getattr(entry, "max_length", None) or 0}
+    longest = problem.checks_of(kind).longest_read(None, parameters)
+    reads |= {f"evaluation.{kind}.{place}": length for place, length in longest}
+    _check_positions(found, ".".join(trained_by), model, reads)
+
+
+def _models(path: Path) -> list[str]:
+    content = read_content(path)
+    return [name for table in TABLES for name in content.get(table) or ()]
+
+
+def _data(tables: Iterable[str], path: Path) -> Iterator[Data]:
+    content = read_content(path)
+    for table in tables:
+        for name in content.get(table) or ():
+            try:
+                yield read_data(table, name, path)
+            except ParameterError:
+                continue
