@@ -1,5 +1,7 @@
 """Summarise the results of all models and benchmarks of params.yaml."""
 
+from pathlib import Path
+
 from implicit_models.parameters import read_section
 from implicit_models.problems.problem import parameters_of, report_of, results_of
 from implicit_models.problems.table import TESTED_APART
@@ -16,11 +18,13 @@ from stages.common import (
     write_text,
 )
 from stages.entries import read_models
-from stages.tracked import open_run, tracked_run_id
+from stages.tracked import open_run, tracked_address, tracked_run_id, tracking_server
 
 
 def main(_: str) -> None:
     """Write ``results/summary.json``, ``report.html``, ``report.md`` and ``figures``.
+
+    An entry that has no results yet is named in the report, and in nothing else of it.
 
     The report, and the figures that show it, become artifacts of each entry's run.
     """
@@ -39,23 +43,42 @@ def main(_: str) -> None:
         for table, kind in TESTED_APART.items()
     }
 
-    from implicit_models.reporting.report import make_report
+    from implicit_models.reporting.files import MissingResultError
+    from implicit_models.reporting.provenance import Provenance
+    from implicit_models.reporting.report import TrackedPage, make_report
     from implicit_models.reporting.results import read_results
 
     folder = RESULTS / "runs"
-    run_ids = {name: tracked_run_id(table, name) for table in TABLES for name in models[table]}
+    missing: dict[str, str] = {}
+    results = read_results(folder, models, results_of, missing)
+    tests = {
+        table: report_of(kind).ENTRIES[table].read(folder, tested_apart[table], missing)
+        for table, kind in TESTED_APART.items()
+    }
+    if missing and not results and not any(tests.values()):
+        first, command = next(iter(missing.items()))
+        raise MissingResultError(
+            f"{folder} has no results of any entry yet; `{command}` makes those of {first}", command
+        )
+    finished = {table: [name for name in models[table] if name not in missing] for table in TABLES}
+    owners = {name: (table, name) for table, names in finished.items() for name in names}
     for table, entries in tested_apart.items():
         for name, entry in entries.items():
-            run_ids[name] = tracked_run_id(*(owner(entry.model) or (table, name)))
+            if name not in missing:
+                owners[name] = owner(entry.model) or (table, name)
+    tracked = {
+        name: TrackedPage(run_id=run_id, address=tracked_address(owner_of[1], run_id))
+        for name, owner_of in owners.items()
+        if (run_id := tracked_run_id(*owner_of)) is not None
+    }
     report = make_report(
-        read_results(folder, models, results_of),
+        results,
         data,
         parameters,
-        run_ids,
-        {
-            table: report_of(kind).ENTRIES[table].read(folder, tested_apart[table])
-            for table, kind in TESTED_APART.items()
-        },
+        tracked,
+        tests,
+        provenance=Provenance.now(Path(), tracking_server()),
+        missing=missing,
     )
     write_json(RESULTS / "summary.json", report.summary)
     write_text(RESULTS / "report.html", report.html)
@@ -63,7 +86,7 @@ def main(_: str) -> None:
     for file, figure in report.figures.items():
         write_text(RESULTS / "figures" / file, figure.light)
     for table in TABLES:
-        for name in models[table]:
+        for name in finished[table]:
             with open_run(table, name, "report", {"report": parameters}) as tracker:
                 tracker.log_artifact(RESULTS / "report.html")
                 for file, figure in report.figures.items():

@@ -11,8 +11,10 @@ from implicit_models.checksums import SUFFIX, write_checksums
 from implicit_models.families.table import OTHERS
 from implicit_models.parameters import Parameters, digest, read_section
 from implicit_models.tracking.digests import content_digest, data_digest, is_recorded
+from implicit_models.tracking.links import entry_page, is_server
 from implicit_models.tracking.mlflow import deliver, parent_run_id
 from implicit_models.tracking.opening import open_tracker
+from implicit_models.tracking.stores import destination_now
 from implicit_models.tracking.tracker import Tracker
 from stages.common import RESULTS, write_csv, write_json
 
@@ -150,6 +152,17 @@ def tracked_run_id(table: str, name: str) -> str | None:
     """Look up the tracked run of an entry as its parameters are now, once everything is sent."""
     _deliver_once(_repository())
     return parent_run_id(name, entry_digest(table, name), _repository())
+
+
+def tracked_address(name: str, run_id: str) -> str | None:
+    """Look up the page of an entry's run, where a server has it as far as we know."""
+    return entry_page(_repository(), name, run_id)
+
+
+def tracking_server() -> str | None:
+    """Return the address of MLflow, where the environment names a server; it has no credentials."""
+    destination = destination_now(_repository())
+    return destination if is_server(destination) else None
 
 
 def write_results(name: str, stage: str, files: Mapping[str, Any], tracker: Tracker) -> None:

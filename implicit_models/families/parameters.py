@@ -2,12 +2,14 @@
 
 import pkgutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from implicit_models.families.table import FAMILIES
 from implicit_models.parameters import Chosen, ParameterError
+
+Kind = Literal["implicit", "explicit", "recurrent"]
 
 
 class ModelParameters(Chosen):
@@ -29,6 +31,8 @@ class ModelParameters(Chosen):
         Whether it is an implicit model that begins as an explicit one.
     can_be_upcycled
         Whether an explicit model of it can become an implicit one; None where its source says.
+    is_recurrent
+        Whether it reads its tokens one after another, in training too.
     """
 
     chosen_by = "family"
@@ -37,6 +41,7 @@ class ModelParameters(Chosen):
     is_planned: ClassVar[bool] = False
     is_upcycled: ClassVar[bool] = False
     can_be_upcycled: ClassVar[bool | None] = None
+    is_recurrent: ClassVar[bool] = False
 
     family: str
     implicit: bool = False
@@ -46,6 +51,13 @@ class ModelParameters(Chosen):
     def __init__(self, /, **values: Any) -> None:
         self._check_keys(values)
         super().__init__(**values)
+
+    @property
+    def kind(self) -> Kind:
+        """What it is compared as."""
+        if self.implicit:
+            return "implicit"
+        return "recurrent" if self.is_recurrent else "explicit"
 
     @property
     def weights_source(self) -> str | None:

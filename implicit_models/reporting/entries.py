@@ -9,6 +9,11 @@ class TrainedModel(Protocol):
     """A section ``model``."""
 
     @property
+    def kind(self) -> str:
+        """Whether it is ``"implicit"``, ``"explicit"`` or ``"recurrent"``."""
+        ...
+
+    @property
     def weights_source(self) -> str | None:
         """The folder or hub id whose weights the training began from; None for none."""
         ...
@@ -35,6 +40,21 @@ class TrainedEntry(Protocol):
     @property
     def phase_change(self) -> int | None:
         """Training steps before the free phase; None for an explicit model."""
+        ...
+
+    @property
+    def length_growth(self) -> tuple[int, int, int] | None:
+        """From and to which length sequences grow, and in how many steps; None where they don't."""
+        ...
+
+    @property
+    def iteration_cap(self) -> int | None:
+        """The most self-iterations of a sequence in the free phase; None for an explicit model."""
+        ...
+
+    @property
+    def matched_to(self) -> tuple[str, str] | None:
+        """The run whose size or FLOPs the entry was given, and which of them; None for most."""
         ...
 
     def seed_group(self, models: Mapping[str, Any]) -> str:

@@ -1,13 +1,13 @@
 """What a model left that was tested apart: an entry of ``benchmarks`` or ``readings``."""
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from implicit_models.reporting.entries import EvaluatedEntry, trained_entry
-from implicit_models.reporting.files import read_json
+from implicit_models.reporting.files import noting_missing, read_json
 
 if TYPE_CHECKING:
     from implicit_models.reporting.results import RunResults
@@ -34,27 +34,32 @@ class EntryResults(abc.ABC):
     content: Mapping[str, Any]
 
     @classmethod
-    def read(cls, directory: Path, entries: Mapping[str, EvaluatedEntry]) -> "list[EntryResults]":
+    def read(
+        cls,
+        directory: Path,
+        entries: Mapping[str, EvaluatedEntry],
+        missing: MutableMapping[str, str] | None = None,
+    ) -> "list[EntryResults]":
         """Read the results of all entries of a table, in the order of params.yaml.
 
         Parameters
         ----------
         directory
             One folder per entry, under its name.
+        missing
+            As of `implicit_models.reporting.results.read_results`.
 
         Raises
         ------
         MissingResultError
             Naming the file that is not there, and the stage that writes it.
         """
-        return [
-            cls(
-                name=name,
-                entry=entry,
-                content=read_json(directory / name / cls.file, cls.written_by),
-            )
-            for name, entry in entries.items()
-        ]
+        found = []
+        for name, entry in entries.items():
+            with noting_missing(name, missing):
+                content = read_json(directory / name / cls.file, cls.written_by)
+                found.append(cls(name=name, entry=entry, content=content))
+        return found
 
     @property
     def trained_entry(self) -> str | None:

@@ -3,6 +3,8 @@
 import csv
 import json
 import math
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,31 @@ from implicit_models.checksums import SUFFIX, DamagedFileError, compare, read_ch
 
 
 class MissingResultError(FileNotFoundError):
-    """A run has left no results, or not all of them."""
+    """A run has left no results, or not all of them.
+
+    Attributes
+    ----------
+    command
+        What makes them.
+    """
+
+    def __init__(self, message: str, command: str) -> None:
+        super().__init__(message)
+        self.command = command
+
+
+@contextmanager
+def noting_missing(name: str, missing: MutableMapping[str, str] | None) -> Iterator[None]:
+    """Note an entry whose results are missing, with the command that makes them.
+
+    Where there is nowhere to note it, it is an error as ever.
+    """
+    try:
+        yield
+    except MissingResultError as error:
+        if missing is None:
+            raise
+        missing[name] = error.command
 
 
 def read_json(path: Path, stage: str) -> dict[str, Any]:
@@ -28,11 +54,10 @@ class DamagedResultError(ValueError):
 
 
 def _read_text(path: Path, stage: str) -> str:
-    written_by = (
-        f"the stage {stage}@{path.parent.name} writes it: `dvc repro {stage}@{path.parent.name}`"
-    )
+    command = f"dvc repro {stage}@{path.parent.name}"
+    written_by = f"the stage {stage}@{path.parent.name} writes it: `{command}`"
     if not path.is_file():
-        raise MissingResultError(f"{path} does not exist; {written_by}")
+        raise MissingResultError(f"{path} does not exist; {written_by}", command)
     try:
         _compare(path)
     except DamagedFileError as error:

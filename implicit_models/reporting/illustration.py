@@ -1,4 +1,4 @@
-"""A figure as the report shows it: drawn twice, and the same for the same results."""
+"""A figure as the report shows it: drawn for every page, and the same for the same results."""
 
 import base64
 import io
@@ -17,7 +17,7 @@ Draw = Callable[[Sequence[Any], Mapping[str, figures.RunStyle]], Figure]
 
 @dataclass(frozen=True, kw_only=True)
 class Illustration:
-    """A figure with its text, drawn on light and on dark ground.
+    """A figure with its text, drawn on light and on dark ground, for a wide and a narrow page.
 
     Attributes
     ----------
@@ -27,6 +27,8 @@ class Illustration:
         Names of the runs that it shows.
     light, dark
         The figure as SVG.
+    narrow, narrow_dark
+        The figure for a narrow page.
     """
 
     name: str
@@ -34,6 +36,8 @@ class Illustration:
     caption: str
     light: str
     dark: str
+    narrow: str
+    narrow_dark: str
 
     @staticmethod
     def as_link(svg: str) -> str:
@@ -49,9 +53,20 @@ def illustrate(
 ) -> Illustration:
     """Draw a figure of runs on one dataset; it is named after the dataset and what draws it."""
     name = f"{runs[0].dataset}_{draw.__name__}"
-    light, dark = (_svg(draw, runs, styles, name, theme) for theme in ("light", "dark"))
-    names = [run.name for run in runs]
-    return Illustration(name=name, runs=names, caption=caption, light=light, dark=dark)
+    light, dark, narrow, narrow_dark = (
+        _svg(draw, runs, styles, name, theme, narrow)
+        for narrow in (False, True)
+        for theme in ("light", "dark")
+    )
+    return Illustration(
+        name=name,
+        runs=[run.name for run in runs],
+        caption=caption,
+        light=light,
+        dark=dark,
+        narrow=narrow,
+        narrow_dark=narrow_dark,
+    )
 
 
 def _svg(
@@ -60,9 +75,10 @@ def _svg(
     styles: Mapping[str, figures.RunStyle],
     name: str,
     theme: str,
+    narrow: bool,
 ) -> str:
     """Draw a figure as SVG whose text depends on the results alone (no time, no random ids)."""
     buffer = io.StringIO()
-    with figures.theme(theme), mpl.rc_context({"svg.hashsalt": name}):
+    with figures.theme(theme, narrow=narrow), mpl.rc_context({"svg.hashsalt": name}):
         draw(runs, styles).savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()

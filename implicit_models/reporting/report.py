@@ -1,6 +1,7 @@
 """The report: one set of tables and figures, as self-contained HTML and as Markdown."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import urllib.parse
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ import jinja2
 from implicit_models.reporting import figures
 from implicit_models.reporting.entry_results import EntryResults
 from implicit_models.reporting.illustration import Illustration
+from implicit_models.reporting.lead import unfinished_sentence
 from implicit_models.reporting.parameters import ReportParameters
+from implicit_models.reporting.provenance import Provenance
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import TESTED_APART, summarise
-from implicit_models.reporting.tables.cost import cost_cells, with_costs
 from implicit_models.reporting.tables.success import success_table
-from implicit_models.reporting.tables.table import Table
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -41,12 +42,31 @@ class Report:
     figures: Mapping[str, Illustration]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrackedPage:
+    """The run of an entry in MLflow.
+
+    Attributes
+    ----------
+    run_id
+        Of its parent run.
+    address
+        Of its page, where the tracking store is a server.
+    """
+
+    run_id: str
+    address: str | None = None
+
+
 def make_report(
     runs: Sequence[RunResults],
     datasets: Mapping[str, Any],
     parameters: ReportParameters,
-    mlflow_run_ids: Mapping[str, str | None],
+    tracked: Mapping[str, TrackedPage],
     tested_apart: Mapping[str, Sequence[EntryResults]] | None = None,
+    *,
+    provenance: Provenance | None = None,
+    missing: Mapping[str, str] | None = None,
 ) -> Report:
     """Return the report about some runs.
 
@@ -56,13 +76,18 @@ def make_report(
         What `read_results` gives.
     datasets
         What they learned from: the entries of params.yaml, by name.
-    mlflow_run_ids
-        Identifier of each run's, and each benchmark's, parent run in the tracking store, where
-        there is one.
+    tracked
+        Where each run, and each benchmark, is in MLflow; those that are not there are left out.
     tested_apart
         What `EntryResults.read` gives, by table.
+    provenance
+        When and where the report is made; None says nothing about it.
+    missing
+        Entries without results, and the commands that make them.
     """
-    summary = summarise(runs, parameters, mlflow_run_ids, tested_apart)
+    tested_apart, missing = tested_apart or {}, missing or {}
+    run_ids = {name: page.run_id for name, page in tracked.items()}
+    summary = summarise(runs, parameters, run_ids, tested_apart)
     styles = figures.run_styles(runs)
     by_dataset: dict[str, list[RunResults]] = {}
     for run in runs:
@@ -72,12 +97,16 @@ def make_report(
         for name, group in by_dataset.items()
     ]
     for table in TESTED_APART:
-        if found := (tested_apart or {}).get(table):
+        if found := tested_apart.get(table):
             sections.append(type(found[0]).section(found, runs))
+    finished = len(runs) + sum(map(len, tested_apart.values()))
     content = {
         "sections": sections,
-        "success": _success(summary, runs, by_dataset.values()),
-        "mlflow_run_ids": {name: key for name, key in mlflow_run_ids.items() if key},
+        "success": success_table(summary["success"], runs) if summary["success"] else None,
+        "tracked": tracked,
+        "provenance": provenance,
+        "unfinished": unfinished_sentence(missing, finished + len(missing)) if missing else None,
+        "has_source": any(run.has_source for run in runs),
     }
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
@@ -87,6 +116,7 @@ def make_report(
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["plain"] = _plain
+    environment.filters["address"] = _address
     return Report(
         summary=summary,
         html=environment.get_template("report.html.j2").render(content),
@@ -101,13 +131,6 @@ def _plain(value: Any) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("](", "]\\(")
 
 
-def _success(
-    summary: Mapping[str, Any],
-    runs: Sequence[RunResults],
-    groups: Iterable[Sequence[RunResults]],
-) -> Table | None:
-    """Return the table of success rates, where a problem knows success."""
-    if not summary["success"]:
-        return None
-    cells = {name: cost for group in groups for name, cost in cost_cells(group).items()}
-    return with_costs(success_table(summary["success"], runs), cells)
+def _address(value: str) -> str:
+    """Return an address for Markdown, in which nothing ends it early."""
+    return urllib.parse.quote(value, safe=":/?#=&%@,;+~[]")

@@ -2,13 +2,18 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from implicit_models.reporting.entries import TrainedEntry, trained_entry
-from implicit_models.reporting.files import MissingResultError, read_csv, read_json
+from implicit_models.reporting.files import (
+    MissingResultError,
+    noting_missing,
+    read_csv,
+    read_json,
+)
 from implicit_models.reporting.history import Series, join_segments, read_history
 from implicit_models.reporting.parameters import ReportParameters
 
@@ -20,12 +25,11 @@ __all__ = ["MissingResultError", "RunResults", "Series", "read_results"]
 
 
 class _Table(NamedTuple):
-    """A table of params.yaml: what its models are, and the stages that write their results.
+    """The stages that write the results of the models of a table of params.yaml.
 
     Those of training are under the names of the files that they write.
     """
 
-    kind: str
     training: dict[str, str]
     evaluation: str
     sweep: str | None
@@ -33,21 +37,17 @@ class _Table(NamedTuple):
 
 _TABLES = {
     "runs": _Table(
-        "implicit",
         {"train_bounded": "train_bounded", "train_free": "train_free"},
         "evaluate_benchmarks",
         "sweep_test_time_compute",
     ),
     "upcycled": _Table(
-        "implicit",
         {"train_bounded": "train_upcycled_bounded", "train_free": "train_upcycled_free"},
         "evaluate_upcycled",
         "sweep_upcycled",
     ),
-    "baselines": _Table(
-        "explicit", {"train_baseline": "train_baseline"}, "evaluate_baselines", None
-    ),
-    "matched": _Table("explicit", {"train_baseline": "train_matched"}, "evaluate_matched", None),
+    "baselines": _Table({"train_baseline": "train_baseline"}, "evaluate_baselines", None),
+    "matched": _Table({"train_baseline": "train_matched"}, "evaluate_matched", None),
 }
 
 
@@ -58,7 +58,7 @@ class RunResults(abc.ABC):
     Attributes
     ----------
     kind
-        ``"implicit"`` or ``"explicit"``.
+        ``"implicit"``, ``"explicit"`` or ``"recurrent"``, as its family says.
     problem
         The kind of what it learned and was evaluated on, such as ``"word_problem"``.
     entry
@@ -129,6 +129,21 @@ class RunResults(abc.ABC):
         return {}
 
     @property
+    def chance_loss(self) -> float | None:
+        """The training loss, in nats, of a model that knows nothing; None where it is not known."""
+        return None
+
+    @property
+    def num_parameters(self) -> int:
+        """All parameters of the model."""
+        return self.evaluation["num_parameters"]
+
+    @property
+    def num_training_steps(self) -> float | None:
+        """Optimiser steps of all phases; None where they are not known."""
+        return self._total("num_training_steps")
+
+    @property
     def train_seconds(self) -> float:
         """Wall time of the training loops of all phases, validation and checkpoints included."""
         return sum(stage["train_seconds"] for stage in self.training.values())
@@ -156,7 +171,12 @@ class RunResults(abc.ABC):
             return 0.0
         if self.source is None:
             return None
-        own, earlier = self.source.training_flops, self.source.source_flops
+        return self.source.flops_with_source
+
+    @property
+    def flops_with_source(self) -> float | None:
+        """Training FLOPs, those of its source included; None where some are not known."""
+        own, earlier = self.training_flops, self.source_flops
         return None if own is None or earlier is None else own + earlier
 
     @property
@@ -185,6 +205,7 @@ def read_results(
     directory: Path,
     tables: Mapping[str, Mapping[str, TrainedEntry]],
     class_of: Callable[[str], type[RunResults]],
+    missing: MutableMapping[str, str] | None = None,
 ) -> list[RunResults]:
     """Read the results of all runs and baselines, in the order of params.yaml.
 
@@ -196,17 +217,20 @@ def read_results(
         The entries of ``runs``, ``upcycled``, ``baselines`` and ``matched``.
     class_of
         Finds the class of the results of a kind of problem.
+    missing
+        Where it is given, entries without all of their results are left out, and are put here with
+        the command that makes what they lack.
 
     Raises
     ------
     MissingResultError
         Naming the file that a run has not produced, and the stage that writes it.
     """
-    runs = {
-        name: _read_run(directory / name, table, entry, class_of)
-        for table in _TABLES
-        for name, entry in tables.get(table, {}).items()
-    }
+    runs = {}
+    for table in _TABLES:
+        for name, entry in tables.get(table, {}).items():
+            with noting_missing(name, missing):
+                runs[name] = _read_run(directory / name, table, entry, class_of)
 
     def with_source(run: RunResults) -> RunResults:
         source = runs.get(trained_entry(run.entry.model.weights_source or "") or "")
@@ -218,7 +242,7 @@ def read_results(
 def _read_run(
     folder: Path, table: str, entry: TrainedEntry, class_of: Callable[[str], type[RunResults]]
 ) -> RunResults:
-    kind, training, evaluation, sweep = _TABLES[table]
+    training, evaluation, sweep = _TABLES[table]
     swept = None if sweep is None else read_json(folder / "test_time_compute.json", sweep)
     costs = {file: read_json(folder / f"{file}.json", stage) for file, stage in training.items()}
     segments = [
@@ -229,7 +253,7 @@ def _read_run(
     problem = evaluated["data"]
     return class_of(problem)(
         name=folder.name,
-        kind=kind,
+        kind=entry.model.kind,
         problem=problem,
         entry=entry,
         dataset=entry.dataset,

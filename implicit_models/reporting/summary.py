@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from implicit_models.reporting.entry_results import EntryResults
+from implicit_models.reporting.intervals import share_interval
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import RunResults
 
@@ -93,6 +94,7 @@ def _success(group: list[RunResults], threshold: float) -> dict[str, Any] | None
         "num_runs": len(group),
         "num_solved": num_solved,
         "rate": num_solved / len(group),
+        "interval": list(share_interval(num_solved, len(group))),
         "threshold": threshold,
         "length": solutions[0][0],
         "runs": [run.name for run in group],

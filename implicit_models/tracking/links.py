@@ -51,8 +51,28 @@ def waits_to_be_sent(root: Path, dvc_stage: str) -> bool:
     return was_tracked and tracked_run(root, dvc_stage) is None
 
 
+def entry_page(root: Path, entry: str, run_id: str) -> str | None:
+    """Return the address of the page of an entry's run; None where no server of ours has it.
+
+    Parameters
+    ----------
+    run_id
+        Of the run that holds the entry's stages.
+    """
+    for spool, _ in newest_first(root, entry=entry):
+        sent = spool.read_sent()
+        if sent.parent_run_id == run_id and sent.experiment_id:
+            return run_page(sent.destination, sent.experiment_id, run_id)
+    return None
+
+
+def is_server(destination: str | None) -> bool:
+    """Return whether a tracking store is a server, whose pages can be opened."""
+    return urllib.parse.urlsplit(destination or "").scheme in ("http", "https")
+
+
 def run_page(server: str | None, experiment_id: str, run_id: str) -> str | None:
     """Return the address of a run's page on a server; None for every other store."""
-    if urllib.parse.urlsplit(server or "").scheme not in ("http", "https"):
+    if not is_server(server):
         return None
     return f"{server}".rstrip("/") + f"/#/experiments/{experiment_id}/runs/{run_id}"

@@ -97,6 +97,7 @@ def test_they_go_from_their_data_to_the_report():
     assert summary["runs"]["implicit"]["data"] == "parity"
     assert summary["success"]["explicit"]["length"] == 8
     report = Path("results/report.md").read_text()
+    assert "**Parity: 1 implicit model and 1 explicit one.**" in report
     assert "## Parity of 8 bits" in report and "| implicit | implicit |" in report
     assert Path("results/figures/bits_training_curves.svg").exists()
 

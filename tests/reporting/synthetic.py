@@ -38,8 +38,14 @@ def parameters() -> dict:
 
 def implicit_entry(dataset: str, *, length: int) -> dict[str, Any]:
     """Return an entry of ``runs`` of 200 and 800 training steps."""
-    lengths = {"minimum": length, "start": length, "end": length, "growth_steps": 0}
-    free = {"tolerance": 0.05, "max_steps": 8, "phantom_steps": 1, "damping": 0.8, "decay_steps": 0}
+    lengths = {"minimum": 4, "start": 4, "end": length, "growth_steps": 100}
+    free = {
+        "tolerance": 0.05,
+        "max_steps": 15,
+        "phantom_steps": 1,
+        "damping": 0.8,
+        "decay_steps": 0,
+    }
     return {
         "dataset": dataset,
         "seed": 0,
@@ -170,7 +176,11 @@ def _files(name: str, kind: str, seed: int) -> dict[str, str]:
     for stage in stages:
         seconds = {"train_bounded": 21.5, "train_free": 604.25}.get(stage, 30.0 + 7 * len(name))
         files[f"{stage}.json"] = json.dumps(
-            {"train_seconds": seconds, "tokens_per_second": 12_000.0, "num_training_steps": 1}
+            {
+                "train_seconds": seconds,
+                "tokens_per_second": 12_000.0,
+                "num_training_steps": NUM_STEPS[stage] * (3 if name == "a5_lstm" else 1),
+            }
         )
         files[f"{stage}_history.csv"] = write_rows(_history(stage, first, name, generator))
         first += NUM_STEPS[stage]

@@ -83,7 +83,8 @@ def test_summary_has_the_published_schema(runs):
         assert set(implicit[name]) == set(map(str, LENGTHS))
         assert set(implicit[name]["16"]) == {"mean", "p50", "p95"}
         assert lstm[name] == {}
-    assert (implicit["kind"], lstm["kind"]) == ("implicit", "explicit")
+    assert (implicit["kind"], lstm["kind"]) == ("implicit", "recurrent")
+    assert summary["runs"]["a5_mamba2_4_layers"]["kind"] == "explicit"
     assert lstm["mode_token_match"] is None
     assert (lstm["mlflow_run_id"], implicit["mlflow_run_id"]) == ("abc", None)
 
@@ -94,6 +95,7 @@ def test_success_counts_all_runs_that_differ_in_the_seed_only(runs):
         "num_runs": 3,
         "num_solved": 2,
         "rate": 2 / 3,
+        "interval": pytest.approx([0.0943, 0.9916], abs=1e-4),
         "threshold": 0.99,
         "length": 16,
         "runs": ["a5_implicit_mamba2", "a5_implicit_mamba2_seed1", "a5_implicit_mamba2_seed2"],

@@ -18,6 +18,7 @@ class LSTMParameters(OwnParameters):
 
     allows_implicit = (False,)
     can_be_upcycled = False
+    is_recurrent = True
 
     family: Literal["lstm"]
     hidden_size: int = Field(ge=1)

@@ -7,6 +7,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import (
     FixedLocator,
     LogFormatter,
@@ -15,8 +16,9 @@ from matplotlib.ticker import (
     StrMethodFormatter,
 )
 
-from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.figures.style import RunStyle, is_narrow
 from implicit_models.reporting.results import RunResults
+from implicit_models.reporting.training_notes import iteration_cap
 
 
 def column(points: Sequence[Mapping[str, Any]], name: str) -> list[float]:
@@ -52,12 +54,28 @@ def mark_training_lengths(axis: Axes, runs: Sequence[RunResults]) -> None:
         axis.axvline(length, color=mpl.rcParams["lines.color"], linestyle=":", linewidth=1.5)
         axis.annotate(
             f"trained up to {length}",
-            (length, 0.5),
+            (length, 0.66),
             xycoords=("data", "axes fraction"),
             xytext=(4, 0),
             textcoords="offset points",
             rotation=90,
             va="center",
+            fontsize=10,
+            bbox=backing(),
+        )
+
+
+def mark_caps(axis: Axes, runs: Sequence[RunResults]) -> None:
+    """Draw a line at the most self-iterations that training allows, where a curve comes to it."""
+    for cap in sorted({cap for run in runs if (cap := iteration_cap(run)) is not None}):
+        axis.axhline(cap, color=mpl.rcParams["lines.color"], linestyle="--", linewidth=1.2)
+        axis.annotate(
+            f"{cap}: the most allowed",
+            (0.99, cap),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="right",
             fontsize=10,
             bbox=backing(),
         )
@@ -77,9 +95,17 @@ def label_ends(
 ) -> None:
     """Write each run's name and value where its line ends, names pushed apart to stay legible.
 
-    Call it once the limits of the axis are final. ``number`` is the format of the value.
+    On a narrow page they stand below the figure. Call it once the limits of the axis are final.
+    ``number`` is the format of the value.
     """
     shown = {name: end for name, end in ends.items() if np.isfinite(end[1])}
+    if is_narrow():
+        handles = [
+            Line2D([], [], label=f"{name}  {number.format(end[1])}", **styles[name].line())
+            for name, end in shown.items()
+        ]
+        axis.figure.legend(handles=handles, loc="outside lower left")
+        return
     to_fraction = axis.transScale + axis.transLimits
     values = [float(to_fraction.transform(end)[1]) for end in shown.values()]
     heights = spread(values, 0.062, 0.031, 1.0)
@@ -126,5 +152,5 @@ def legend(figure: Figure, axis: Axes) -> None:
     """Put the legend of an axis below the whole figure."""
     handles, labels = axis.get_legend_handles_labels()
     if handles:
-        columns = min(3, len(handles))
+        columns = 1 if is_narrow() else min(3, len(handles))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns)

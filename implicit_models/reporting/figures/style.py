@@ -1,13 +1,17 @@
 """How figures look: on light and on dark ground, and one style per run in all of them."""
 
 import contextlib
+import hashlib
 import itertools
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
 import matplotlib.style
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import group_by_seed
@@ -15,6 +19,11 @@ from implicit_models.reporting.summary import group_by_seed
 # Told apart by colour-blind readers too, and legible on white and on near-black.
 COLOURS = ("#2f7ed8", "#d9731a", "#1f9d6b", "#c2559d", "#8a6fd1", "#b08a00", "#d14b4b", "#3aa6b9")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
+
+WIDE, NARROW = 8.5, 4.3
+"""Widths of figures in inches: beside a page of text, and on a telephone."""
+
+_NARROW_TITLE = 36  # characters
 
 _INK = {
     "light": {"ink": "#1f2328", "faint": "#8a9099", "grid": "#e4e7eb", "paper": "#ffffff"},
@@ -35,8 +44,8 @@ class RunStyle:
 
 
 @contextlib.contextmanager
-def theme(name: str = "light") -> Iterator[None]:
-    """Draw on white (``"light"``) or on near-black (``"dark"``)."""
+def theme(name: str = "light", *, narrow: bool = False) -> Iterator[None]:
+    """Draw on white (``"light"``) or on near-black (``"dark"``), and for a page of some width."""
     ink = _INK[name]
     settings: dict[Any, Any] = {
         "figure.facecolor": ink["paper"],
@@ -65,17 +74,68 @@ def theme(name: str = "light") -> Iterator[None]:
         "legend.frameon": False,
         "legend.fontsize": 10,
         "figure.constrained_layout.use": True,
+        "figure.figsize": (NARROW if narrow else WIDE, 4.6),
     }
     with mpl.rc_context(settings):
         yield
 
 
+def is_narrow() -> bool:
+    """Return whether figures are drawn for a narrow page."""
+    return mpl.rcParams["figure.figsize"][0] == NARROW
+
+
+def new_figure(height: float, narrow_height: float | None = None) -> Figure:
+    """Return an empty figure of the page's width; heights are in inches."""
+    if is_narrow():
+        return Figure(figsize=(NARROW, narrow_height or height))
+    return Figure(figsize=(WIDE, height))
+
+
+def set_title(axis: Axes, title: str) -> None:
+    """Give an axis a title, in lines that a narrow page has room for."""
+    lines = textwrap.wrap(title, _NARROW_TITLE)
+    axis.set_title("\n".join(lines) if is_narrow() else title)
+
+
+def four_axes(figure: Figure) -> tuple[Axes, Axes, Axes, Axes]:
+    """Return two columns of two axes, each column with one scale: left from the top, then right.
+
+    A narrow page has them below one another.
+    """
+    if is_narrow():
+        left, left_bottom, right, right_bottom = figure.subplots(4, 1)
+        left.sharex(left_bottom)
+        right.sharex(right_bottom)
+    else:
+        (left, right), (left_bottom, right_bottom) = figure.subplots(2, 2, sharex="col")
+    return left, left_bottom, right, right_bottom
+
+
 def run_styles(runs: Sequence[RunResults]) -> dict[str, RunStyle]:
-    """Return a style for each run, by its position in params.yaml: the same in every figure."""
+    """Return a style for each run: one in all figures, and if possible in all reports.
+
+    Colours belong to names. Each name ranks the colours in an order of its own, and whoever ranks
+    one highest has it, so that an entry more or less changes few of the others.
+    """
+    groups = group_by_seed(runs)
+    colours = _colours(list(groups))
     return {
-        run.name: RunStyle(colour=colour, dash=dash)
-        for group, colour in zip(
-            group_by_seed(runs).values(), itertools.cycle(COLOURS), strict=False
-        )
+        run.name: RunStyle(colour=colours[name], dash=dash)
+        for name, group in groups.items()
         for run, dash in zip(group, itertools.cycle(DASHES), strict=False)
     }
+
+
+def _colours(names: Sequence[str]) -> dict[str, str]:
+    def rank(pair: tuple[str, str]) -> bytes:
+        return hashlib.sha256(" ".join(pair).encode()).digest()
+
+    found: dict[str, str] = {}
+    for _ in range(0, len(names), len(COLOURS)):  # with more names than colours, some share one
+        free = set(COLOURS)
+        for name, colour in sorted(itertools.product(names, COLOURS), key=rank):
+            if name not in found and colour in free:
+                found[name] = colour
+                free.remove(colour)
+    return found

@@ -6,8 +6,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import StrMethodFormatter
 
-from implicit_models.reporting.figures.axes import legend, percent
-from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.figures.axes import legend, mark_caps, percent
+from implicit_models.reporting.figures.style import RunStyle, new_figure, set_title
 from implicit_models.reporting.results import RunResults
 
 
@@ -15,10 +15,10 @@ def training_curves(runs: Sequence[RunResults], styles: Mapping[str, RunStyle]) 
     """Draw loss, accuracy and self-iterations against training steps, the phase change marked."""
     panels = (
         ("loss", "Training loss (nats)"),
-        ("accuracy", "Training accuracy, all positions"),
+        ("accuracy", f"Training accuracy, all positions{_lengths(runs)}"),
         ("self_iterations", "Self-iterations per sequence, the one that gives the output included"),
     )
-    figure = Figure(figsize=(8.5, 8.5))
+    figure = new_figure(8.5, 9.5)
     axes = figure.subplots(3, 1, sharex=True)
     for (metric, title), axis in zip(panels, axes, strict=True):
         for run in runs:
@@ -31,11 +31,12 @@ def training_curves(runs: Sequence[RunResults], styles: Mapping[str, RunStyle]) 
                 axis.axvline(
                     run.phase_change, color=styles[run.name].colour, linestyle=":", linewidth=1.5
                 )
-        axis.set_title(title)
+        set_title(axis, title)
     axes[0].set_yscale("log")
     axes[0].yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     percent(axes[1])
     axes[2].set_ylim(0, 1.25 * axes[2].get_ylim()[1])
+    mark_caps(axes[2], runs)
     axes[2].set_xlabel("training step (optimiser steps, both phases)")
     changes = sorted({run.phase_change for run in runs if run.phase_change is not None})
     if changes:
@@ -51,3 +52,9 @@ def training_curves(runs: Sequence[RunResults], styles: Mapping[str, RunStyle]) 
         )
     legend(figure, axes[0])
     return figure
+
+
+def _lengths(runs: Sequence[RunResults]) -> str:
+    """Return to which length the training sequences grow, for a title."""
+    ends = {growth[1] for run in runs if (growth := run.entry.length_growth) is not None}
+    return f" (sequences grow, to {max(ends)} tokens)" if ends else ""

@@ -1,15 +1,19 @@
-"""What models cost: the columns that every table carries, and a table of their own."""
+"""What models cost: the one table of what is the same of a run wherever it is tested."""
 
-import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from implicit_models.reporting.history import cost_to_loss, final_loss
+from implicit_models.reporting.matching import match_sentence
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.tables.table import Table, fixed, number, ratio, scientific
 
 PLUS_SOURCE = " + source"
-COST_COLUMNS = ("parameters", "training FLOPs", "train time (s)", "tokens/s")
+
+LEARNED = 0.75
+"""A loss of at most this part of chance's is well below it."""
+
+NOT_KNOWN = "-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,41 +31,24 @@ class Cost:
     num_parameters: int
     training_flops: float | None = None
     lacks_source: bool = False
-    train_seconds: float | None = None
-    tokens_per_second: float | None = None
 
     @classmethod
     def of(cls, run: RunResults) -> "Cost":
         """Return the cost of one of our runs."""
         return cls(
-            num_parameters=run.evaluation["num_parameters"],
+            num_parameters=run.num_parameters,
             training_flops=_with_source(run, run.training_flops),
             lacks_source=run.source_flops is None,
-            train_seconds=run.train_seconds,
-            tokens_per_second=run.tokens_per_second,
         )
-
-    def cells(self, reference: "Cost | None") -> list[str]:
-        """Return the cells of ``COST_COLUMNS``, the first two also relative to a reference."""
-        parameters, flops = f"{self.num_parameters:,}", scientific(self.training_flops)
-        if reference is not None:
-            size = ratio(self.num_parameters, reference.num_parameters)
-            work = self.relative(self.training_flops, reference)
-            parameters = f"{parameters} ({size})"
-            flops = f"{flops} ({work})" if work != "-" else flops
-        return [
-            *(parameters, self.marked(flops)),
-            *(number(self.train_seconds), number(self.tokens_per_second)),
-        ]
 
     def marked(self, flops: str) -> str:
         """Mark FLOPs of training from which those of the source are missing."""
-        return f"{flops}{PLUS_SOURCE}" if self.lacks_source and flops != "-" else flops
+        return f"{flops}{PLUS_SOURCE}" if self.lacks_source and flops != NOT_KNOWN else flops
 
     @staticmethod
     def relative(flops: float | None, reference: "Cost") -> str:
         """Return FLOPs relative to a reference's training, if both are fully known."""
-        return "-" if reference.lacks_source else ratio(flops, reference.training_flops)
+        return NOT_KNOWN if reference.lacks_source else ratio(flops, reference.training_flops)
 
 
 def reference_run(runs: Sequence[RunResults]) -> RunResults | None:
@@ -69,97 +56,125 @@ def reference_run(runs: Sequence[RunResults]) -> RunResults | None:
     return next((run for run in runs if run.kind == "implicit"), None)
 
 
-def cost_cells(runs: Sequence[RunResults]) -> dict[str, list[str]]:
-    """Return the cells of ``COST_COLUMNS`` by run, relative to the first implicit of these runs."""
-    reference = reference_run(runs)
-    compared = reference and Cost.of(reference)
-    return {run.name: Cost.of(run).cells(compared) for run in runs}
-
-
-def with_costs(table: Table, cells: Mapping[str, Sequence[str]]) -> Table:
-    """Add the columns of the costs to a table whose first column names runs."""
-    unknown = ["-"] * len(COST_COLUMNS)
-    return dataclasses.replace(
-        table,
-        columns=[*table.columns, *COST_COLUMNS],
-        rows=[[*row, *cells.get(row[0], unknown)] for row in table.rows],
-    )
+def cost_tables(runs: Sequence[RunResults]) -> list[Table]:
+    """Return the table of all costs of a section's models, and that of what a loss has cost."""
+    threshold = loss_to_reach(runs)
+    return [cost_table(runs), *([] if threshold is None else [_loss_table(runs, threshold)])]
 
 
 def cost_table(runs: Sequence[RunResults]) -> Table:
-    """Return a table of all costs of a section's models."""
+    """Return a table of all costs; a column that nothing is known for is left out."""
     reference = reference_run(runs)
     compared = Cost.of(reference) if reference else Cost(num_parameters=0)
-    finals = [loss for run in runs if (loss := final_loss(run.history)) is not None]
-    threshold = max(finals, default=None)
-    rows = []
-    for run in runs:
-        cost = Cost.of(run)
-        tokens, memory = run.num_training_tokens, run.peak_memory_bytes
-        rows.append(
-            [
-                *(run.name, run.kind),
-                f"{cost.num_parameters:,}",
-                ratio(cost.num_parameters, compared.num_parameters),
-                cost.marked(scientific(cost.training_flops)),
-                cost.marked(cost.relative(cost.training_flops, compared)),
-                "-" if tokens is None else f"{tokens:,.0f}",
-                *(number(cost.train_seconds), number(cost.tokens_per_second)),
-                fixed(memory and memory / 2**30, 2),
-                number(run.energy_joules and run.energy_joules / 1e3),
-                *_cells_to_loss(run, threshold, compared),
-                scientific((run.evaluation.get("cost") or {}).get("flops_per_token")),
-            ]
-        )
-    return Table(
-        title="Cost",
-        note=" ".join(_notes(runs, reference, threshold)),
-        columns=[
-            *("run", "kind", "parameters", "iso-parameter", "training FLOPs", "iso-FLOP"),
-            *("training tokens", "train time (s)", "tokens/s", "peak memory (GiB)", "energy (kJ)"),
-            *("FLOPs to the loss", "x reference's training", "time to the loss (s)"),
-            "evaluation FLOPs per token",
-        ],
-        rows=rows,
+    rows = [_row(run, compared) for run in runs]
+    columns = [
+        *("run", "kind", "parameters", "x parameters", "training steps", "training tokens"),
+        *("training FLOPs", "x FLOPs", "train time (s)", "tokens/s", "peak memory (GiB)"),
+        *("energy (kJ)", "evaluation FLOPs per token"),
+    ]
+    return _without_empty_columns(
+        Table(title="Cost", note=" ".join(_notes(runs, reference)), columns=columns, rows=rows)
     )
 
 
-def _cells_to_loss(run: RunResults, threshold: float | None, reference: Cost) -> list[str]:
-    found = None if threshold is None else cost_to_loss(run.history, threshold)
+def loss_to_reach(runs: Sequence[RunResults]) -> float | None:
+    """Return the loss that the worst of the runs that have learned has ended at.
+
+    None where no loss is known, or none is well below chance's.
+    """
+    finals = [loss for run in runs if (loss := final_loss(run.history)) is not None]
+    chances = [run.chance_loss for run in runs if run.chance_loss is not None]
+    most = LEARNED * max(chances) if chances else float("inf")
+    return max((loss for loss in finals if loss <= most), default=None)
+
+
+def _row(run: RunResults, compared: Cost) -> list[str]:
+    cost = Cost.of(run)
+    memory = run.peak_memory_bytes
+    return [
+        *(run.name, run.kind),
+        f"{cost.num_parameters:,}",
+        ratio(cost.num_parameters, compared.num_parameters),
+        *(_count(run.num_training_steps), _count(run.num_training_tokens)),
+        cost.marked(scientific(cost.training_flops)),
+        cost.marked(cost.relative(cost.training_flops, compared)),
+        *(number(run.train_seconds), number(run.tokens_per_second)),
+        fixed(memory and memory / 2**30, 2),
+        number(run.energy_joules and run.energy_joules / 1e3),
+        scientific((run.evaluation.get("cost") or {}).get("flops_per_token")),
+    ]
+
+
+def _loss_table(runs: Sequence[RunResults], threshold: float) -> Table:
+    reference = reference_run(runs)
+    compared = Cost.of(reference) if reference else Cost(num_parameters=0)
+    rows = [[run.name, run.kind, *_cells_to_loss(run, threshold, compared)] for run in runs]
+    has_chance = any(run.chance_loss is not None for run in runs)
+    note = (
+        "What training took until the loss on validation sequences was first at or below "
+        f"{threshold:.3g} nats, which is where the worst run ended"
+        + (" of those that end well below chance" if has_chance else "")
+        + ". A dash: it never was, or what it took is not known."
+    )
+    columns = ("run", "kind", "training step", "FLOPs to the loss", "x reference's training")
+    return _without_empty_columns(
+        Table(
+            title="Cost of reaching a loss",
+            note=note,
+            columns=[*columns, "time to the loss (s)"],
+            rows=rows,
+        )
+    )
+
+
+def _cells_to_loss(run: RunResults, threshold: float, reference: Cost) -> list[str]:
+    found = cost_to_loss(run.history, threshold)
     if found is None:
-        return ["-", "-", "-"]
+        return [NOT_KNOWN] * 4
     cost, flops = Cost.of(run), _with_source(run, found.flops)
     return [
+        f"{found.step:,}",
         cost.marked(scientific(flops)),
         cost.marked(cost.relative(flops, reference)),
         number(found.seconds),
     ]
 
 
+def _count(value: float | None) -> str:
+    return NOT_KNOWN if value is None else f"{value:,.0f}"
+
+
 def _with_source(run: RunResults, flops: float | None) -> float | None:
     return None if flops is None else flops + (run.source_flops or 0.0)
 
 
-def _notes(
-    runs: Sequence[RunResults], reference: RunResults | None, threshold: float | None
-) -> list[str]:
+def _without_empty_columns(table: Table) -> Table:
+    """Leave out the columns of numbers of which none is known."""
+    kept = [
+        index
+        for index in range(len(table.columns))
+        if index < table.num_text_columns or any(row[index] != NOT_KNOWN for row in table.rows)
+    ]
+    return Table(
+        title=table.title,
+        note=table.note,
+        columns=[table.columns[index] for index in kept],
+        rows=[[row[index] for index in kept] for row in table.rows],
+        num_text_columns=table.num_text_columns,
+    )
+
+
+def _notes(runs: Sequence[RunResults], reference: RunResults | None) -> list[str]:
     sentences = [
         "FLOPs are those of the matrix products, counted from the shapes and from the iterations "
-        "really made; energy is given where the machine tells it."
+        "really made. Times are wall times of the training loops, validation and checkpoints "
+        "included."
     ]
     if reference is not None:
-        sentences.append(
-            f"The columns iso-parameter and iso-FLOP are against {reference.name}: a baseline at "
-            "1.00x is of its size, or was trained for as many FLOPs."
-        )
-    sentences += _source_notes(runs, reference)
-    if threshold is not None:
-        sentences.append(
-            "The FLOPs and the wall time to the loss are those of training until the loss on "
-            f"validation sequences was first at or below {threshold:.3g} nats, which is where the "
-            "worst of these runs ended."
-        )
-    return sentences
+        sentences.append(f"The columns x parameters and x FLOPs are against {reference.name}.")
+    named = {run.name: run for run in runs}
+    sentences += filter(None, (match_sentence(run, named) for run in runs))
+    return [*sentences, *_source_notes(runs, reference)]
 
 
 def _source_notes(runs: Sequence[RunResults], reference: RunResults | None) -> list[str]:
@@ -179,5 +194,5 @@ def _source_notes(runs: Sequence[RunResults], reference: RunResults | None) -> l
         if reference is not None and reference.source_flops is None:
             sentences.append("So no FLOPs are given against those of the reference.")
     if known or unknown:
-        sentences.append("Tokens, times, memory and energy are without the source's.")
+        sentences.append("Steps, tokens, times, memory and energy are without the source's.")
     return sentences

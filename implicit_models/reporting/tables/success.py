@@ -16,6 +16,7 @@ def success_table(success: Mapping[str, Any], runs: Sequence[RunResults]) -> Tab
             named[name].kind,
             f"{group['num_solved']} of {group['num_runs']}",
             percent(group["rate"]),
+            " to ".join(percent(end, 0) for end in group["interval"]),
             str(group["length"]),
             percent(group["threshold"]),
             ", ".join(percent(_accuracy(named[run])) for run in group["runs"]),
@@ -25,10 +26,14 @@ def success_table(success: Mapping[str, Any], runs: Sequence[RunResults]) -> Tab
     return Table(
         title="Success rate over all runs",
         note="A group holds every run whose parameters differ in the seed only, and counts all of "
-        "them, not the best. A run is solved when it reads at least the threshold over the last 10 "
-        "tokens at the longest evaluated length that is not longer than the training length. The "
-        "costs are those of the run that the group is named after.",
-        columns=["group", "kind", "solved", "rate", "length", "threshold", "accuracy of each run"],
+        "them, not the best. The interval is that of Clopper and Pearson, 95 %, of the share that "
+        "further seeds would solve. A run is solved when it reads at least the threshold over the "
+        "last 10 tokens at the longest evaluated length that is not longer than the training "
+        "length.",
+        columns=[
+            *("group", "kind", "solved", "rate", "95 % interval", "length", "threshold"),
+            "accuracy of each run",
+        ],
         rows=rows,
     )
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+_LETTER_PIXELS, _CELL_PIXELS = 7, 20  # of the report's style
+
 SELF_ITERATIONS = (
     "Self-iterations are evaluations of the cell that follow one another, the one that gives the "
     "output included"
@@ -34,6 +36,14 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     num_text_columns: int = 2
+
+    @property
+    def pixels(self) -> int:
+        """About how wide the table is in HTML: below this the page has it scroll."""
+        cells = [[row[index] for row in self.rows] for index in range(len(self.columns))]
+        words = (max(column.split(), key=len, default="") for column in self.columns)
+        widest = (max(map(len, (word, *column))) for word, column in zip(words, cells, strict=True))
+        return sum(_CELL_PIXELS + _LETTER_PIXELS * letters for letters in widest)
 
 
 def said_of_each(sayings: Mapping[str, str]) -> list[str]:

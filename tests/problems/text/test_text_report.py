@@ -2,22 +2,25 @@ import dataclasses
 import math
 import re
 
+import numpy as np
 import pytest
 
 from implicit_models.problems.downstream.report.benchmarks import BenchmarkResults
 from implicit_models.problems.downstream.report.tables import downstream_table
 from implicit_models.problems.problem import results_of
 from implicit_models.problems.text.report.tables import (
-    compare_kinds,
     extrapolation_tables,
     perplexity_table,
     text_compute_tables,
 )
+from implicit_models.reporting.comparison import Candidate
+from implicit_models.reporting.history import Series
+from implicit_models.reporting.lead import cost_sentences
 from implicit_models.reporting.parameters import ReportParameters
-from implicit_models.reporting.report import make_report
+from implicit_models.reporting.report import TrackedPage, make_report
 from implicit_models.reporting.results import read_results
 from implicit_models.reporting.summary import summarise
-from implicit_models.reporting.tables.cost import cost_cells, cost_table
+from implicit_models.reporting.tables.cost import cost_table, cost_tables
 from implicit_models.reporting.tables.table import Table, perplexity, scientific
 from tests.reporting import synthetic
 from tests.reporting.synthetic import tables
@@ -34,6 +37,7 @@ from tests.reporting.synthetic_text import (
 )
 
 RUN_IDS = {IMPLICIT[0]: "beef", "downstream_llama": "f00d", "a5_lstm": "abad"}
+TRACKED = {name: TrackedPage(run_id=key) for name, key in RUN_IDS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +64,7 @@ def report(folder, runs, benchmarks):
     data = synthetic.datasets_of(synthetic.parameters())
     data |= synthetic.datasets_of(text_parameters())
     everything = [word_problems[0], word_problems[-1], *runs]
-    return make_report(everything, data, ReportParameters(), RUN_IDS, {"benchmarks": benchmarks})
+    return make_report(everything, data, ReportParameters(), TRACKED, {"benchmarks": benchmarks})
 
 
 @pytest.fixture
@@ -91,12 +95,13 @@ def test_word_problems_and_text_stand_in_one_report(runs, report, format):
         assert perplexity(point["perplexity"], 0.03) in text
 
 
-def test_every_table_carries_parameters_and_training_flops(report):
+def test_the_costs_of_a_run_stand_in_one_table(report):
     headers = re.findall(r"(?m)^(\|.*\|)\n\|-", report.markdown)
-    assert len(headers) == 17
-    for header in headers:
-        assert "| parameters |" in header and "| training FLOPs |" in header
-    assert "1.02e15 (1.02x)" in report.markdown and "500,000 (0.50x)" in report.markdown
+    assert len(headers) == 18
+    for column in ("training FLOPs", "training steps", "train time (s)", "tokens/s"):
+        of_cost = [header for header in headers if f"| {column} |" in header]
+        assert len(of_cost) == (2 if column != "training FLOPs" else 1), column
+    assert "| 1.02e15 | 1.02x |" in report.markdown and "| 500,000 | 0.50x |" in report.markdown
 
 
 def test_names_lead_to_the_tracked_runs(report):
@@ -186,25 +191,24 @@ def test_the_paper_stands_below_the_model_of_its_size(runs, benchmarks):
     ]
     assert rows[0]["LAMBADA ppl"] == "41.50 ± 0.01" and rows[0]["average"] == "40.00 ± 1.20"
     assert rows[1]["PIQA"] == rows[1]["average"] == "-"
-    assert rows[2]["ARC-C"] == "32.17" and rows[2]["training FLOPs"] == "-"
-    assert rows[0]["training FLOPs"] == "1.00e15 (1.00x)"
-    assert rows[1]["parameters"] == "1,300,000,000 (1300.00x)"
+    assert rows[2]["ARC-C"] == "32.17" and rows[2]["parameters"] == "-"
+    assert rows[1]["parameters"] == "1,300,000,000" and "training FLOPs" not in rows[0]
     assert table.note.count("LAMBADA 5,153") == 1
     assert "D-Pile ppl" not in downstream_table(benchmarks[:1], {}).columns
 
 
 def test_the_cost_table_says_what_is_iso(runs):
     first, _, smaller_budget, matched = named(cost_table(runs))
-    assert (first["iso-parameter"], first["iso-FLOP"]) == ("1.00x", "1.00x")
-    assert (smaller_budget["iso-parameter"], smaller_budget["iso-FLOP"]) == ("1.00x", "0.25x")
-    assert (matched["iso-parameter"], matched["iso-FLOP"]) == ("0.50x", "1.02x")
+    assert (first["x parameters"], first["x FLOPs"]) == ("1.00x", "1.00x")
+    assert (smaller_budget["x parameters"], smaller_budget["x FLOPs"]) == ("1.00x", "0.25x")
+    assert (matched["x parameters"], matched["x FLOPs"]) == ("0.50x", "1.02x")
     assert first["training tokens"] == "614,400" and first["peak memory (GiB)"] == "0.88"
     assert first["energy (kJ)"] == "5" and first["evaluation FLOPs per token"] == "1.25e7"
 
 
 def test_the_loss_to_reach_is_where_the_worst_run_ended(runs):
     worst = runs[2].history["validation_loss"].values[-1]
-    table = cost_table(runs)
+    table = cost_tables(runs)[1]
     assert f"at or below {worst:.3g} nats" in table.note
     first, _, last_to_reach, _ = named(table)
     assert last_to_reach["FLOPs to the loss"] == "2.50e14"
@@ -213,12 +217,26 @@ def test_the_loss_to_reach_is_where_the_worst_run_ended(runs):
     assert first["x reference's training"] == "0.20x"
 
 
-def test_results_without_costs_have_dashes(folder):
-    rows = named(cost_table(read_results(folder, tables(synthetic.parameters()), results_of)))
-    assert {row["training FLOPs"] for row in rows} == {"-"}
-    assert {row["FLOPs to the loss"] for row in rows} == {"-"}
-    assert {row["time to the loss (s)"] for row in rows} == {"-"}
-    assert rows[0]["iso-parameter"] == "1.00x"
+def test_a_loss_near_chance_is_not_the_one_to_reach(runs):
+    """A run that has learned nothing does not set what the others are measured by."""
+    chance = runs[2].chance_loss
+    assert chance == runs[2].history["loss"].values[0]
+    stuck = Series(steps=np.array([50.0, 300.0]), values=np.array([chance, 0.9 * chance]))
+    idle = dataclasses.replace(runs[2], history=runs[2].history | {"validation_loss": stuck})
+    table = cost_tables([*runs[:2], idle, runs[3]])[1]
+    worst = max(run.history["validation_loss"].values[-1] for run in (*runs[:2], runs[3]))
+    assert f"at or below {worst:.3g} nats" in table.note and "well below chance" in table.note
+    assert named(table)[2]["time to the loss (s)"] == "-"
+    assert len(cost_tables([idle])) == 1
+
+
+def test_columns_of_which_nothing_is_known_are_left_out(folder):
+    table, *others = cost_tables(read_results(folder, tables(synthetic.parameters()), results_of))
+    assert not others  # no validation loss was logged
+    assert not {"training FLOPs", "energy (kJ)", "training tokens"} & {*table.columns}
+    rows = named(table)
+    assert rows[0]["x parameters"] == "1.00x"
+    assert [row["training steps"] for row in rows] == ["1,000"] * 5 + ["3,000"]
 
 
 def sourced(folder, name, source):
@@ -234,11 +252,11 @@ def test_the_flops_of_a_source_count(folder):
     runs = sourced(folder, IMPLICIT[1], f"models/{EXPLICIT[0]}/final")
     table = cost_table(runs)
     row = named(table)[1]
-    assert (row["training FLOPs"], row["iso-FLOP"]) == ("1.25e15", "1.25x")
-    assert (row["FLOPs to the loss"], row["x reference's training"]) == ("4.50e14", "0.45x")
+    assert (row["training FLOPs"], row["x FLOPs"]) == ("1.25e15", "1.25x")
+    reached = named(cost_tables(runs)[1])[1]
+    assert (reached["FLOPs to the loss"], reached["x reference's training"]) == ("4.50e14", "0.45x")
     assert f"of {IMPLICIT[1]} (from {EXPLICIT[0]}) include those of training" in table.note
     assert "without the source's" in table.note and "+ source" not in table.note
-    assert cost_cells(runs)[IMPLICIT[1]][1] == "1.25e15 (1.25x)"
     assert "source" not in cost_table(runs[:1]).note
 
 
@@ -246,21 +264,21 @@ def test_the_flops_of_an_unknown_source_are_said_to_be_missing(folder):
     runs = sourced(folder, IMPLICIT[1], "gpt2")
     table = cost_table(runs)
     row = named(table)[1]
-    assert (row["training FLOPs"], row["iso-FLOP"]) == ("1.00e15 + source", "1.00x + source")
-    assert row["FLOPs to the loss"] == "2.00e14 + source"
+    assert (row["training FLOPs"], row["x FLOPs"]) == ("1.00e15 + source", "1.00x + source")
+    assert named(cost_tables(runs)[1])[1]["FLOPs to the loss"] == "2.00e14 + source"
     assert f"the source of {IMPLICIT[1]} took is not among these results" in table.note
-    assert cost_cells(runs)[IMPLICIT[1]][1] == "1.00e15 (1.00x) + source"
-    assert "the FLOPs of the former" not in compare_kinds(runs[1:])
+    candidates = [Candidate(name=run.name, kind=run.kind, runs=[run], values=[1]) for run in runs]
+    told = " ".join(cost_sentences([candidates[1], candidates[2]], runs))
+    assert "FLOPs" not in told and f"Training {IMPLICIT[1]} took 60 s; " in told
 
 
 def test_nothing_is_compared_with_a_reference_of_unknown_flops(folder):
     runs = sourced(folder, IMPLICIT[0], "gpt2")[1:]
     table = cost_table(runs)
-    assert {row["iso-FLOP"] for row in named(table)} == {"-"}
-    assert {row["x reference's training"] for row in named(table)} == {"-"}
+    assert "x FLOPs" not in table.columns
+    assert "x reference's training" not in cost_tables(runs)[1].columns
     assert named(table)[1]["training FLOPs"] == "2.50e14"
     assert "no FLOPs are given against those of the reference" in table.note
-    assert cost_cells(runs)[EXPLICIT[0]][1] == "2.50e14"
 
 
 def scored(run, **changes):
@@ -316,20 +334,10 @@ def test_text_tables_hold_every_point(runs):
     }
 
 
-def test_the_kinds_are_compared_with_their_costs(runs):
-    assert compare_kinds(runs) == (
-        f"The best implicit run, {IMPLICIT[0]}, reads the test text at perplexity 4.055 ± 0.021; "
-        f"the best explicit run, {MATCHED[0]}, reads the test text at perplexity 4.349 ± 0.021, "
-        "trained for 1.02x the FLOPs of the former."
-    )
-    assert compare_kinds(runs[2:3]).startswith(f"The best explicit run, {EXPLICIT[0]}, reads")
-
-
 def test_a_run_whose_perplexity_is_no_number_is_shown_with_a_dash(runs, undrawn):
     nothing = dict.fromkeys(("perplexity", "standard_error", "nats_per_token", "bits_per_byte"))
     broken = runs[0].evaluation["perplexity"] | nothing
     run = dataclasses.replace(runs[0], evaluation=runs[0].evaluation | {"perplexity": broken})
-    assert compare_kinds([run]) == "No run's perplexity is a number."
     corpora = synthetic.datasets_of(text_parameters())
     text = make_report([run, runs[2]], corpora, ReportParameters(), {}).markdown
     assert f"| {run.name} | implicit | - | - | - | 100,000 | 12 |" in text
@@ -341,7 +349,7 @@ def test_what_was_left_out_of_the_evaluation_is_left_out_of_the_report(runs, und
     report = make_report(shown, synthetic.datasets_of(text_parameters()), ReportParameters(), {})
     assert list(report.figures) == ["novels_text_training_curves.svg"]
     titles = re.findall(r"(?m)^### (.*)", report.markdown)
-    assert titles == ["Perplexity", "Cost"]
+    assert titles == ["Perplexity", "Cost", "Cost of reaching a loss"]
     assert "Tracked runs" not in report.markdown
 
 

@@ -34,11 +34,16 @@ class BenchmarkResults(EntryResults):
     @classmethod
     def section(cls, results: "Sequence[BenchmarkResults]", runs: Sequence[RunResults]) -> Section:
         """Write the section of the downstream tasks."""
-        from implicit_models.problems.downstream.report.tables import downstream_table
+        from implicit_models.problems.downstream.report.tables import (
+            downstream_lead,
+            downstream_table,
+        )
 
+        named = {run.name: run for run in runs}
         return Section(
             title="Downstream tasks",
+            lead=downstream_lead(results, named),
             description="The harness's own tasks, scored by the log-likelihood of the answers.",
             illustrations=[],
-            tables=[downstream_table(results, {run.name: run for run in runs})],
+            tables=[downstream_table(results, named)],
         )

@@ -5,9 +5,10 @@ from typing import Any
 
 from implicit_models.problems.downstream.report.benchmarks import BenchmarkResults
 from implicit_models.problems.downstream.tasks import ACCURACIES, AVERAGE, COLUMNS
+from implicit_models.reporting.comparison import Candidate, best_of_kinds
+from implicit_models.reporting.lead import outcome
 from implicit_models.reporting.paper import PILE_PERPLEXITY
 from implicit_models.reporting.results import RunResults
-from implicit_models.reporting.tables.cost import COST_COLUMNS, Cost
 from implicit_models.reporting.tables.table import Table, number, said_of_each
 
 PAPER = "paper"
@@ -21,7 +22,7 @@ def downstream_table(
     Parameters
     ----------
     runs
-        Our runs by name, for what the models that are ours have cost.
+        Our runs by name.
     """
     scores = [_scores(benchmark, runs) for benchmark in benchmarks]
     published = [benchmark.content["published"] for benchmark in benchmarks]
@@ -31,17 +32,15 @@ def downstream_table(
         for column in (PILE_PERPLEXITY, *COLUMNS)
         if any(row.get(column) is not None for row in shown)
     ]
-    costs = {benchmark.name: _cost(benchmark, runs) for benchmark in benchmarks}
-    reference = next((costs[b.name] for b in benchmarks if b.content["kind"] == "implicit"), None)
     rows: list[list[str]] = []
     for index, benchmark in enumerate(benchmarks):
         errors = benchmark.content["standard_errors"]
         rows.append(
             [
-                *(benchmark.name, benchmark.label, benchmark.content["kind"]),
+                *(benchmark.name, benchmark.label, _kind(benchmark, runs)),
+                f"{benchmark.content['num_parameters']:,}",
                 *(_cell(column, scores[index], errors) for column in columns),
                 number((benchmark.content.get("cost") or {}).get("seconds")),
-                *costs[benchmark.name].cells(reference),
             ]
         )
         if published[index] not in published[index + 1 :]:
@@ -49,10 +48,37 @@ def downstream_table(
     return Table(
         title="Downstream tasks, zero-shot",
         note=_note(benchmarks, has_published=any(published)),
-        columns=["run", "model", "kind", *columns, "time (s)", *COST_COLUMNS],
+        columns=["run", "model", "kind", "parameters", *columns, "time (s)"],
         rows=rows,
         num_text_columns=3,
     )
+
+
+def downstream_lead(
+    benchmarks: Sequence[BenchmarkResults], runs: Mapping[str, RunResults]
+) -> list[str]:
+    """Return how the best model of each kind does on average, where the average is known."""
+    found = [
+        Candidate(
+            name=benchmark.label,
+            kind=_kind(benchmark, runs),
+            runs=[],
+            values=[average],
+            sampling_error=benchmark.content["standard_errors"].get(AVERAGE) or 0.0,
+        )
+        for benchmark in benchmarks
+        if (average := benchmark.content["row"].get(AVERAGE)) is not None
+    ]
+    best = best_of_kinds(found, higher_is_better=True)
+    if not best:
+        return []
+    told = outcome(
+        best,
+        lambda each: f"{100 * each.mean:.2f} %",
+        higher_is_better=True,
+        reads="answers {} right",
+    )
+    return [f"Downstream tasks, zero-shot, on average over the seven accuracies: {told}."]
 
 
 def _scores(benchmark: BenchmarkResults, runs: Mapping[str, RunResults]) -> dict[str, Any]:
@@ -65,16 +91,14 @@ def _run(benchmark: BenchmarkResults, runs: Mapping[str, RunResults]) -> RunResu
     return runs.get(benchmark.trained_entry or "")
 
 
-def _cost(benchmark: BenchmarkResults, runs: Mapping[str, RunResults]) -> Cost:
+def _kind(benchmark: BenchmarkResults, runs: Mapping[str, RunResults]) -> str:
     run = _run(benchmark, runs)
-    if run is not None:
-        return Cost.of(run)
-    return Cost(num_parameters=benchmark.content["num_parameters"])
+    return benchmark.content["kind"] if run is None else run.kind
 
 
 def _published_row(entry: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
     scores = (_cell(column, entry["row"], {}) for column in columns)
-    return [PAPER, entry["model"], "", *scores, *["-"] * (1 + len(COST_COLUMNS))]
+    return [PAPER, entry["model"], "", "-", *scores, "-"]
 
 
 def _cell(column: str, row: Mapping[str, Any], errors: Mapping[str, Any]) -> str:

@@ -17,14 +17,14 @@ from implicit_models.reporting.figures.axes import (
     perplexity_scale,
     ticks,
 )
-from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.figures.style import RunStyle, four_axes, new_figure, set_title
 
 _MARKERS = dict(zip(MODES, ("o", "s", "^"), strict=True))
 
 
 def perplexity_by_length(runs: Sequence[TextResults], styles: Mapping[str, RunStyle]) -> Figure:
     """Draw the perplexity of the same text, packed to ever longer sequences."""
-    figure = Figure(figsize=(8.5, 4.6))
+    figure = new_figure(4.6, 5.4)
     axis = figure.subplots()
     ends = {}
     for run in runs:
@@ -40,13 +40,13 @@ def perplexity_by_length(runs: Sequence[TextResults], styles: Mapping[str, RunSt
     perplexity_scale(axis, _heights(axis))
     mark_training_lengths(axis, runs)
     label_ends(axis, ends, styles, "{:.4g}")
-    axis.set_title("The same text in ever longer sequences (bars: standard error)")
+    set_title(axis, "The same text in ever longer sequences (bars: standard error)")
     return figure
 
 
 def perplexity_by_position(runs: Sequence[TextResults], styles: Mapping[str, RunStyle]) -> Figure:
     """Draw the perplexity at each position of the longest sequences."""
-    figure = Figure(figsize=(8.5, 4.6))
+    figure = new_figure(4.6, 5.4)
     axis = figure.subplots()
     ends = {}
     lengths = sorted({run.lengths[-1] for run in runs})
@@ -62,15 +62,15 @@ def perplexity_by_position(runs: Sequence[TextResults], styles: Mapping[str, Run
     perplexity_scale(axis, _heights(axis))
     mark_training_lengths(axis, runs)
     label_ends(axis, ends, styles, "{:.4g}")
-    axis.set_title(f"What a longer context gives, sequences of {_listed(lengths)} tokens")
+    set_title(axis, f"What a longer context gives, sequences of {_listed(lengths)} tokens")
     return figure
 
 
 def perplexity_by_compute(runs: Sequence[TextResults], styles: Mapping[str, RunStyle]) -> Figure:
     """Draw perplexity and residual against self-iterations, perplexity and work by tolerance."""
     swept = [(run, run.test_time_compute) for run in runs if run.test_time_compute is not None]
-    figure = Figure(figsize=(8.5, 7.0))
-    (top, right), (bottom, right_bottom) = figure.subplots(2, 2, sharex="col")
+    figure = new_figure(7.0, 11.0)
+    top, bottom, right, right_bottom = four_axes(figure)
     for run, sweep in swept:
         line = styles[run.name].line()
         points = sweep["self_iterations"]
@@ -87,18 +87,18 @@ def perplexity_by_compute(runs: Sequence[TextResults], styles: Mapping[str, RunS
             right_bottom.plot(allowed, [np.nan if w is None else w for w in work], **marked)
     for axis in (top, right):
         perplexity_scale(axis, _heights(axis))
-        axis.set_title(f"Perplexity, {_listed({s['length'] for _, s in swept})} tokens")
+        set_title(axis, f"Perplexity, {_listed({s['length'] for _, s in swept})} tokens")
     bottom.set_xscale("log", base=2)
     ticks(bottom, _allowed(swept, "self_iterations"))
     bottom.set_yscale("log")
     bottom.set_xlabel("self-iterations, the output's included")
-    bottom.set_title("Relative residual")
+    set_title(bottom, "Relative residual")
     right_bottom.set_xscale("log")
     ticks(right_bottom, _allowed(swept, "tolerance"))
     right_bottom.invert_xaxis()
     right_bottom.set_ylim(bottom=0)
     right_bottom.set_xlabel("tolerance (stricter to the right)")
-    right_bottom.set_title("Evaluations per token, mean")
+    set_title(right_bottom, "Evaluations per token, mean")
     for mode, marker in _MARKERS.items():
         grey = mpl.rcParams["lines.color"]
         right.add_line(Line2D([], [], color=grey, marker=marker, linestyle="", label=mode))

@@ -13,9 +13,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from implicit_models.problems.text.report.results import TextResults
-from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.figures.style import RunStyle, is_narrow, new_figure
 
-LINE_WIDTH = 80  # characters
+LINE_WIDTH, NARROW_LINE_WIDTH = 80, 40  # characters
 _FONT = "DejaVu Sans Mono"  # comes with matplotlib
 _CELL = 0.19  # inches: the height of a line of text
 _LONGEST = 16  # characters of a token
@@ -38,14 +38,15 @@ def hard_tokens(runs: Sequence[TextResults], _: Mapping[str, RunStyle]) -> Figur
         if np.isfinite(values).any()
     ]
     texts = [[visible(token.text) for token in run.shown_tokens] for run, _, _ in panels]
-    places = [flow([len(text) for text in line], LINE_WIDTH) for line in texts]
+    width = NARROW_LINE_WIDTH if is_narrow() else LINE_WIDTH
+    places = [flow([len(text) for text in line], width) for line in texts]
     heights = [1 + place[-1][0] for place in places]
     inches = sum(_CELL * height + 0.75 for height in heights)
-    figure = Figure(figsize=(8.5, max(inches, 1.0)))
+    figure = new_figure(max(inches, 1.0))
     if panels:
         axes = np.ravel(figure.subplots(len(panels), 1, height_ratios=heights))
         for axis, (run, name, values), text, place in zip(axes, panels, texts, places, strict=True):
-            _draw(axis, f"{run.name}: {name} per token", np.array(values), text, place)
+            _draw(axis, f"{run.name}: {name} per token", np.array(values), text, place, width)
     return figure
 
 
@@ -83,6 +84,7 @@ def _draw(
     values: Float[np.ndarray, " L"],
     texts: Sequence[str],
     places: Sequence[tuple[int, int]],
+    width: int,
 ) -> None:
     known = values[np.isfinite(values)]
     scale = Normalize(known.min(), known.max())
@@ -103,7 +105,7 @@ def _draw(
             va="center_baseline",
             parse_math=False,
         )
-    axis.set_xlim(0, LINE_WIDTH)
+    axis.set_xlim(0, width)
     axis.set_ylim(lines[-1] + 0.5, -0.5)
     axis.set_axis_off()
     axis.set_title(f"{title}, mean {known.mean():.3g}", fontsize=10)

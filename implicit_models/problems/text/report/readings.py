@@ -1,10 +1,13 @@
 """What models made of corpora that they were not trained on, entry by entry of ``readings``."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from implicit_models.reporting.comparison import Candidate, best_of_kinds
 from implicit_models.reporting.entry_results import EntryResults
+from implicit_models.reporting.lead import outcome
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.sections import Section
 from implicit_models.reporting.tables.table import Table, number, perplexity
@@ -38,10 +41,42 @@ class ReadingResults(EntryResults):
         """Write the section of models on corpora that they were not trained on."""
         return Section(
             title="Further corpora",
+            lead=reading_lead(results, runs),
             description="The test text of corpora that the models were not trained on.",
             illustrations=[],
             tables=[reading_table(results)],
         )
+
+
+def reading_lead(results: Sequence[ReadingResults], runs: Sequence[RunResults]) -> list[str]:
+    """Return a sentence for each corpus: which model of each kind reads it best."""
+    kinds = {run.name: run.kind for run in runs}
+    sentences = []
+    for corpus in dict.fromkeys(reading.corpus for reading in results):
+        found = []
+        for reading in results:
+            score = reading.content["perplexity"]
+            value, error = score["perplexity"], score["standard_error"]
+            if reading.corpus == corpus and value is not None and math.isfinite(value):
+                known = error is not None and math.isfinite(error)
+                found.append(
+                    Candidate(
+                        name=reading.label,
+                        kind=kinds.get(reading.label, reading.content["kind"]),
+                        runs=[],
+                        values=[value],
+                        sampling_error=error if known else 0.0,
+                    )
+                )
+        if best := best_of_kinds(found, higher_is_better=False):
+            told = outcome(
+                best,
+                lambda each: perplexity(each.mean, each.error),
+                higher_is_better=False,
+                reads="reads at perplexity {}",
+            )
+            sentences.append(f"{corpus}, on which no model here was trained: {told}.")
+    return sentences
 
 
 def reading_table(readings: Sequence[ReadingResults]) -> Table:

@@ -83,6 +83,12 @@ class TextResults(RunResults):
             "evaluations_per_token": evaluation["evaluations_per_token"],
         }
 
+    @property
+    def chance_loss(self) -> float | None:
+        """The first training loss that was logged, where the weights began at random."""
+        losses = self.history.get("loss")
+        return None if losses is None or self.has_source else float(losses.values[0])
+
     def paper_columns(self) -> dict[str, float]:
         """Return the perplexity under the paper's name, where it is that of the paper's corpus."""
         column = perplexity_column(self.dataset)

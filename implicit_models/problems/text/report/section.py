@@ -10,13 +10,16 @@ from implicit_models.problems.text.report.figures import (
     perplexity_by_position,
 )
 from implicit_models.problems.text.report.hard_tokens import hard_tokens
+from implicit_models.problems.text.report.lead import text_lead
 from implicit_models.problems.text.report.results import TextResults
 from implicit_models.problems.text.report.training_figure import text_training_curves
 from implicit_models.reporting.figures.style import RunStyle
 from implicit_models.reporting.illustration import Draw, illustrate
-from implicit_models.reporting.sections import Section, with_all_costs
+from implicit_models.reporting.sections import Section
 from implicit_models.reporting.summary import group_by_seed
+from implicit_models.reporting.tables.cost import cost_tables
 from implicit_models.reporting.tables.table import SELF_ITERATIONS
+from implicit_models.reporting.training_notes import training_notes
 
 
 def text_section(
@@ -24,18 +27,23 @@ def text_section(
 ) -> Section:
     """Write the section."""
     implicit = [run for run in runs if run.kind == "implicit"]
+    has_source = any(run.has_source for run in runs)
     extrapolated = [run for run in runs if run.lengths]
     drawn: list[tuple[Draw, Sequence[TextResults], str]] = [
         (
             text_training_curves,
             runs,
-            "Training: the loss against the tokens read and against the floating-point operations "
-            "made, on the batches (thin) and on validation text (marked). The dotted line marks "
-            "the change from the bounded phase to the free one."
-            + (" A source's training is not drawn." if any(run.has_source for run in runs) else ""),
+            " ".join(
+                [
+                    "Training: the loss against the tokens read and against the floating-point "
+                    "operations made, on the batches (thin) and on validation text (marked).",
+                    *training_notes(runs),
+                    *(["A source's training is not drawn."] if has_source else []),
+                ]
+            ),
         )
     ]
-    shown = [tables.perplexity_table(runs)]
+    shown = [tables.perplexity_table(runs), *cost_tables(runs)]
     if any(len(run.evaluation["domains"]) > 1 for run in runs):
         shown.append(tables.domain_table(runs))
     if extrapolated:
@@ -76,8 +84,9 @@ def text_section(
         )
     return Section(
         title=f"Corpus {runs[0].dataset}",
+        lead=text_lead(runs, corpus),
         description=f'Text from "{corpus.source}", tokenizer "{corpus.tokenizer}", training '
-        f"sequences of {corpus.sequence_length} tokens. {tables.compare_kinds(runs)}",
+        f"sequences of {corpus.sequence_length} tokens.",
         illustrations=[illustrate(draw, of, styles, caption) for draw, of, caption in drawn],
-        tables=with_all_costs(shown, runs),
+        tables=shown,
     )

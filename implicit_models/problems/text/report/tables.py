@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from implicit_models.problems.text.report.results import TextResults, mean_of
-from implicit_models.reporting.tables.cost import Cost
 from implicit_models.reporting.tables.table import (
     SELF_ITERATIONS,
     WORK,
@@ -13,7 +12,6 @@ from implicit_models.reporting.tables.table import (
     number,
     percent,
     perplexity,
-    ratio,
     said_of_each,
 )
 
@@ -135,8 +133,12 @@ def text_compute_tables(runs: Sequence[TextResults]) -> list[Table]:
                     percent(point["share_converged"], 2),
                 ]
             )
-    lengths = {run.test_time_compute["length"] for run in runs if run.test_time_compute}
-    note = f"Sequences of {_listed(sorted(lengths))} tokens. {SELF_ITERATIONS}"
+    lengths = {
+        run.name: f"Sequences of {run.test_time_compute['length']} tokens."
+        for run in runs
+        if run.test_time_compute
+    }
+    note = f"{' '.join(said_of_each(lengths))} {SELF_ITERATIONS}"
     shared = ("perplexity", "residual, mean", "time (s)")
     return [
         Table(
@@ -159,30 +161,6 @@ def text_compute_tables(runs: Sequence[TextResults]) -> list[Table]:
             rows=by_tolerance,
         ),
     ]
-
-
-def compare_kinds(runs: Sequence[TextResults]) -> str:
-    """Compare the best implicit and the best explicit run on the test text, in a sentence."""
-    best = {}
-    for kind in ("implicit", "explicit"):
-        known = [r for r in runs if r.kind == kind and _overall(r)["perplexity"] is not None]
-        if known:
-            best[kind] = min(known, key=lambda run: _overall(run)["perplexity"])
-    readings = [
-        f"the best {kind} run, {run.name}, reads the test text at perplexity "
-        f"{perplexity(_overall(run)['perplexity'], _overall(run)['standard_error'])}"
-        for kind, run in best.items()
-    ]
-    if not readings:
-        return "No run's perplexity is a number."
-    sentence = "; ".join(readings)
-    if len(best) == 2:
-        cost, compared = Cost.of(best["explicit"]), Cost.of(best["implicit"])
-        unknown = cost.lacks_source or compared.lacks_source
-        factor = "-" if unknown else ratio(cost.training_flops, compared.training_flops)
-        if factor != "-":
-            sentence += f", trained for {factor} the FLOPs of the former"
-    return f"{sentence[0].upper()}{sentence[1:]}."
 
 
 def _overall(run: TextResults) -> Mapping[str, Any]:
@@ -225,7 +203,9 @@ def _scores(found: Mapping[str, Any]) -> list[str]:
 
 
 def _at(run: TextResults, length: int, metric: str, error: str | None) -> str:
-    found = run.evaluation["length_extrapolation"].get(str(length), {})
+    found = run.evaluation["length_extrapolation"].get(str(length))
+    if found is None:
+        return ""  # this model was not tested at this length
     return perplexity(found.get(metric), found.get(error) if error else None)
 
 

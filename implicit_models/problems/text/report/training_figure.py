@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, StrMethodFormatter
 
 from implicit_models.problems.text.report.results import TextResults
-from implicit_models.reporting.figures.axes import legend
-from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.figures.axes import legend, mark_caps
+from implicit_models.reporting.figures.style import RunStyle, is_narrow, new_figure, set_title
 
 
 def text_training_curves(runs: Sequence[TextResults], styles: Mapping[str, RunStyle]) -> Figure:
@@ -17,8 +17,10 @@ def text_training_curves(runs: Sequence[TextResults], styles: Mapping[str, RunSt
 
     The thin line is the loss on each step's batch, the marked one that on held-out text.
     """
-    figure = Figure(figsize=(8.5, 7.0))
-    axes = figure.subplot_mosaic([["tokens", "flops"], ["iterations", "iterations"]])
+    figure = new_figure(7.0, 9.0)
+    wide, narrow = "tokens flops;iterations iterations", "tokens;flops;iterations"
+    rows = (narrow if is_narrow() else wide).split(";")
+    axes = figure.subplot_mosaic([row.split() for row in rows])
     tokens, flops, iterations = axes["tokens"], axes["flops"], axes["iterations"]
     for run in runs:
         for axis, unit in ((tokens, "tokens"), (flops, "training_flops")):
@@ -31,14 +33,15 @@ def text_training_curves(runs: Sequence[TextResults], styles: Mapping[str, RunSt
     flops.sharey(tokens)
     if flops.lines:
         flops.set_xscale("log")
-    tokens.set_title("Loss (nats per token)")
-    flops.set_title("The same loss")
+    set_title(tokens, "Loss (nats per token)")
+    set_title(flops, "The same loss")
     tokens.set_xlabel("training tokens")
     flops.set_xlabel("training FLOPs")
     tokens.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    iterations.set_title("Self-iterations per sequence, the one that gives the output included")
+    set_title(iterations, "Self-iterations per sequence, the one that gives the output included")
     iterations.set_xlabel("training tokens")
     iterations.set_ylim(0, 1.1 * iterations.get_ylim()[1])
+    mark_caps(iterations, runs)
     iterations.sharex(tokens)
     tokens.xaxis.set_major_formatter(EngFormatter(sep=""))
     legend(figure, tokens)

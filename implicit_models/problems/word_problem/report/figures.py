@@ -7,7 +7,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from implicit_models.problems.word_problem.report.lead import compared_length
 from implicit_models.problems.word_problem.report.results import WordProblemResults
+from implicit_models.reporting.comparison import KINDS
 from implicit_models.reporting.figures.axes import (
     backing,
     column,
@@ -17,14 +19,14 @@ from implicit_models.reporting.figures.axes import (
     percent,
     ticks,
 )
-from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.figures.style import RunStyle, four_axes, new_figure, set_title
 
 
 def accuracy_by_length(
     runs: Sequence[WordProblemResults], styles: Mapping[str, RunStyle]
 ) -> Figure:
     """Draw the accuracy of the last 10 tokens against the length of the sequence."""
-    figure = Figure(figsize=(8.5, 4.6))
+    figure = new_figure(4.6, 5.4)
     axis = figure.subplots()
     ends = {}
     for run in runs:
@@ -40,7 +42,7 @@ def accuracy_by_length(
     mark_training_lengths(axis, runs)
     _mark_chance(axis, runs)
     label_ends(axis, ends, styles, "{:.1%}")
-    axis.set_title(length_title(runs))
+    set_title(axis, length_title(runs))
     return figure
 
 
@@ -48,7 +50,7 @@ def accuracy_by_position(
     runs: Sequence[WordProblemResults], styles: Mapping[str, RunStyle]
 ) -> Figure:
     """Draw the accuracy at each position of the longest sequences."""
-    figure = Figure(figsize=(8.5, 4.6))
+    figure = new_figure(4.6, 5.4)
     axis = figure.subplots()
     ends = {}
     lengths = sorted({run.lengths[-1] for run in runs})
@@ -64,9 +66,10 @@ def accuracy_by_position(
     mark_training_lengths(axis, runs)
     _mark_chance(axis, runs)
     label_ends(axis, ends, styles, "{:.1%}")
-    axis.set_title(
+    set_title(
+        axis,
         f"Where in sequences of {' or '.join(map(str, lengths))} tokens each run loses track\n"
-        "(number: mean of the last 10 positions)"
+        "(number: mean of the last 10 positions)",
     )
     return figure
 
@@ -76,8 +79,8 @@ def accuracy_by_compute(
 ) -> Figure:
     """Draw accuracy and residual against self-iterations, accuracy and iterations by tolerance."""
     swept = [(run, run.test_time_compute) for run in runs if run.test_time_compute is not None]
-    figure = Figure(figsize=(8.5, 6.6))
-    (top, right), (bottom, right_bottom) = figure.subplots(2, 2, sharex="col")
+    figure = new_figure(6.6, 11.0)
+    top, bottom, right, right_bottom = four_axes(figure)
     for run, sweep in swept:
         line = styles[run.name].line() | {"marker": "o", "markersize": 4, "label": run.name}
         points = sweep["self_iterations"]
@@ -109,25 +112,26 @@ def accuracy_by_compute(
     right_bottom.set_xlabel("tolerance (stricter to the right)")
     lengths = sorted({sweep["length"] for _, sweep in swept})
     for axis in (top, right):
-        axis.set_title(f"Accuracy, last 10 of {', '.join(map(str, lengths))} tokens")
-    bottom.set_title("Relative residual, worst token")
-    right_bottom.set_title("Self-iterations used, mean")
+        set_title(axis, f"Accuracy, last 10 of {', '.join(map(str, lengths))} tokens")
+    set_title(bottom, "Relative residual, worst token")
+    set_title(right_bottom, "Self-iterations used, mean")
     legend(figure, top)
     return figure
 
 
 def length_title(runs: Sequence[WordProblemResults]) -> str:
-    """Return a title: the best accuracy of each kind that was evaluated at the longest length."""
-    longest = max(run.lengths[-1] for run in runs)
-    seen = [run for run in runs if longest in run.lengths]
+    """Return a title: the best accuracy of each kind at the longest length that all kinds have."""
+    length = compared_length(runs) or max(run.lengths[-1] for run in runs)
+    seen = [run for run in runs if length in run.lengths]
     parts = []
-    for kind in ("implicit", "explicit"):
-        accuracies = [_accuracy_at_the_end(run, longest) for run in seen if run.kind == kind]
+    for kind in KINDS:
+        accuracies = [_accuracy_at_the_end(run, length) for run in seen if run.kind == kind]
         if accuracies:
             parts.append(f"the best {kind} run reads {max(accuracies):.1%}")
-    ratios = [f"{ratio:.3g}" for ratio in sorted({longest / run.training_length for run in seen})]
+    ratios = [f"{ratio:.3g}" for ratio in sorted({length / run.training_length for run in seen})]
     ratio = " to ".join(dict.fromkeys((ratios[0], ratios[-1])))
-    return f"At {longest} tokens, {ratio}x the training length,\n{', '.join(parts)}"
+    told = ",\n".join([", ".join(parts[:2]), *parts[2:]])
+    return f"At {length} tokens, {ratio}x the training length,\n{told}"
 
 
 def _mark_chance(axis: Axes, runs: Sequence[WordProblemResults]) -> None:

@@ -1,5 +1,6 @@
 """What the stages left of a model of a word problem."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,6 +54,11 @@ class WordProblemResults(RunResults):
         for row in self.position_rows:
             found.setdefault(int(row["length"]), []).append(float(row["accuracy"]))
         return {length: np.array(accuracies) for length, accuracies in found.items()}
+
+    @property
+    def chance_loss(self) -> float:
+        """The loss of always giving the most frequent label its own frequency, or less."""
+        return -math.log(self.evaluation["chance"])
 
     def solution(self) -> tuple[int, float]:
         """Return the solved length, and the accuracy of the last 10 tokens at it."""

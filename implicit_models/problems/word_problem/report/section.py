@@ -9,13 +9,20 @@ from implicit_models.problems.word_problem.report.figures import (
     accuracy_by_length,
     accuracy_by_position,
 )
+from implicit_models.problems.word_problem.report.lead import (
+    trained_on,
+    what_is_learned,
+    word_problem_lead,
+)
 from implicit_models.problems.word_problem.report.results import WordProblemResults
 from implicit_models.reporting.figures.style import RunStyle
 from implicit_models.reporting.figures.training import training_curves
 from implicit_models.reporting.illustration import Draw, illustrate
 from implicit_models.reporting.parameters import ReportParameters
-from implicit_models.reporting.sections import Section, with_all_costs
+from implicit_models.reporting.sections import Section
+from implicit_models.reporting.tables.cost import cost_tables
 from implicit_models.reporting.tables.table import SELF_ITERATIONS
+from implicit_models.reporting.training_notes import training_notes
 
 
 def word_problem_section(
@@ -32,14 +39,11 @@ def word_problem_section(
             runs,
             "Accuracy of the last 10 tokens against the length of the test sequences.",
         ),
-        (
-            training_curves,
-            runs,
-            "Training. The dotted line marks the change from the bounded phase to the free one.",
-        ),
+        (training_curves, runs, " ".join(["Training.", *training_notes(runs)])),
         (accuracy_by_position, runs, "Accuracy by position in the longest test sequences."),
     ]
-    shown = [tables.accuracy_table(runs, each) for each in ("accuracy_last_10", "accuracy")]
+    last, every = (tables.accuracy_table(runs, each) for each in ("accuracy_last_10", "accuracy"))
+    shown = [last, *cost_tables(runs), every]
     if implicit:
         drawn.append(
             (
@@ -56,9 +60,9 @@ def word_problem_section(
         shown += tables.compute_tables(implicit)
     return Section(
         title=f"Dataset {runs[0].dataset}",
-        description=f"Word problem of {dataset.group}, identity probability "
-        f"{dataset.identity_probability:g}. "
-        f"{tables.cheapest_to_solve(runs, parameters.success_threshold)}",
+        lead=word_problem_lead(runs, dataset, parameters.success_threshold),
+        description=f"{what_is_learned(dataset)}, {trained_on(runs)}. Accuracy is over the last 10 "
+        "tokens of each test sequence unless it says otherwise.",
         illustrations=[illustrate(draw, of, styles, caption) for draw, of, caption in drawn],
-        tables=with_all_costs(shown, runs),
+        tables=shown,
     )

@@ -11,6 +11,7 @@ from implicit_models.reporting.tables.table import (
     Table,
     number,
     percent,
+    said_of_each,
 )
 
 
@@ -21,28 +22,25 @@ def accuracy_table(runs: Sequence[WordProblemResults], metric: str) -> Table:
     chance = ", ".join(
         percent(level) for level in sorted({run.evaluation["chance"] for run in runs})
     )
-    cheapest = min(run.train_seconds for run in runs)
     trained = ", ".join(map(str, sorted({run.training_length for run in runs})))
     rows = [
         [
             run.name,
             run.kind,
-            *(percent(run.evaluation[metric].get(str(length))) for length in lengths),
-            f"{run.train_seconds / cheapest:.1f}" if cheapest else "-",
+            *(_tested(run.evaluation[metric], length) for length in lengths),
         ]
         for run in runs
     ]
     return Table(
         title=f"Accuracy over {what}, by length",
         note=f"Trained on sequences of up to {trained} tokens. Chance, which is always naming "
-        f"the most frequent label, is {chance}. The training time is the wall time of the training "
-        "loop, validation and checkpoints included, also given against that of the cheapest run.",
-        columns=[
-            "run",
-            "kind",
-            *(f"{length} tokens" for length in lengths),
-            "train time, x cheapest",
-        ],
+        f"the most frequent label, is {chance}."
+        + (
+            " A blank: this model was not tested at this length."
+            if any(run.lengths != lengths for run in runs)
+            else ""
+        ),
+        columns=["run", "kind", *(f"{length} tokens" for length in lengths)],
         rows=rows,
     )
 
@@ -150,8 +148,12 @@ def compute_tables(runs: Sequence[WordProblemResults]) -> list[Table]:
             row = [run.name, number(point["tolerance"]), *_compute_cells(point)]
             by_tolerance.append([*row, *used])
     shared = ["accuracy, last 10", "accuracy", "residual, mean", "time (s)"]
-    lengths = {run.test_time_compute["length"] for run in runs if run.test_time_compute}
-    note = f"Sequences of {', '.join(map(str, sorted(lengths)))} tokens. {SELF_ITERATIONS}"
+    lengths = {
+        run.name: f"Sequences of {run.test_time_compute['length']} tokens."
+        for run in runs
+        if run.test_time_compute
+    }
+    note = f"{' '.join(said_of_each(lengths))} {SELF_ITERATIONS}"
     return [
         Table(
             title="Accuracy against the allowed self-iterations",
@@ -174,36 +176,8 @@ def compute_tables(runs: Sequence[WordProblemResults]) -> list[Table]:
     ]
 
 
-def cheapest_to_solve(runs: Sequence[WordProblemResults], threshold: float) -> str:
-    """Return a sentence that names the run that solves the task and was the cheapest to train."""
-
-    def is_solved(run: WordProblemResults) -> bool:
-        return run.evaluation["accuracy_last_10"][str(run.solved_length)] >= threshold
-
-    def best(candidates: list[WordProblemResults]) -> WordProblemResults:
-        return min(candidates, key=lambda run: run.train_seconds)
-
-    solving = {
-        kind: best(candidates)
-        for kind in ("implicit", "explicit")
-        if (candidates := [run for run in runs if run.kind == kind and is_solved(run)])
-    }
-    if len(solving) == 2:
-        implicit, explicit = solving["implicit"], solving["explicit"]
-        factor = implicit.train_seconds / explicit.train_seconds
-        comparison = f"{factor:.3g} times" if factor >= 1 else f"only {factor:.2g} of"
-        return (
-            f"At the training length the explicit {explicit.name} solves the task too; the "
-            f"implicit {implicit.name} took {comparison} its training time."
-        )
-    if solving:
-        kind, run = next(iter(solving.items()))
-        other = "explicit" if kind == "implicit" else "implicit"
-        return (
-            f"At the training length {run.name} ({kind}) is the cheapest run that solves the "
-            f"task; no {other} run solves it."
-        )
-    return "No run solves the task at the training length."
+def _tested(accuracies: Mapping[str, float], length: int) -> str:
+    return percent(accuracies[str(length)]) if str(length) in accuracies else ""
 
 
 def _compute_cells(point: Mapping[str, Any]) -> list[str]:

@@ -5,8 +5,10 @@ from typing import Any
 from implicit_models.reporting.entry_results import EntryResults
 from implicit_models.reporting.figures.training import training_curves
 from implicit_models.reporting.illustration import illustrate
+from implicit_models.reporting.lead import compared
 from implicit_models.reporting.results import RunResults
-from implicit_models.reporting.sections import Section, with_all_costs
+from implicit_models.reporting.sections import Section
+from implicit_models.reporting.tables.cost import cost_tables
 from implicit_models.reporting.tables.table import Table, percent
 
 
@@ -27,10 +29,11 @@ class ParityResults(RunResults):
             title="Parity", note="All tokens.", columns=["run", "kind", "right"], rows=rows
         )
         return Section(
+            lead=[f"Parity: {compared(runs)}."],
             title=f"Parity of {dataset.length} bits",
             description="Of the tests.",
             illustrations=[illustrate(training_curves, runs, styles, "Training.")],
-            tables=with_all_costs([table], runs),
+            tables=[table, *cost_tables(runs)],
         )
 
 

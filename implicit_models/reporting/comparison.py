@@ -1,0 +1,86 @@
+"""Models compared: every seed of each counts, and a difference that may be noise is none."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+
+from implicit_models.reporting.results import RunResults
+from implicit_models.reporting.summary import group_by_seed
+
+KINDS = ("implicit", "explicit", "recurrent")
+"""The kinds of models, in the order in which they are named."""
+
+Score = tuple[float, float]
+"""A score, and its standard error on the test data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A model in a comparison: all of its runs that differ in their seed only.
+
+    Attributes
+    ----------
+    runs
+        Those that have a score; none for a model that was trained elsewhere.
+    values
+        The score of each seed.
+    sampling_error
+        The standard error of a score on the test data, which all seeds share.
+    """
+
+    name: str
+    kind: str
+    runs: Sequence[RunResults]
+    values: Sequence[float]
+    sampling_error: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds."""
+        return fmean(self.values)
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean, by test data and seeds."""
+        of_seeds = stdev(self.values) / math.sqrt(len(self.values)) if len(self.values) > 1 else 0.0
+        return math.hypot(self.sampling_error, of_seeds)
+
+    def is_level_with(self, other: "Candidate") -> bool:
+        """Return whether the two are within two standard errors of each other."""
+        return abs(self.mean - other.mean) <= 2 * math.hypot(self.error, other.error)
+
+    def written(self, write: Callable[[float], str]) -> str:
+        """Return the score in words: of several seeds the mean, the lowest and the highest."""
+        if len(self.values) == 1:
+            return write(self.mean)
+        low, high = write(min(self.values)), write(max(self.values))
+        return f"{write(self.mean)} (mean of {len(self.values)} seeds, {low} to {high})"
+
+
+def candidates(
+    runs: Iterable[RunResults], score: Callable[[RunResults], Score | None]
+) -> list[Candidate]:
+    """Return the models that have a score, under the names of their first runs."""
+    found = []
+    for name, group in group_by_seed(runs).items():
+        scored = [(run, known) for run in group if (known := score(run)) is not None]
+        if scored:
+            values, errors = zip(*(known for _, known in scored), strict=True)
+            found.append(
+                Candidate(
+                    name=name,
+                    kind=group[0].kind,
+                    runs=[run for run, _ in scored],
+                    values=values,
+                    sampling_error=fmean(errors),
+                )
+            )
+    return found
+
+
+def best_of_kinds(found: Iterable[Candidate], *, higher_is_better: bool) -> list[Candidate]:
+    """Return the best model of each kind by the mean over its seeds, implicit ones first."""
+    sign = 1 if higher_is_better else -1
+    of_kind = {kind: [each for each in found if each.kind == kind] for kind in KINDS}
+    return [max(of, key=lambda each: sign * each.mean) for of in of_kind.values() if of]

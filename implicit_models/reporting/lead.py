@@ -1,0 +1,149 @@
+"""The report's lead: what was compared, what came out and at what cost, in words."""
+
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+
+from implicit_models.reporting.comparison import KINDS, Candidate
+from implicit_models.reporting.matching import (
+    is_matched,
+    match_sentence,
+    quantities,
+)
+from implicit_models.reporting.results import RunResults
+from implicit_models.reporting.summary import group_by_seed
+from implicit_models.reporting.tables.table import number, scientific
+
+ABOUT_THE_SAME = 1.3
+"""Times whose ratio is no more than this are about the same: as much lies in the machine's load."""
+
+_ALWAYS = ("training FLOPs", "parameters")
+
+
+def compared(runs: Sequence[RunResults]) -> str:
+    """Return how many models there are of each kind: ``2 explicit models and 1 recurrent one``."""
+    groups = list(group_by_seed(runs).values())
+    parts = []
+    for kind in KINDS:
+        of_kind = [group for group in groups if group[0].kind == kind]
+        if of_kind:
+            noun = ("one" if parts else "model") + ("s" if len(of_kind) > 1 else "")
+            seeds = max(len(group) for group in of_kind)
+            parts.append(
+                f"{len(of_kind)} {kind} {noun}" + (f" (up to {seeds} seeds)" if seeds > 1 else "")
+            )
+    return listed(parts)
+
+
+def outcome(
+    best: Sequence[Candidate],
+    shown: Callable[[Candidate], str],
+    *,
+    higher_is_better: bool,
+    reads: str,
+) -> str:
+    """Return a sentence without its full stop: how the best model of each kind does.
+
+    Parameters
+    ----------
+    best
+        What `best_of_kinds` gives: at least one.
+    shown
+        Writes a model's score.
+    reads
+        The verb and what follows it, with ``{}`` where the score stands: ``has {} right``.
+    """
+
+    def stands(each: Candidate) -> str:
+        return f"{each.name} ({each.kind}) {reads.format(shown(each))}"
+
+    first, *others = best
+    if first.kind != "implicit":
+        none = "no implicit model has results here"
+        return f"{none}: {'; '.join(map(stands, best))}"
+    if not others:
+        return f"{stands(first)}; there is no other kind of model here to compare it with"
+    verdicts: dict[str, list[str]] = {}
+    for other in others:
+        verdict = _verdict(first, other, higher_is_better)
+        verdicts.setdefault(verdict, []).append(f"{other.name} ({other.kind}, {shown(other)})")
+    told = (f"{verdict} {listed(rivals)}" for verdict, rivals in verdicts.items())
+    return f"{stands(first)}; it {listed(list(told))}"
+
+
+def _verdict(first: Candidate, other: Candidate, higher_is_better: bool) -> str:
+    if first.is_level_with(other):
+        return "is level with"
+    return "is ahead of" if (first.mean > other.mean) == higher_is_better else "loses to"
+
+
+def noise_sentence(best: Sequence[Candidate]) -> str:
+    """Return what a difference between these models has to be to be told."""
+    level = "Level is what lies within two standard errors of the test data"
+    if all(len(each.values) == 1 for each in best):
+        return f"{level}; each model was trained with one seed, and another may end elsewhere."
+    return f"{level} and of the seeds."
+
+
+def cost_sentences(best: Sequence[Candidate], runs: Sequence[RunResults]) -> list[str]:
+    """Return what the best model of each kind has cost, against the first of them.
+
+    Parameters
+    ----------
+    runs
+        Those that baselines among the best may be matched to.
+    """
+    first, *others = [each for each in best if each.runs]
+    own = [f"{number(_mean(first, 'train_seconds'))} s"]
+    if (flops := _mean(first, "flops_with_source")) is not None:
+        own.append(f"{scientific(flops)} FLOPs")
+    of_seeds = f" (mean of {len(first.runs)} seeds)" if len(first.runs) > 1 else ""
+    sentence = f"Training {first.name} took {' and '.join(own)}{of_seeds}"
+    sentences = ["; ".join([sentence, *(_against(each, first) for each in others)]) + "."]
+    references = {run.name: run for run in runs}
+    matched = (match_sentence(each.runs[0], references) for each in others)
+    return [*sentences, *filter(None, matched)]
+
+
+def _against(other: Candidate, first: Candidate) -> str:
+    seconds, reference = _mean(other, "train_seconds"), _mean(first, "train_seconds")
+    parts = [_time(seconds, reference)]
+    for quantity, value in quantities(other.runs[0], first.runs[0]).items():
+        if quantity in _ALWAYS:
+            parts.append(f"{value:.2f}x the {quantity}")
+        elif quantity == "training steps" and not is_matched(value):
+            parts.append(f"{factor(value)} the {quantity}")
+    return f"{other.name} took {', '.join(parts)}"
+
+
+def _time(seconds: float | None, reference: float | None) -> str:
+    if not seconds or not reference:
+        return f"{number(seconds)} s"
+    share = seconds / reference
+    if 1 / ABOUT_THE_SAME <= share <= ABOUT_THE_SAME:
+        return f"about the same time ({number(seconds)} s)"
+    return f"{number(seconds)} s ({factor(share)})"
+
+
+def factor(value: float) -> str:
+    """Return a ratio in words' length: ``3x``, ``0.36x``."""
+    return f"{value:.2f}x" if value < 10 and round(value, 2) != round(value) else f"{value:,.0f}x"
+
+
+def unfinished_sentence(missing: Mapping[str, str], total: int) -> str:
+    """Return which entries have no results yet, and the commands that make them."""
+    each = ", ".join(f"{name} (`{command}`)" for name, command in missing.items())
+    return (
+        f"Unfinished: {len(missing)} of {total} entries have no results yet, and stand in no "
+        f"figure and no table: {each}."
+    )
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Return words with commas and an ``and`` between them."""
+    *others, last = parts
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _mean(candidate: Candidate, name: str) -> float | None:
+    found = [getattr(run, name) for run in candidate.runs]
+    return None if None in found else fmean(found)

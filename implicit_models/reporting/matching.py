@@ -1,0 +1,54 @@
+"""How alike two models are that are compared: size, FLOPs, tokens and steps."""
+
+from collections.abc import Mapping
+
+from implicit_models.reporting.results import RunResults
+from implicit_models.reporting.tables.table import percent
+
+TOLERANCE = 0.02
+"""How far from one a ratio may be that is called matched."""
+
+_CALLED = {"training_flops": "training FLOPs", "parameters": "parameters"}
+
+
+def quantities(run: RunResults, reference: RunResults) -> dict[str, float]:
+    """Return the ratio of each quantity that is known of both, by its name."""
+    found = {
+        "training FLOPs": (run.flops_with_source, reference.flops_with_source),
+        "parameters": (run.num_parameters, reference.num_parameters),
+        "training tokens": (run.num_training_tokens, reference.num_training_tokens),
+        "training steps": (run.num_training_steps, reference.num_training_steps),
+    }
+    return {name: own / other for name, (own, other) in found.items() if own and other}
+
+
+def is_matched(ratio: float) -> bool:
+    """Return whether a ratio is close enough to one."""
+    return abs(ratio - 1) <= TOLERANCE + 1e-9
+
+
+def match_sentence(run: RunResults, runs: Mapping[str, RunResults]) -> str | None:
+    """Return in what an entry of ``matched`` is like its run, and in what it is not.
+
+    None for other entries, and where the run has no results.
+    """
+    if run.entry.matched_to is None or run.entry.matched_to[0] not in runs:
+        return None
+    reference = runs[run.entry.matched_to[0]]
+    found = quantities(run, reference)
+    wanted = _CALLED[run.entry.matched_to[1]]
+    if wanted not in found:
+        return f"{run.name} was matched to {reference.name} in {wanted}, which are not known."
+    different = [
+        f"{value:.2f}x the {name}"
+        for name, value in found.items()
+        if name != wanted and not is_matched(value)
+    ]
+    others = f"it has {', '.join(different)}" if different else "all else is alike too"
+    own = f"{found[wanted]:.2f}x"
+    if is_matched(found[wanted]):
+        return f"{run.name} is matched to {reference.name} in {wanted} ({own}); {others}."
+    return (
+        f"{run.name} was to have the {wanted} of {reference.name} and has {own} of them: they are "
+        f"not matched within {percent(TOLERANCE, 0)}; {others}."
+    )

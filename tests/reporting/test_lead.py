@@ -1,0 +1,295 @@
+"""What the report says first, for every kind of results that there may be."""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import yaml
+
+from implicit_models.problems.problem import results_of
+from implicit_models.problems.text.report.lead import text_lead
+from implicit_models.problems.word_problem.report.lead import word_problem_lead
+from implicit_models.reporting.comparison import Candidate, best_of_kinds
+from implicit_models.reporting.intervals import share_interval
+from implicit_models.reporting.lead import cost_sentences
+from implicit_models.reporting.matching import match_sentence
+from implicit_models.reporting.results import read_results
+from implicit_models.reporting.training_notes import training_notes
+from implicit_models.tracking.tracker import NullTracker
+from stages.report import main
+from tests.reporting.synthetic import datasets_of, parameters, tables, write_results
+from tests.reporting.synthetic_text import (
+    EXPLICIT,
+    IMPLICIT,
+    MATCHED,
+    text_parameters,
+    write_text_results,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("synthetic")
+    write_results(root)
+    write_text_results(root)
+    return root / "results" / "runs"
+
+
+@pytest.fixture(scope="module")
+def runs(folder):
+    found = read_results(folder, tables(parameters()), results_of)
+    return {run.name: run for run in found}
+
+
+@pytest.fixture(scope="module")
+def texts(folder):
+    found = read_results(folder, tables(text_parameters()), results_of)
+    return {run.name: run for run in found}
+
+
+def lead_of(*shown) -> list[str]:
+    return word_problem_lead(shown, datasets_of(parameters())["a5"], 0.99)
+
+
+def reading(run, accuracies: Mapping[int, float]):
+    """Return a run with these accuracies in place of its own."""
+    written = {str(length): accuracy for length, accuracy in accuracies.items()}
+    evaluation = run.evaluation | {"accuracy": written, "accuracy_last_10": written}
+    return dataclasses.replace(run, evaluation=evaluation)
+
+
+def test_one_run(runs):
+    first = reading(runs["a5_implicit_mamba2"], {16: 1.0, 128: 0.987})
+    headline, what, solved, cost = lead_of(first)
+    assert headline == (
+        "a5: at 128 tokens, 8x the length trained on, a5_implicit_mamba2 (implicit) has 98.7 % of "
+        "the last 10 tokens right; there is no other kind of model here to compare it with."
+    )
+    assert what == (
+        "The word problem of A5, every token hard, trained on up to 16 tokens; 1 implicit model."
+    )
+    assert solved == (
+        "a5_implicit_mamba2 solves the length trained on (99 % or more of its last 10 tokens "
+        "right)."
+    )
+    assert cost == "Training a5_implicit_mamba2 took 626 s."
+
+
+def test_several_seeds_all_count(runs):
+    seeds = [run for run in runs.values() if run.kind == "implicit"]
+    levels = (1.0, 0.9, 0.5)
+    shown = [reading(run, {16: x, 128: x}) for run, x in zip(seeds, levels, strict=True)]
+    rival = reading(runs["a5_mamba2_1_layer"], {16: 0.02, 128: 1 / 60})
+    headline, what, solved, level, cost = lead_of(*shown, rival)
+    assert (
+        "a5_implicit_mamba2 (implicit) has 80.0 % (mean of 3 seeds, 50.0 % to 100.0 %) of the last "
+        "10 tokens right; it is ahead of a5_mamba2_1_layer (explicit, 1.7 %, which is chance)."
+    ) in headline
+    assert what.endswith("1 implicit model (up to 3 seeds) and 1 explicit one.")
+    assert solved.startswith(
+        "a5_implicit_mamba2 (1 of 3 seeds; 95 % interval of the share: 1 % to 91 %) solves "
+    )
+    assert solved.endswith(", a5_mamba2_1_layer does not.")
+    assert level.endswith("of the test data and of the seeds.")
+    assert cost.startswith("Training a5_implicit_mamba2 took 626 s (mean of 3 seeds); ")
+
+
+def test_implicit_loses_and_is_level(runs):
+    first = reading(runs["a5_implicit_mamba2"], {16: 0.4, 128: 0.3})
+    better = reading(runs["a5_mamba2_4_layers"], {16: 1.0, 128: 0.9})
+    worse = reading(runs["a5_mamba2_1_layer"], {16: 0.1, 128: 0.1})
+    recurrent = reading(runs["a5_lstm"], {16: 1.0, 128: 0.33})
+    headline, _, solved, level, cost = lead_of(first, worse, better, recurrent)
+    assert headline.endswith(
+        "has 30.0 % of the last 10 tokens right; it loses to a5_mamba2_4_layers (explicit, 90.0 %) "
+        "and is level with a5_lstm (recurrent, 33.0 %)."
+    )
+    assert solved.startswith("a5_mamba2_4_layers and a5_lstm solve the length trained on")
+    assert solved.endswith("a5_implicit_mamba2 and a5_mamba2_1_layer do not.")
+    assert "one seed, and another may end elsewhere" in level
+    assert re.search(r"; a5_lstm took 79 s \(0\.13x\), .*3x the training steps\.", cost)
+
+
+def test_text(texts):
+    corpus = datasets_of(text_parameters())["novels"]
+    headline, what, _, cost, matched = text_lead(list(texts.values()), corpus)
+    assert headline == (
+        f"novels: on the test text {IMPLICIT[0]} (implicit) reads at perplexity 4.096 (mean of 2 "
+        f"seeds, 4.055 to 4.137); it is ahead of {MATCHED[0]} (explicit, 4.349 ± 0.021); lower is "
+        "better."
+    )
+    assert what.endswith("1 implicit model (up to 2 seeds) and 2 explicit ones.")
+    assert cost == (
+        f"Training {IMPLICIT[0]} took 60 s and 1.00e15 FLOPs (mean of 2 seeds); {MATCHED[0]} took "
+        "about the same time (60 s), 1.02x the training FLOPs, 0.50x the parameters."
+    )
+    assert matched == (
+        f"{MATCHED[0]} is matched to {IMPLICIT[0]} in training FLOPs (1.02x); it has 0.50x the "
+        "parameters."
+    )
+    nothing = {"perplexity": texts[EXPLICIT[0]].evaluation["perplexity"] | {"perplexity": None}}
+    run = texts[EXPLICIT[0]]
+    broken = dataclasses.replace(run, evaluation=run.evaluation | nothing)
+    assert text_lead([broken], corpus)[0] == "novels: no model's perplexity is a number."
+
+
+def test_baselines_only(runs):
+    shown = [run for run in runs.values() if run.kind != "implicit"]
+    headline, what, *_ = lead_of(*shown)
+    assert "no implicit model has results here: a5_mamba2_4_layers (explicit) has " in headline
+    assert "; a5_lstm (recurrent) has " in headline and "ahead" not in headline
+    assert what.endswith("2 explicit models and 1 recurrent one.")
+
+
+def test_models_that_share_no_length_are_not_compared(runs):
+    first = reading(runs["a5_implicit_mamba2"], {16: 1.0, 64: 0.9})
+    rival = reading(runs["a5_lstm"], {12: 1.0, 128: 0.9})
+    assert lead_of(first, rival)[0] == (
+        "a5: The models were tested at no length in common: no comparison can be made."
+    )
+    longer = reading(runs["a5_lstm"], {16: 1.0, 64: 0.5, 256: 0.9})
+    assert lead_of(first, longer)[0].startswith("a5: at 64 tokens, 4x the length trained on, ")
+
+
+def unfinished_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
+    content = parameters() | {"report": {"success_threshold": 0.99}}
+    content["datasets"]["a5"] |= {
+        "kind": "word_problem",
+        "seed": 0,
+        "train": {"num_sequences": 8, "length": 16},
+        "validation": {"num_sequences": 4, "length": 16},
+        "test": {"num_sequences": 4, "lengths": [64]},
+    }
+    monkeypatch.chdir(root)
+    Path("params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "<svg></svg>\n")
+    monkeypatch.setattr("stages.report.tracked_run_id", lambda *_: None)
+    monkeypatch.setattr("stages.report.open_run", lambda *_: NullTracker())
+    return content
+
+
+def test_unfinished(tmp_path, monkeypatch):
+    unfinished_project(tmp_path, monkeypatch)
+    write_results(tmp_path)
+    results = Path("results/runs")
+    (results / "a5_lstm" / "evaluation.json").unlink()
+    for path in (results / "a5_implicit_mamba2_seed2").iterdir():
+        path.unlink()
+    main("")
+    text = Path("results/report.md").read_text()
+    assert (
+        "**Unfinished: 2 of 6 entries have no results yet, and stand in no figure and no table: "
+        "a5_implicit_mamba2_seed2 (`dvc repro sweep_test_time_compute@a5_implicit_mamba2_seed2`), "
+        "a5_lstm (`dvc repro evaluate_baselines@a5_lstm`).**"
+    ) in text
+    assert "1 implicit model (up to 2 seeds) and 2 explicit ones." in text
+    assert text.count("a5_lstm") == 2 and "Report of 2" in text
+
+
+def test_nothing_to_report_names_the_first_command(tmp_path, monkeypatch):
+    unfinished_project(tmp_path, monkeypatch)
+    with pytest.raises(FileNotFoundError, match=r"no results of any entry yet; `dvc repro \w+@a5_"):
+        main("")
+
+
+@pytest.mark.parametrize(
+    ("flops", "parameters", "told"),
+    [
+        (
+            1.0e15,
+            1_000_000,
+            "is matched to .* in training FLOPs \\(1.00x\\); all else is alike too.",
+        ),
+        (1.019e15, 2_840_000, "FLOPs \\(1.02x\\); it has 2.84x the parameters."),
+        (
+            1.13e15,
+            1_000_000,
+            "was to have the training FLOPs of .* and has 1.13x of them: they are "
+            "not matched within 2 %; all else is alike too.",
+        ),
+    ],
+)
+def test_what_is_not_matched_is_named(texts, flops, parameters, told):
+    run, reference = texts[MATCHED[0]], texts[IMPLICIT[0]]
+    training = {"train_baseline": run.training["train_baseline"] | {"training_flops": flops}}
+    evaluation = run.evaluation | {"num_parameters": parameters}
+    changed = dataclasses.replace(run, training=training, evaluation=evaluation)
+    found = match_sentence(changed, {reference.name: reference})
+    assert found is not None and re.search(told, found), found
+    assert match_sentence(texts[EXPLICIT[0]], texts) is None
+
+
+def test_a_baseline_of_another_size_is_not_passed_off_as_a_match(texts):
+    """As when `d_model` is changed in the run and not in its baseline."""
+    first, wide = texts[IMPLICIT[0]], texts[EXPLICIT[0]]
+    wide = dataclasses.replace(wide, evaluation=wide.evaluation | {"num_parameters": 2_840_000})
+    training = {"train_baseline": wide.training["train_baseline"] | {"training_flops": 1.0e15}}
+    wide = dataclasses.replace(wide, training=training)
+    pair = [
+        Candidate(name=run.name, kind=run.kind, runs=[run], values=[1.0]) for run in (first, wide)
+    ]
+    told = " ".join(cost_sentences(pair, [first, wide]))
+    assert "1.00x the training FLOPs, 2.84x the parameters" in told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (626 * 1.29, "about the same time (808 s)"),
+        (626 * 1.4, "876 s (1.40x)"),
+        (180, "180 s (0.29x)"),
+    ],
+)
+def test_times_that_a_loaded_machine_may_have_swapped_are_the_same(runs, seconds, told):
+    first, other = runs["a5_implicit_mamba2"], runs["a5_lstm"]
+    training = {"train_baseline": other.training["train_baseline"] | {"train_seconds": seconds}}
+    other = dataclasses.replace(other, training=training)
+    pair = [
+        Candidate(name=run.name, kind=run.kind, runs=[run], values=[1.0]) for run in (first, other)
+    ]
+    assert f"a5_lstm took {told}" in cost_sentences(pair, [first, other])[0]
+
+
+@pytest.mark.parametrize(
+    ("count", "total", "interval"),
+    [
+        (5, 5, (0.4782, 1.0)),
+        (4, 5, (0.2836, 0.9949)),
+        (1, 5, (0.0051, 0.7164)),
+        (0, 3, (0.0, 0.7076)),
+    ],
+)
+def test_the_interval_of_a_share_is_clopper_and_pearsons(count, total, interval):
+    assert share_interval(count, total) == pytest.approx(interval, abs=1e-4)
+
+
+def test_the_best_of_a_kind_is_best_on_average_and_not_with_its_best_seed(runs):
+    def model(name, kind, *values):
+        return Candidate(name=name, kind=kind, runs=[], values=values)
+
+    steady, lucky = model("steady", "explicit", 0.7, 0.8), model("lucky", "explicit", 0.1, 1.0)
+    other = model("other", "implicit", 0.5)
+    assert best_of_kinds([lucky, steady, other], higher_is_better=True) == [other, steady]
+    assert best_of_kinds([lucky, steady], higher_is_better=False) == [lucky]
+    assert other.is_level_with(lucky) and not other.is_level_with(steady)
+
+
+def test_the_training_notes_say_what_a_reader_wonders_about(runs):
+    shown = [runs["a5_implicit_mamba2"], runs["a5_mamba2_1_layer"], runs["a5_lstm"]]
+    notes = " ".join(training_notes(shown))
+    assert "the change from the bounded phase to the free one" in notes
+    assert "grow from 4 to 16 tokens over the first" in notes
+    assert "that is why the training accuracy falls" in notes
+    assert "a5_lstm had 3x the training steps of a5_implicit_mamba2." in notes
+    assert "16 self-iterations are the most that training allows" in notes
+    assert training_notes([runs["a5_mamba2_1_layer"]])[0].startswith("Sequences grow from 4 to 16")
+
+
+def test_a_search_that_stays_below_its_cap_is_not_said_to_be_capped(runs):
+    run = runs["a5_implicit_mamba2"]
+    values = dataclasses.replace(run.history["self_iterations"])
+    object.__setattr__(values, "values", 0.9 * values.values)
+    calm = dataclasses.replace(run, history=run.history | {"self_iterations": values})
+    assert "most that training allows" not in " ".join(training_notes([calm]))
