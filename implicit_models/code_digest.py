@@ -20,10 +20,12 @@ LIBRARY = Path(__file__).parent
 #: Paths in the library: neither a model's weights nor its scores depend on them.
 NOT_COMPUTING = (
     "__init__.py",
+    "bars.py",
     "checksums.py",
     "code_digest.py",
     "code_imports.py",
     "cost/devices.py",
+    "display.py",
     "files.py",
     "parameters",
     "families/table.py",
