@@ -24,6 +24,7 @@ NOT_COMPUTING = (
     "checksums.py",
     "code_digest.py",
     "code_imports.py",
+    "command.py",
     "cost/devices.py",
     "display.py",
     "files.py",

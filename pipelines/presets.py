@@ -24,9 +24,14 @@ class ParametersError(ValueError):
 
 
 def write_parameters(
-    root: Path, preset: str | None = None, seeds: Sequence[int] = ()
+    root: Path,
+    preset: str | None = None,
+    seeds: Sequence[int] = (),
+    overrides: Sequence[str] = (),
 ) -> Path | None:
     """Write params.yaml anew from a preset and with further seeds; of neither, leave it alone.
+
+    Overrides are settings on top of the preset, as `dvc exp run -S` takes them.
 
     Returns
     -------
@@ -42,7 +47,7 @@ def write_parameters(
     """
     if preset is None and not seeds:
         return None
-    return _write(root, _composed(root, preset, seeds))
+    return _write(root, _composed(root, preset, seeds, overrides))
 
 
 @contextlib.contextmanager
@@ -103,7 +108,9 @@ def presets(root: Path) -> list[str]:
     return sorted(path.stem for path in (root / "conf" / "preset").glob("*.yaml"))
 
 
-def _composed(root: Path, preset: str | None, seeds: Sequence[int]) -> str:
+def _composed(
+    root: Path, preset: str | None, seeds: Sequence[int], overrides: Sequence[str] = ()
+) -> str:
     """Return the new content, in the form that `dvc exp run` gives it."""
     import yaml
     from omegaconf import OmegaConf
@@ -118,7 +125,7 @@ def _composed(root: Path, preset: str | None, seeds: Sequence[int]) -> str:
                 f"there is no preset {preset}; the closest is "
                 f"{closest[0] if closest else 'none: conf/preset is empty'} ({', '.join(known)})"
             )
-        text = compose(root, [f"preset={preset}"])
+        text = compose(root, [f"preset={preset}", *overrides])
     if not seeds:
         return text
     return OmegaConf.to_yaml(OmegaConf.create(with_seeds(yaml.safe_load(text), seeds)))
