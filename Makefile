@@ -21,7 +21,7 @@ install:  ## create or refresh .venv from requirements.lock
 repro: install  ## reproduce every result: data, training, evaluation, report
 	@$(in_environment) python -m pipelines.dvc_files
 	@$(in_environment) dvc repro
-	@echo 'Done: results/report.html, results/report.md and results/summary.json; "make dashboards" shows the tracked runs.'
+	@$(in_environment) python -m pipelines.closing
 
 test: install  ## check style, types and the import contract, then run the tests
 	@failed=0; $(MAKE) --no-print-directory lint || failed=1; \

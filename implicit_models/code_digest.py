@@ -20,11 +20,14 @@ LIBRARY = Path(__file__).parent
 #: Paths in the library: neither a model's weights nor its scores depend on them.
 NOT_COMPUTING = (
     "__init__.py",
+    "bars.py",
     "checksums.py",
     "code_digest.py",
     "code_imports.py",
+    "command.py",
     "cost/devices.py",
     "equilibrium/__init__.py",
+    "display.py",
     "files.py",
     "lazy_names.py",
     "parameters",

@@ -24,9 +24,14 @@ class ParametersError(ValueError):
 
 
 def write_parameters(
-    root: Path, preset: str | None = None, seeds: Sequence[int] = ()
+    root: Path,
+    preset: str | None = None,
+    seeds: Sequence[int] = (),
+    overrides: Sequence[str] = (),
 ) -> Path | None:
     """Write params.yaml anew from a preset and with further seeds; of neither, leave it alone.
+
+    Overrides are settings on top of the preset, as `dvc exp run -S` takes them.
 
     Returns
     -------
@@ -44,7 +49,7 @@ def write_parameters(
     """
     if preset is None and not seeds:
         return None
-    return _write(root, _composed(root, preset, seeds))
+    return _write(root, _composed(root, preset, seeds, overrides))
 
 
 @contextlib.contextmanager
@@ -102,12 +107,22 @@ def parameters_in_use(root: Path) -> Iterator[None]:
         yield
 
 
-def _composed(root: Path, preset: str | None, seeds: Sequence[int]) -> str:
+def presets(root: Path) -> list[str]:
+    """Return the names of all presets."""
+    return sorted(path.stem for path in (root / "conf" / "preset").glob("*.yaml"))
+
+
+def _composed(
+    root: Path, preset: str | None, seeds: Sequence[int], overrides: Sequence[str] = ()
+) -> str:
     """Return the new content, in the form that `dvc exp run` gives it."""
     import yaml
     from omegaconf import OmegaConf
 
-    text = _text(root / PARAMETERS) if preset is None else compose(root, [f"preset={preset}"])
+    if preset is None:
+        text = _text(root / PARAMETERS)
+    else:
+        text = compose(root, [f"preset={preset}", *overrides])
     if seeds:
         text = OmegaConf.to_yaml(OmegaConf.create(with_seeds(yaml.safe_load(text), seeds)))
     check_parameters(root, {PARAMETERS if preset is None else f"conf/preset/{preset}.yaml": text})

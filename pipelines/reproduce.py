@@ -13,6 +13,7 @@ from typing import Any
 
 from implicit_models.parameters import ParameterError
 from implicit_models.tracking.links import waits_to_be_sent
+from pipelines.closing import closing_words
 from pipelines.cluster.placement import read_placement
 from pipelines.dag import UnknownTargetError, dag_status
 from pipelines.outcomes import Outcomes
@@ -127,6 +128,8 @@ def _tell(root: Path, outcomes: Outcomes) -> int:
     if not outcomes.is_complete:
         print(f"error: not every stage was reached; {AGAIN}", file=sys.stderr)
         return FAILED
+    if "report" in outcomes.stages:
+        print(closing_words(root))
     return UNRECORDED if outcomes.unrecorded else 0
 
 

@@ -105,11 +105,12 @@ def stage_task(stage: Stage, context: FlowContext) -> State:
         raise
     context.outcomes.by_stage[stage.name] = outcome
     _publish_page(stage, outcome, context)
+    num_done = len(context.outcomes.by_stage)
     message = f"{outcome_text(outcome)}, {outcome.seconds:.1f} s"
     if outcome.how == "cached":
         logger.info("cached")
         return Completed(name="Cached", message="DVC found it unchanged")
-    logger.info(message)
+    logger.info("%s; done: %d of %s", message, num_done, context.outcomes.num_stages())
     return Completed(name="Restored" if outcome.how == "restored" else None, message=message)
 
 

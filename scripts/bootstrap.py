@@ -40,6 +40,12 @@ SETTINGS = {
     "timeout": ("UV_HTTP_TIMEOUT", " "),
     "default-timeout": ("UV_HTTP_TIMEOUT", " "),
 }
+NEXT = """\
+Installed. What to do next:
+  source .venv/bin/activate
+  implicit-models run quick      a first look: the whole chain on S3, in some minutes
+  implicit-models presets        what else there is
+  make repro                     every result of the README"""
 LOCK_HEADER = """\
 # Compiled from pyproject.toml by `make lock`.
 # torch has no local version: the CPU wheel and every CUDA build satisfy it.
@@ -82,6 +88,7 @@ def install() -> None:
     backend = os.environ.get("UV_TORCH_BACKEND", found.get("backend"))
     backend = os.environ.get("TORCH_BACKEND", backend)
     wanted = {"environment": str(ENVIRONMENT), "lock": lock, "backend": backend}
+    wanted["project"] = project_digest()
     if found == wanted:
         return
     if found:
@@ -106,6 +113,13 @@ def install() -> None:
     )
     STAMP.with_suffix(".new").write_text(json.dumps(wanted))
     STAMP.with_suffix(".new").rename(STAMP)
+    print(NEXT, flush=True)
+
+
+def project_digest() -> str:
+    """Digest what is installed of pyproject.toml: dependencies and commands, no tool's settings."""
+    installed = (ROOT / "pyproject.toml").read_text(encoding="utf-8").partition("\n[tool.")[0]
+    return hashlib.sha256(installed.encode("utf-8")).hexdigest()
 
 
 def read_stamp() -> dict:

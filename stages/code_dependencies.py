@@ -21,8 +21,11 @@ SWEPT = ("runs", "upcycled")
 REPORT = Path("report")
 
 # Beginnings of paths: what no result depends on, though stages import it.
-_TRACKING = ("implicit_models/tracking", "stages/tracked.py")
-_OF_NO_RESULT = (*(f"implicit_models/{path}" for path in NOT_COMPUTING), *_TRACKING)
+_TOLD = (
+    *("implicit_models/tracking", "stages/tracked.py"),
+    *("implicit_models/bars.py", "implicit_models/display.py", "stages/order.py"),
+)
+_OF_NO_RESULT = (*(f"implicit_models/{path}" for path in NOT_COMPUTING), *_TOLD)
 
 _KERNELS = submodules("implicit_models.kernels")  # which of them run, the device decides
 _FAMILIES_PARAMETERS = tuple(place.partition(":")[0] for place in FAMILIES.values())
@@ -95,7 +98,7 @@ def digests(modules: Iterable[str], *, of_report: bool = False) -> dict[str, str
     of_report
         Whether it is the report's code, which no weight and no score depend on.
     """
-    files = needed_files(modules, _TRACKING if of_report else _OF_NO_RESULT)
+    files = needed_files(modules, _TOLD if of_report else _OF_NO_RESULT)
     return {path: _digests_in(path.partition("/")[0])[path] for path in files}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NoReturn
 
+from implicit_models.display import displayed
 from implicit_models.files import write_whole
 from implicit_models.parameters import (
     MissingKeyError,
@@ -27,6 +28,7 @@ from implicit_models.parameters import (
 )
 from implicit_models.problems import problem
 from implicit_models.problems.table import TABLES as DEFAULT_KINDS
+from stages.order import stage_number
 
 PARAMETERS = Path("params.yaml")
 RESULTS = Path("results")
@@ -104,7 +106,10 @@ def run_stage(main: FunctionType, *tables: str) -> None:
         for root in ("data", "models", "checkpoints", RESULTS / "runs") if name else ():
             own_folder(root, name)
         forget_read()
-        main(name)
+        if (number := stage_number()) is not None:
+            logging.getLogger(__name__).info("stage %d of %d", *number)
+        with displayed():
+            main(name)
         if changed := changed_since_read(PARAMETERS):
             raise ParameterError(
                 f"{PARAMETERS}: {changed} has changed while the stage ran; DVC would take what it "

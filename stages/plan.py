@@ -4,6 +4,7 @@ python -m stages.plan preset=pile_1.3b_mamba2 gpus=32 micro_batch=4
 """
 
 import difflib
+import inspect
 import sys
 import tempfile
 import typing
@@ -73,7 +74,16 @@ def _typed(key: str, text: str, hint: Any) -> Any:
         raise ParameterError(message) from None
 
 
+def _help() -> str:
+    """Return how it is used, and what may be asked of a plan."""
+    told = inspect.cleandoc(PlanParameters.__doc__ or "").split("----------\n")[1]
+    return f"usage: {USAGE}\n\n{(__doc__ or '').strip()}\n\noptions, as KEY=VALUE:\n{told}"
+
+
 def _run(arguments: Sequence[str]) -> None:
+    if {"-h", "--help"} & {*arguments}:
+        print(_help())
+        return
     from implicit_models.cost.devices import DeviceFactsError
 
     try:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Int, Integer
-from tqdm import tqdm
 
+from implicit_models.bars import bar
 from implicit_models.cost.flops import model_flops
 from implicit_models.cost.reading import reading_flops
 from implicit_models.equilibrium.phase import Phase
@@ -57,7 +57,7 @@ def predict(
         Sequences read together. It cannot change a result: convergence is judged for each
         sequence by itself.
     description
-        What the progress bar says; it is silent when not on a terminal.
+        What the bar says.
     """
     if not len(inputs):
         raise ValueError("there is no sequence to read; num_sequences must be at least 1")
@@ -66,7 +66,7 @@ def predict(
     searches: list[Search] = []
     shapes, flops, seconds = model_flops(model), 0.0, 0.0
     window = phase.window.width if phase is not None and phase.window else None
-    with tqdm(total=len(inputs), desc=description, unit="seq", disable=None, leave=False) as bar:
+    with bar(len(inputs), description, "sequence") as counted:
         for start in range(0, len(inputs), batch_size):
             batch = np.array(inputs[start : start + batch_size], dtype=np.int64)
             tokens = torch.from_numpy(batch).to(device)
@@ -84,6 +84,6 @@ def predict(
             if output.search is not None:
                 lengths = np.full(len(batch), batch.shape[1])
                 searches.append(Search.of(output.search, lengths))
-            bar.update(len(batch))
+            counted.update(len(batch))
     search = join(searches) if searches else None
     return Predictions(labels=np.concatenate(labels), search=search, flops=flops, seconds=seconds)

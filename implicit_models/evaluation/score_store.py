@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 import numpy as np
-from tqdm import tqdm
+
+from implicit_models.bars import bar
 
 log = logging.getLogger(__name__)
 
@@ -176,19 +177,17 @@ def measure_batches(
     part
         Name of these batches among those of the evaluation.
     description
-        What the progress bar says; it is silent when not on a terminal.
+        What the bar says.
     """
     with store or contextlib.nullcontext():
         found: list[Measured] = [] if store is None else [*store.batches(part)]
         done, total = len(found), len(batches)
         if done:
             log.info("%s: continuing after %d of %d batches", description, done, total)
-        with tqdm(
-            total=total, initial=done, desc=description, unit="batch", disable=None, leave=False
-        ) as bar:
+        with bar(total, description, "batch", start=done) as counted:
             for number in range(done, total):
                 found.append(measure(batches[number]))
                 if store is not None:
                     store.add(part, number, found[number])
-                bar.update()
+                counted.update()
     return {name: np.concatenate([each[name] for each in found]) for name in found[0]}

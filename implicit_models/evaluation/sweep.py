@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from implicit_models.bars import bar
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.search import Search
@@ -208,23 +209,28 @@ def sweep(
             seconds=measured.seconds,
         )
 
-    return SweepResult(
-        length=parameters.length,
-        num_sequences=num_sequences,
-        self_iterations=tuple(
-            point(number, simultaneous, fixed(number), f"{number} self-iterations")
+    wanted = [
+        *(
+            (number, simultaneous, fixed(number), f"{number} self-iterations")
             for number in parameters.self_iterations
         ),
-        tolerance=tuple(
-            point(
-                tolerance,
-                mode,
-                phase,
-                " ".join(filter(None, (f"tolerance {tolerance:g}", mode))),
-            )
+        *(
+            (tolerance, mode, phase, " ".join(filter(None, (f"tolerance {tolerance:g}", mode))))
             for tolerance in parameters.tolerances
             for mode, phase in modes(tolerance).items()
         ),
+    ]
+    found = []
+    with bar(len(wanted), "sweep", "point") as counted:
+        for each in wanted:
+            found.append(point(*each))
+            counted.update()
+    num_fixed = len(parameters.self_iterations)
+    return SweepResult(
+        length=parameters.length,
+        num_sequences=num_sequences,
+        self_iterations=tuple(found[:num_fixed]),
+        tolerance=tuple(found[num_fixed:]),
     )
 
 

@@ -5,7 +5,9 @@
 prints them as a table.
 """
 
+import argparse
 import difflib
+from collections.abc import Sequence
 from typing import Any
 
 from transformers import PreTrainedConfig
@@ -69,5 +71,14 @@ def size_table() -> str:
     return "\n".join(lines)
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table of sizes."""
+    parser = argparse.ArgumentParser(
+        prog="python -m implicit_models.families.sizes", description=__doc__
+    )
+    parser.parse_args(arguments)
     print(size_table())
+
+
+if __name__ == "__main__":
+    main()

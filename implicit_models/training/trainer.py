@@ -6,8 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import nn
-from tqdm import tqdm
 
+from implicit_models.bars import bar
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.definition import Training
 from implicit_models.training.distributed import Execution, whole_weights
@@ -63,7 +63,8 @@ def train(
     record = Record(training, start, processes)
     batches = Loader(_reader(training, start, execution), range(start.step, segment.last_step))
     module.train()
-    with checkpoints, _bar(training, start, execution) as bar, StopRequest() as stop, batches:
+    counted = bar(segment.last_step, segment.name, "step", start=start.step)
+    with checkpoints, counted, StopRequest() as stop, batches:
         for step, batch in batches:
             done = step + 1
             is_last = done == segment.last_step
@@ -78,7 +79,7 @@ def train(
                     metrics |= _validate(training, module, execution)
                 metrics = record.log(metrics)
                 metric_log.log_metrics(metrics, step=done)
-                bar.set_postfix(_postfix(metrics), refresh=False)
+                counted.note(**_notes(metrics))
             is_stopping = outcome.is_asked_to_stop and not is_last
             if is_stopping or (done % monitoring.checkpoint_every == 0 and not is_last):
                 checkpoints.save(module, optimiser, record.now())
@@ -90,7 +91,7 @@ def train(
                     done,
                 )
                 raise Stopped(done)
-            bar.update()
+            counted.update()
     module.eval()
     return record.now()
 
@@ -120,18 +121,7 @@ def _validate(training: Training, module: nn.Module, execution: Execution) -> di
     return {f"validation_{name}": value for name, value in found.items()}
 
 
-def _bar(training: Training, start: Progress, execution: Execution) -> tqdm:
-    return tqdm(
-        total=training.segment.last_step,
-        initial=start.step,
-        desc=training.segment.name,
-        unit="step",
-        disable=None if execution.processes.is_main else True,
-        dynamic_ncols=True,
-    )
-
-
-def _postfix(metrics: Mapping[str, Any]) -> dict[str, str]:
-    names = {"loss": "loss", "accuracy": "acc", "self_iterations": "iters"}
+def _notes(metrics: Mapping[str, Any]) -> dict[str, str]:
+    names = {"loss": "loss", "accuracy": "accuracy", "self_iterations": "iterations"}
     shown = {short: f"{metrics[name]:.3g}" for name, short in names.items() if name in metrics}
-    return shown | {"tok/s": f"{metrics['tokens_per_second']:,.0f}"}
+    return shown | {"tokens/s": f"{metrics['tokens_per_second']:,.0f}"}

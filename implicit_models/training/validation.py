@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from implicit_models.bars import bar
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.language_models.forward import forward_labelled
 from implicit_models.language_models.labelled import Sequences
@@ -40,16 +41,19 @@ def validator(
         was_training = module.training
         module.eval()
         measured, searches = [], []
-        for start in range(0, num_sequences, at_once)[processes.rank :: processes.size]:
-            rows = slice(start, min(start + at_once, num_sequences))
-            inputs = as_tensor(sequences.inputs[rows], processes.device)
-            labels = as_tensor(sequences.labels[rows], processes.device)
-            output = forward_labelled(called, inputs, labels, phase)
-            num_labels = count_labels(labels)
-            loss = Mean(output.loss.item() if num_labels else 0.0, num_labels)
-            measured.append({"loss": loss, **accuracies(output.predictions(), labels)})
-            if output.search is not None:
-                searches.append(output.search.without_value())
+        starts = range(0, num_sequences, at_once)[processes.rank :: processes.size]
+        with bar(len(starts), "validation", "batch") as counted:
+            for start in starts:
+                rows = slice(start, min(start + at_once, num_sequences))
+                inputs = as_tensor(sequences.inputs[rows], processes.device)
+                labels = as_tensor(sequences.labels[rows], processes.device)
+                output = forward_labelled(called, inputs, labels, phase)
+                num_labels = count_labels(labels)
+                loss = Mean(output.loss.item() if num_labels else 0.0, num_labels)
+                measured.append({"loss": loss, **accuracies(output.predictions(), labels)})
+                if output.search is not None:
+                    searches.append(output.search.without_value())
+                counted.update()
         module.train(was_training)
         means = averaged(("loss", *ACCURACIES), measured, processes)
         found = gathered(searches, processes)

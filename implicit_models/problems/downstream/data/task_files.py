@@ -14,8 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
+from implicit_models.bars import bar
 from implicit_models.data.manifests import read_manifest, write_manifest
 from implicit_models.files import checksum
 from implicit_models.problems.downstream.data.task_items import ItemError, hellaswag_item, to_item
@@ -54,11 +53,15 @@ def write_tasks(parameters: TaskFilesParameters, directory: Path) -> dict[str, A
     partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
     try:
         tasks = {}
-        for task in tqdm(parameters.tasks or TASKS, desc="tasks", unit="task", disable=None):
-            items = _hub_items(task) if parameters.source == HUB else _local_items(task, parameters)
-            tasks[task] = _write_items(islice(items, parameters.limit), partial / _name(task))
-            if not tasks[task]["num_items"]:
-                raise TaskFileError(f"{task}: {parameters.source} holds no item of it")
+        wanted = tuple(parameters.tasks or TASKS)
+        with bar(len(wanted), "tasks", "task") as counted:
+            for task in wanted:
+                is_on_hub = parameters.source == HUB
+                items = _hub_items(task) if is_on_hub else _local_items(task, parameters)
+                tasks[task] = _write_items(islice(items, parameters.limit), partial / _name(task))
+                if not tasks[task]["num_items"]:
+                    raise TaskFileError(f"{task}: {parameters.source} holds no item of it")
+                counted.update()
         manifest = {"format_version": FORMAT_VERSION, "tasks": tasks}
         write_manifest(partial / _MANIFEST, manifest)
         _move_into_place(partial, directory)

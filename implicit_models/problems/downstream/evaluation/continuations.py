@@ -12,8 +12,8 @@ from itertools import islice
 
 import numpy as np
 from jaxtyping import Int, Integer
-from tqdm import tqdm
 
+from implicit_models.bars import bar
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation.scoring import IGNORED, Prefix, expand, prefix, score
 from implicit_models.families.reader import reader_of
@@ -110,9 +110,7 @@ def answer(
     groups = group(wanted, batch_size if shares_beginnings else 1)
     found = {} if kept is None else kept.find(wanted)
     read_before: list[Continuation] = []
-    with tqdm(
-        total=len(wanted), desc="continuations", unit="text", disable=None, leave=False
-    ) as bar:
+    with bar(len(wanted), "continuations", "text") as counted:
         for batch in _batches(groups, batch_size):
             members = [each for one in batch for each in one.continuations]
             if all(each in found for each in members):
@@ -123,7 +121,7 @@ def answer(
                     kept.add(answers, spent)
                 found |= answers
                 cost.add_all(spent)
-            bar.update(len(members))
+            counted.update(len(members))
     if kept is not None:
         cost.add_all(kept.cost_of(read_before))
     return [found[each] for each in continuations]

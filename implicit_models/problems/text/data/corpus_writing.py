@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import tokenizers
-from tqdm import tqdm
 
+from implicit_models.bars import bar
 from implicit_models.code_digest import code_digests
 from implicit_models.data.manifests import write_manifest
 from implicit_models.files import checksum
@@ -197,22 +197,16 @@ def _write_units(
 ) -> None:
     """Tokenise all units; those named for a split come first, and reserve their texts for it."""
     total = sum(unit.num_bytes for unit in units)
-    with tqdm(
-        total=total or len(units),
-        desc="corpus",
-        unit="B" if total else "shard",
-        unit_scale=bool(total),
-        disable=None,
-    ) as bar:
+    with bar(total or len(units), "corpus", "byte" if total else "shard") as counted:
 
         def progress(num_tokens: int) -> None:
-            bar.set_postfix(tokens=f"{num_tokens / 1e6:,.1f}M")
+            counted.note(tokens=f"{num_tokens / 1e6:,.1f}M")
 
         for split in ("test", "validation", "train"):
             named = [unit for unit in units if unit.split == split]
             left = [u for u in named if not is_finished(finished_parts(unit_folder(work, u)))]
             size = sum(unit.num_bytes if total else 1 for unit in named)
-            bar.update(size - sum(unit.num_bytes if total else 1 for unit in left))
+            counted.update(size - sum(unit.num_bytes if total else 1 for unit in left))
             reserved = ReservedTexts(work / "reserved")
             writer = UnitWriter(
                 source=source,
@@ -223,7 +217,7 @@ def _write_units(
                 part_bytes=unit_bytes,
             )
             for unit in each(writer, left, processes, progress):
-                bar.update(unit.num_bytes if total else 1)
+                counted.update(unit.num_bytes if total else 1)
             if split != "train" and named:
                 parts = (part for u in named for part in finished_parts(unit_folder(work, u)))
                 reserved.write(split, (np.load(part.folder / DIGESTS_FILE) for part in parts))

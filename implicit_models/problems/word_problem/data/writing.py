@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
+from implicit_models.bars import Bar, bar
 from implicit_models.data.manifests import write_manifest
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.word_problem.data import groups
@@ -86,10 +86,10 @@ def _write_all(parameters: WordProblemParameters, folder: Path) -> dict[str, Any
     splits: dict[str, Any] = {}
     batches = _plans(parameters)
     total = sum(plan.num_sequences * plan.length for batch in batches for plan in batch)
-    with tqdm(total=total, desc="word problem", unit="token", unit_scale=True, disable=None) as bar:
+    with bar(total, "word problem", "token") as counted:
         for batch in batches:
             for plan in batch:
-                splits[plan.name] = _write_split(plan, parameters, table, reserved, folder, bar)
+                splits[plan.name] = _write_split(plan, parameters, table, reserved, folder, counted)
             if batch is not batches[-1]:
                 for plan in batch:
                     reserved.add(np.load(folder / file_name(plan.name, "inputs")))
@@ -146,7 +146,7 @@ def _write_split(
     table: np.ndarray,
     reserved: ReservedSequences,
     folder: Path,
-    progress: tqdm,
+    counted: Bar,
 ) -> dict[str, Any]:
     """Draw one split block by block; returns its entry of the metadata."""
     generator = np.random.default_rng([parameters.seed, plan.stream, plan.length])
@@ -176,7 +176,7 @@ def _write_split(
                 written = np.ascontiguousarray(array, dtype=table.dtype)
                 files[kind].write(written.data)
                 digests[kind].update(written.data)
-            progress.update(inputs.size)
+            counted.update(inputs.size)
     return {
         "num_sequences": plan.num_sequences,
         "length": plan.length,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float, Integer
 
+from implicit_models.bars import bar
 from implicit_models.equilibrium.phase import Phase, SearchSettings
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.contraction import spectral_radii
@@ -188,11 +189,12 @@ def evaluate_state_tracking(
     """
     taken = {length: _take(splits, length, parameters) for length in parameters.lengths}
     search = search_settings(parameters, model.config) if is_implicit(model) else None
-    results = {
-        length: _evaluate_length(model, *sequences, search, parameters)
-        for length, sequences in taken.items()
-    }
-    plain, damped = _spectral_radii(model, taken[min(taken)][0], search, parameters)
+    results = {}
+    with bar(len(taken), "evaluation", "length") as counted:
+        for length, sequences in taken.items():
+            results[length] = _evaluate_length(model, *sequences, search, parameters)
+            counted.update()
+        plain, damped = _spectral_radii(model, taken[min(taken)][0], search, parameters)
     return StateTrackingResult(
         kind="implicit" if is_implicit(model) else "explicit",
         num_parameters=num_parameters(model),

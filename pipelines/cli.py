@@ -1,0 +1,306 @@
+"""The command ``implicit-models``: one front of the commands that the repository has.
+
+Each subcommand hands over to what exists, in a process where that needs torch or DVC; nothing heavy
+is imported before it is known what is asked.
+"""
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+MISTAKE = 2
+
+app = typer.Typer(
+    name="implicit-models",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train, evaluate and compare implicit language models.\n\n"
+    "Begin with `implicit-models presets`, and `implicit-models run quick`. "
+    "Every command has a `--help` of its own.",
+)
+
+Preset = Annotated[str, typer.Argument(help="A file of conf/preset, without .yaml.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Settings on top of the preset, such as runs.NAME.seed=1.", metavar="KEY=VALUE"
+    ),
+]
+Jobs = Annotated[int, typer.Option(min=1, help="How many at once on this machine.")]
+
+
+def main() -> None:
+    """Run the command line in the repository around the working directory."""
+    try:
+        app(prog_name="implicit-models")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+@app.command()
+def run(
+    preset: Preset,
+    overrides: Overrides = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="Have every model under each of these, such as 0,1,2.")
+    ] = None,
+    jobs: Jobs = 1,
+) -> None:
+    """Train, evaluate and report a preset.
+
+    Writes params.yaml, and brings everything up to date: what was run before is not run again.
+    With `--jobs 2` or more as a flow of Prefect, whose branches run at once.
+
+    Example: `implicit-models run quick runs.s3_implicit_mamba2.seed=1`
+    """
+    root = _repository()
+    from pipelines.closing import closing_words
+    from pipelines.experiment import reproduce
+    from pipelines.presets import write_parameters
+    from pipelines.seeds import parse_seeds
+
+    with _mistakes():
+        parsed = parse_seeds(seeds) if seeds else ()
+        kept = write_parameters(root, preset, parsed, overrides or ())
+    if kept is not None:
+        print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
+    if jobs > 1:
+        from pipelines.reproduce import main as flow
+
+        sys.exit(flow(["--jobs", str(jobs)]))
+    status = reproduce(root)
+    if not status:
+        print(closing_words(root))
+    sys.exit(status)
+
+
+@app.command()
+def check(preset: Preset, overrides: Overrides = None) -> None:
+    """Check all of a preset, before anything runs.
+
+    Example: `implicit-models check text_small runs.text_implicit_mamba2.seed=1`
+    """
+    _hand_over("stages.check", preset, *(overrides or ()))
+
+
+@app.command()
+def plan(
+    preset: Preset,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="gpus=32, micro_batch=4, ... (python -m stages.plan --help has all), and settings "
+            "of the preset.",
+            metavar="KEY=VALUE",
+        ),
+    ] = None,
+) -> None:
+    """Say what a preset will take: memory, FLOPs, days, storage.
+
+    Example: `implicit-models plan pile_1.3b_mamba2 gpus=32`
+    """
+    _hand_over("stages.plan", f"preset={preset}", *(settings or ()))
+
+
+@app.command()
+def sweep(
+    values: Annotated[
+        list[str], typer.Argument(help="What is varied, and over what.", metavar="KEY=A,B")
+    ],
+    preset: Annotated[str | None, typer.Option(help="To start from (default: laptop).")] = None,
+    jobs: Jobs = 1,
+    name: Annotated[str, typer.Option(help="With what experiments' names begin.")] = "sweep",
+) -> None:
+    """Run every combination of some values, as experiments of DVC, and compare them.
+
+    Example: `implicit-models sweep runs.s3_implicit_mamba2.free.max_steps=8,16 --preset quick`
+    """
+    given = [*values, "--jobs", str(jobs), "--name", name]
+    _hand_over("pipelines.sweep", *given, *(["--preset", preset] if preset else []))
+
+
+@app.command()
+def report() -> None:
+    """Write the report again from the results that are there, and print the scores.
+
+    Trains nothing. Example: `implicit-models report`
+    """
+    root = _repository()
+    from pipelines.closing import closing_words
+    from pipelines.experiment import reproduce
+
+    status = reproduce(root, ["--single-item", "report"])
+    if not status:
+        print(closing_words(root))
+    sys.exit(status)
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[str], typer.Argument(help="Two entries of the results, or more.", metavar="RUN")
+    ],
+) -> None:
+    """Show the scores and costs of runs side by side.
+
+    Example: `implicit-models compare a5_implicit_mamba2 a5_lstm`
+    """
+    root = _repository()
+    from pipelines.comparing import comparison
+    from pipelines.results import read_results
+
+    with _mistakes():
+        table = comparison(read_results(root), runs)
+    from rich.console import Console
+
+    Console().print(table)
+
+
+@app.command()
+def evaluate(
+    model: Annotated[
+        str, typer.Argument(help="An entry of params.yaml; with --tasks the folder of any model.")
+    ],
+    tasks: Annotated[
+        str | None, typer.Option(help="Tasks of lm-eval, such as piqa,arc_easy.")
+    ] = None,
+) -> None:
+    """Evaluate a model: an entry on its own test data, or any model on tasks of lm-eval.
+
+    Example: `implicit-models evaluate a5_lstm`, or
+    `implicit-models evaluate models/my_run/final --tasks piqa`
+    """
+    if tasks:
+        source = _model(model)
+        harness = "implicit_models.problems.downstream.evaluation.harness"
+        given = ["--model", "implicit", "--model_args", f"pretrained={source}"]
+        _hand_over(harness, *given, "--tasks", tasks)
+    root = _repository()
+    from pipelines.dag import UnknownTargetError, read_dag
+    from pipelines.experiment import reproduce
+
+    with _mistakes():
+        tests = [each for each in read_dag(root).values() if each.kind.startswith("evaluate")]
+        names = [each.name for each in tests if each.entry == model]
+        if not names:
+            known = ", ".join(each.entry for each in tests)
+            raise UnknownTargetError(
+                f"{model} is no entry of params.yaml; allowed are {known}, or a folder with --tasks"
+            )
+    status = reproduce(root, names)
+    if not status:
+        from rich.console import Console
+
+        from pipelines.comparing import headline
+
+        Console().print(headline(root, model))
+    sys.exit(status)
+
+
+@app.command()
+def generate(
+    model: Annotated[str, typer.Argument(help="An entry of params.yaml, or a model's folder.")],
+    prompt: Annotated[
+        str, typer.Argument(help="Text; numbers of tokens where the model has no tokenizer.")
+    ],
+    tokens: Annotated[int, typer.Option(min=1, help="How many to add.")] = 20,
+    temperature: Annotated[float, typer.Option(min=0, help="0 takes the likeliest token.")] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,
+) -> None:
+    """Continue a prompt with a model.
+
+    Example: `implicit-models generate a5_implicit_mamba2 "3 17 42" --tokens 5`
+    """
+    options = ["--tokens", str(tokens), "--temperature", str(temperature), "--seed", str(seed)]
+    _hand_over("stages.generate", _model(model), prompt, *options)
+
+
+@app.command()
+def models() -> None:
+    """List the paper's model sizes, with their parameters.
+
+    Example: `implicit-models models`
+    """
+    _hand_over("implicit_models.families.sizes")
+
+
+@app.command()
+def groups() -> None:
+    """List the groups of word problems, and how they are combined.
+
+    Example: `implicit-models groups`
+    """
+    from rich.console import Console
+
+    from pipelines.comparing import group_table, group_words
+
+    Console().print(group_table())
+    print(group_words())
+
+
+@app.command()
+def presets() -> None:
+    """List the presets, each with what it is.
+
+    Example: `implicit-models presets`
+    """
+    root = _repository()
+    from rich.console import Console
+
+    from pipelines.comparing import preset_table
+
+    Console().print(preset_table(root))
+
+
+def _repository() -> Path:
+    """Return the repository around the working directory, and go there."""
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if (folder / "dvc.yaml").exists() and (folder / "conf" / "preset").is_dir():
+            os.chdir(folder)
+            return folder
+    _fail(f"{here} is in no clone of the repository (no dvc.yaml here or above); go to one")
+
+
+def _model(name: str) -> str:
+    """Return the folder of an entry's final model, or of what is a folder or a name of the hub."""
+    if Path(name).is_dir():
+        return str(Path(name).resolve())
+    final = Path("models", name, "final")
+    return str(final) if (_repository() / final).is_dir() else name
+
+
+def _hand_over(module: str, *arguments: str) -> NoReturn:
+    """Run another command of the repository in a process, and end with its status."""
+    root = _repository()
+    sys.exit(subprocess.call([sys.executable, "-m", module, *arguments], cwd=root))
+
+
+@contextlib.contextmanager
+def _mistakes() -> Iterator[None]:
+    """Turn a mistake of the user into one line and the exit status of mistakes."""
+    ours = ("implicit_models.", "pipelines.", "hydra.", "omegaconf.", "dvc.")
+    try:
+        yield
+    except Exception as error:
+        if not type(error).__module__.startswith(ours) and not isinstance(error, OSError):
+            raise
+        _fail(" ".join(str(error).split()))
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(MISTAKE)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Tables for a terminal: runs side by side, presets, groups."""
+
+import difflib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from pipelines.closing import shown
+from pipelines.presets import presets
+from pipelines.results import ExperimentResults, ResultsError
+
+_DEGREES = (2, 3, 4, 5, 6)
+_COSTS = {
+    "num_parameters": ("parameters", "{:,.0f}"),
+    "training_flops": ("training FLOPs", "{:.2e}"),
+    "train_seconds": ("training seconds", "{:,.1f}"),
+}
+
+
+def comparison(results: ExperimentResults, names: Sequence[str]) -> Table:
+    """Return a table of runs side by side: their costs, and all headline metrics.
+
+    Raises
+    ------
+    ResultsError
+        Where a name is none of the results', with the closest one.
+    """
+    for name in names:
+        if name not in results.entries:
+            known = list(results.entries)
+            closest = difflib.get_close_matches(name, known, 1, cutoff=0.0)
+            raise ResultsError(
+                f"the results have no entry {name}; the closest is {', '.join(closest)} "
+                f"(there are {', '.join(known)})"
+            )
+    entries = [results.entries[name] for name in names]
+    table = Table("", *names)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    table.add_row("kind", *(entry.kind for entry in entries))
+    for key, (words, form) in _COSTS.items():
+        cells = [form.format(entry.costs[key]) if key in entry.costs else "" for entry in entries]
+        if any(cells):
+            table.add_row(words, *cells)
+    table.add_section()
+    for name in dict.fromkeys(name for entry in entries for name in entry.metrics):
+        cells = [shown(name, e.metrics[name]) if name in e.metrics else "" for e in entries]
+        table.add_row(_words(name), *cells)
+    return table
+
+
+def headline(root: Path, name: str) -> Table:
+    """Return the headline metrics of an entry, as its evaluation has written them."""
+    folder = root / "results" / "runs" / name
+    files = [folder / "metrics.json", folder / "benchmarks.json"]
+    found = json.loads(next(file for file in files if file.exists()).read_text())
+    table = Table("metric", name)
+    for metric, value in found.items():
+        for key, each in value.items() if isinstance(value, dict) else [("", value)]:
+            if isinstance(each, int | float):
+                table.add_row(_words(f"{metric}.{key}" if key else metric), shown(metric, each))
+    return table
+
+
+def preset_table(root: Path) -> Table:
+    """Return the presets, each with the comment at its beginning."""
+    table = Table("preset", "what it is", show_lines=True)
+    for name in presets(root):
+        table.add_row(name, _description(root / "conf" / "preset" / f"{name}.yaml"))
+    return table
+
+
+def group_table() -> Table:
+    """Return the groups and monoids that word problems are of."""
+    from implicit_models.problems.word_problem.data import groups
+
+    table = Table("name", "sort", "elements")
+    for name, kind in groups.KINDS.items():
+        sort = "group" if kind.is_group else "monoid"
+        if kind.has_degree:
+            sizes = ", ".join(f"{name}{degree}: {kind.size(degree)}" for degree in _DEGREES)
+            table.add_row(f"{name}<number>", sort, f"{sizes}, ...")
+        else:
+            table.add_row(name, sort, str(kind.size(0)))
+    return table
+
+
+def group_words() -> str:
+    """Return what the groups are, and how their elements are numbered."""
+    from implicit_models.problems.word_problem.data import groups
+
+    told = (groups.__doc__ or "").split("\n\n", 1)[1].replace("``", "").strip()
+    return f"{told}\n\nIn a preset: group: A5, or a direct product, group: A5 x M."
+
+
+def _description(path: Path) -> str:
+    lines = []
+    for line in path.read_text().splitlines():
+        if not line.startswith("#"):
+            break
+        if not line.startswith(("# @package", "# Written by")):
+            lines.append(line.removeprefix("#").strip())
+    return " ".join(lines)
+
+
+def _words(name: str) -> str:
+    first, dot, rest = name.partition(".")
+    return first.replace("_", " ") + (f" at {rest}" if dot else "")

@@ -1,0 +1,128 @@
+"""What a reproduction has left under results/: the headline metrics of its entries."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from implicit_models.parameters import read_content
+
+SUMMARY = Path("results", "summary.json")
+REPORT = Path("results", "report.html")
+TRAINED = ("runs", "upcycled", "baselines", "matched")
+TESTED_APART = ("readings", "benchmarks")
+
+_COSTS = ("num_parameters", "training_flops", "train_seconds")
+_NO_SCORE = ("num_", "standard_error", "mlflow", "evaluations_per_token")
+
+
+class ResultsError(ValueError):
+    """Results that are not there, or that belong to other parameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryResult:
+    """What came of one entry of params.yaml.
+
+    Attributes
+    ----------
+    table, name
+        Where it stands.
+    kind
+        Of the model, as the report has it: ``"implicit"``, ``"explicit"``.
+    metrics
+        The headline metrics by dotted name, such as ``accuracy_last_10.40``.
+    costs
+        Parameters, training FLOPs and seconds, where the entry was trained.
+    model
+        The folder of the final model; None of an entry that trains none.
+    """
+
+    table: str
+    name: str
+    kind: str
+    metrics: Mapping[str, float]
+    costs: Mapping[str, float]
+    model: Path | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentResults:
+    """What a reproduction has left.
+
+    Attributes
+    ----------
+    entries
+        Those of params.yaml that are models or tests of models, by name.
+    report, summary
+        The files with all of it.
+    """
+
+    entries: Mapping[str, EntryResult]
+    report: Path
+    summary: Path
+
+
+def read_results(root: Path) -> ExperimentResults:
+    """Read the results in a repository.
+
+    Raises
+    ------
+    ResultsError
+        Where there are none, or they are of other entries than those of params.yaml.
+    """
+    path = root / SUMMARY
+    try:
+        summary = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ResultsError(f"{SUMMARY}: no such file yet; `dvc repro` makes it") from None
+    except ValueError as error:
+        raise ResultsError(f"{SUMMARY} is damaged ({error}); `dvc repro` mends it") from None
+    content = read_content(root / "params.yaml")
+    wanted = {
+        name: table for table in (*TRAINED, *TESTED_APART) for name in content.get(table) or ()
+    }
+    parts = (summary[part] for part in ("runs", *TESTED_APART))
+    found = {name: scores for part in parts for name, scores in part.items()}
+    if wanted.keys() != found.keys():
+        missing = sorted(wanted.keys() - found.keys())
+        other = sorted(found.keys() - wanted.keys())
+        said = [f"lack {', '.join(missing)}"] if missing else []
+        said += [f"have {', '.join(other)}"] if other else []
+        raise ResultsError(
+            f"{SUMMARY} is of other parameters than params.yaml (the results "
+            f"{' and '.join(said)}); `dvc repro` brings it up to date"
+        )
+    return ExperimentResults(
+        entries={name: _entry(root, table, name, found[name]) for name, table in wanted.items()},
+        report=root / REPORT,
+        summary=path,
+    )
+
+
+def _entry(root: Path, table: str, name: str, scores: Mapping[str, Any]) -> EntryResult:
+    headline = root / "results" / "runs" / name / "metrics.json"
+    metrics = json.loads(headline.read_text()) if headline.exists() else scores
+    model = root / "models" / name / "final"
+    return EntryResult(
+        table=table,
+        name=name,
+        kind=scores["kind"],
+        metrics=dict(_numbers(metrics)) if headline.exists() else _scores(scores),
+        costs={key: scores[key] for key in _COSTS if scores.get(key) is not None},
+        model=model if table in TRAINED else None,
+    )
+
+
+def _scores(content: Mapping[str, Any]) -> dict[str, float]:
+    """Return the scores of an entry that has no headline of its own."""
+    return {name: value for name, value in _numbers(content) if not name.startswith(_NO_SCORE)}
+
+
+def _numbers(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            yield from _numbers(value, f"{prefix}{name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{prefix}{name}", float(value)

@@ -1,0 +1,99 @@
+"""Continue a prompt with a model: text where it has a tokenizer, numbers of tokens elsewhere.
+
+python -m stages.generate models/my_run/final "Once upon a time" --tokens 50
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from implicit_models.parameters import ParameterError
+
+
+def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) -> str:
+    """Return the prompt and what the model continues it with.
+
+    Parameters
+    ----------
+    model
+        A folder, or a hub id.
+    prompt
+        Text, or numbers of tokens with spaces in between.
+    temperature
+        Of sampling; 0 takes the most likely token.
+
+    Raises
+    ------
+    ParameterError
+        Where the prompt is nothing that the model reads.
+    SourceError
+        Where there is no such model.
+    """
+    import torch
+    from transformers import AutoTokenizer
+
+    from implicit_models.language_models.sources import load_source
+
+    loaded: Any = load_source(model)
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+    except (OSError, ValueError, KeyError):
+        tokenizer = None
+    size = loaded.config.vocab_size
+    ids = tokenizer(prompt)["input_ids"] if tokenizer is not None else _numbers(prompt, size)
+    if not ids:
+        raise ParameterError("the prompt is empty; allowed is one token or more")
+    torch.manual_seed(seed)
+    chosen: dict[str, Any] = {"do_sample": temperature > 0}
+    if temperature > 0:
+        chosen["temperature"] = temperature
+    given = torch.tensor([ids])
+    with torch.inference_mode():
+        made = loaded.generate(
+            given, attention_mask=torch.ones_like(given), max_new_tokens=tokens, **chosen
+        )[0].tolist()
+    return tokenizer.decode(made) if tokenizer is not None else " ".join(map(str, made))
+
+
+def _numbers(prompt: str, size: int) -> list[int]:
+    words = prompt.replace(",", " ").split()
+    wrong = [word for word in words if not word.isdecimal() or int(word) >= size]
+    if wrong:
+        raise ParameterError(
+            f"the prompt has {wrong[0]!r}, and the model has no tokenizer; allowed are numbers "
+            f"from 0 to {size - 1}, such as '3 1 2'"
+        )
+    return [int(word) for word in words]
+
+
+def _run() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m stages.generate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("model", help="the folder of a model, or its name on Hugging Face's hub")
+    parser.add_argument("prompt", help="text; numbers of tokens where the model has no tokenizer")
+    parser.add_argument("--tokens", type=int, default=20, help="how many to add (default: 20)")
+    parser.add_argument(
+        "--temperature", type=float, default=0.0, help="0 takes the likeliest token (default)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of sampling (default: 0)")
+    chosen = parser.parse_args()
+    if chosen.tokens < 1 or chosen.temperature < 0:
+        parser.error("allowed are --tokens from 1, and --temperature from 0")
+
+    from implicit_models.language_models.source_names import SourceError
+
+    folder = Path(chosen.model)
+    name = str(folder) if folder.is_dir() else chosen.model
+    try:
+        print(main(name, chosen.prompt, chosen.tokens, chosen.temperature, chosen.seed))
+    except (ParameterError, SourceError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    _run()
