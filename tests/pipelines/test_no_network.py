@@ -169,7 +169,7 @@ def test_flow_dvc_and_tracking_stay_on_this_machine(tmp_path):
     watched.run("-m", "dvc", "repro")
     assert (watched.root / "out").read_text() == "2"
     tracking = watched.root / ".tracking"
-    wait_until(lambda: not [*tracking.glob("*.jsonl")])
+    wait_until(lambda: not [*tracking.glob("*.jsonl")], 600)  # its priority is the lowest
     assert (watched.root / "mlflow.db").exists()
     (tracking / "courier.lock").unlink()  # the courier would wait a while for more; now it leaves
     wait_until(lambda: not watched.processes())
