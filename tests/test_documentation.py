@@ -5,6 +5,7 @@ from pathlib import Path
 
 from implicit_models.families.sizes import size_table
 from implicit_models.language_models.configuration import ImplicitConfig
+from scripts import draw_window
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "models.md").read_text()
@@ -35,3 +36,27 @@ def test_presets_that_are_named_exist():
         named |= set(re.findall(r"[Pp]resets? `([\w.]+)`", text))
     assert "quick" in named
     assert named - {"NAME"} <= {path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml")}
+
+
+def test_the_picture_is_what_its_script_draws():
+    assert draw_window.FILE.read_text(encoding="utf-8") == draw_window.picture()
+    assert str(draw_window.FILE.relative_to(ROOT)) in (ROOT / "README.md").read_text()
+
+
+def test_links_lead_somewhere():
+    """To files that are there, and to headings that their pages have."""
+    for page in (ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if "://" in target:
+                continue
+            place, _, heading = target.partition("#")
+            file = (page.parent / place).resolve() if place else page
+            assert file.exists(), f"{page.name}: {target}"
+            assert not heading or heading in anchors(file), f"{page.name}: {target}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what GitHub calls the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {each.replace(" ", "-") for each in plain}
