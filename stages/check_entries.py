@@ -14,6 +14,7 @@ from implicit_models.problems.table import TABLES as KINDS_OF_DATA
 from implicit_models.problems.table import TESTED_APART
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.training.parameters import MonitoringParameters
+from stages.code_dependencies import SWEPT
 from stages.common import (
     TABLES,
     Data,
@@ -165,40 +166,54 @@ def _check_model(found: Findings, table: str, name: str) -> None:
     entry: RunParameters | BaselineParameters | None = None
     with found.gathering():
         entry = read_model(table, name, found.path)
+    data, tests = None, None
+    with found.gathering():
+        data = read_dataset(table, name, found.path)
+    if data is not None:
+        tests = _check_tests(found, table, name, data, entry)
+        with found.gathering():
+            read_monitoring(table, name, found.path)
     if entry is None:
-        with found.gathering():  # what it refers to can be wrong as well
-            read_dataset(table, name, found.path)
         return
     for error in model_mistakes(table, name, entry, found.path, before_all=True):
         found.add(error)
-    for line in entry.model.missing():
-        if owner(entry.model.source or "", found.path) is None:
+    if owner(entry.model.source or "", found.path) is None:
+        for line in entry.model.missing():
             found.add(f"{table}.{name}.model.{line}", "missing")
-    try:
-        data = read_dataset(table, name, found.path)
-    except ParameterError:  # which is told already
-        return
-    with found.gathering():
-        read_monitoring(table, name, found.path)
-    if entry.model.is_upcycled:
-        _check_source(found, table, name, entry, data)
-    checks, tests = problem.checks_of(data.kind), None
-    for section in ("evaluation", "sweep") if isinstance(entry, RunParameters) else ("evaluation",):
+    if data is not None:
+        if entry.model.is_upcycled:
+            _check_source(found, table, name, entry, data)
+        reads = {f"{table}.{name}.{k}.lengths.end": v.end for k, v in entry.curricula.items()}
+        checks = problem.checks_of(data.kind)
+        where = tests_key("evaluation", table, name, data, found.path)
+        reads |= {f"{data.key}.{k}": v for k, v in checks.longest_read(data.parameters, None)}
+        reads |= {f"{where}.{k}": v for k, v in checks.longest_read(None, tests)}
+        _check_positions(found, f"{table}.{name}", entry, reads)
+
+
+def _check_tests(
+    found: Findings,
+    table: str,
+    name: str,
+    data: Data,
+    entry: RunParameters | BaselineParameters | None,
+) -> Any:
+    """Find what the data cannot answer of an evaluation and a sweep; return the evaluation."""
+    evaluation = None
+    for section in ("evaluation", "sweep") if table in SWEPT else ("evaluation",):
         where = tests_key(section, table, name, data, found.path)
         with found.gathering():
             parameters = read_tests(section, table, name, data, found.path)
-            tests = parameters if section == "evaluation" else tests
+            if section == "evaluation":
+                evaluation = parameters
             check = getattr(problem.parameters_of(data.kind), f"check_{section}")
             check(data.key, data.parameters, parameters, where)
-        if section == "evaluation" and tests is not None:
-            with found.gathering():
-                checks.check_trained(where, entry.training_length, tests)
-    curricula = {f"{part}.lengths.end": lengths.end for part, lengths in entry.curricula.items()}
-    reads = {f"{table}.{name}.{key}": length for key, length in curricula.items()}
-    reads |= {f"{data.key}.{k}": length for k, length in checks.longest_read(data.parameters, None)}
-    where = tests_key("evaluation", table, name, data, found.path)
-    reads |= {f"{where}.{key}": length for key, length in checks.longest_read(None, tests)}
-    _check_positions(found, f"{table}.{name}", entry, reads)
+    if evaluation is not None and entry is not None:
+        where = tests_key("evaluation", table, name, data, found.path)
+        with found.gathering():
+            checks = problem.checks_of(data.kind)
+            checks.check_trained(where, entry.training_length, evaluation)
+    return evaluation
 
 
 def _check_positions(
