@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from implicit_models.families.parameters import ModelParameters
+from implicit_models.families.table import OTHERS
 from implicit_models.parameters import TABLES as ALL_TABLES
 from implicit_models.parameters import ParameterError, read_content, read_section
 from implicit_models.parameters.errors import UnknownKeyError, closest_key
@@ -188,7 +190,7 @@ def _check_model(found: Findings, table: str, name: str) -> None:
         where = tests_key("evaluation", table, name, data, found.path)
         reads |= {f"{data.key}.{k}": v for k, v in checks.longest_read(data.parameters, None)}
         reads |= {f"{where}.{k}": v for k, v in checks.longest_read(None, tests)}
-        _check_positions(found, f"{table}.{name}", entry, reads)
+        _check_positions(found, f"{table}.{name}.model.source", entry.model, reads)
 
 
 def _check_tests(
@@ -217,13 +219,10 @@ def _check_tests(
 
 
 def _check_positions(
-    found: Findings,
-    key: str,
-    entry: RunParameters | BaselineParameters,
-    reads: Mapping[str, int],
+    found: Findings, key: str, model: ModelParameters, reads: Mapping[str, int]
 ) -> None:
-    """Find lengths that a model has not positions for."""
-    known = entry.model.num_positions
+    """Find lengths that a model, whose source stands at a key, has not positions for."""
+    known = model.num_positions
     if known is None:
         return
     most, where = known
@@ -231,7 +230,7 @@ def _check_positions(
     if longer:
         asked = ", ".join(f"{place} = {length}" for place, length in longer.items())
         found.add(
-            f"{key}.model.source = {entry.model.source!r} has {most} positions ({where}), and is "
+            f"{key} = {model.source!r} has {most} positions ({where}), and is "
             f"to read more: {asked}; give the configuration {max(longer.values())} positions, or "
             "lower these (an entry may have an evaluation of its own)"
         )
@@ -286,12 +285,17 @@ def _check_apart(found: Findings, table: str, name: str) -> None:
         has_section = problem.parameters_of(kind).EVALUATION is not None
         section = read_part("evaluation", kind, found.path) if has_section else None
         parameters = entry.evaluation(section)
+    reads = {f"{key}.max_length": getattr(entry, "max_length", None) or 0}
+    longest = problem.checks_of(kind).longest_read(None, parameters)
+    reads |= {f"evaluation.{kind}.{place}": length for place, length in longest}
     trained_by = owner(entry.model, found.path)
     if trained_by is None:
         if not Path(entry.model).is_dir():
             models = [f"models/{each}/final" for each in _models(found.path)]
             closest = f"; {closest_key(entry.model, models, '')}" if models else ""
             found.add(f"{key}.model = {entry.model!r} is neither an entry's nor here{closest}")
+        other = ModelParameters(family=OTHERS, source=entry.model)
+        _check_positions(found, f"{key}.model", other, reads)
         return
     try:
         model = read_model(*trained_by, found.path)
@@ -311,10 +315,7 @@ def _check_apart(found: Findings, table: str, name: str) -> None:
             f"{key}.{entry.data_key} = {entry.data!r} is not allowed; it has another tokenizer "
             f"than {learned.key}, which the model has learned from"
         )
-    reads = {f"{key}.max_length": getattr(entry, "max_length", None) or 0}
-    longest = problem.checks_of(kind).longest_read(None, parameters)
-    reads |= {f"evaluation.{kind}.{place}": length for place, length in longest}
-    _check_positions(found, ".".join(trained_by), model, reads)
+    _check_positions(found, f"{'.'.join(trained_by)}.model.source", model.model, reads)
 
 
 def _models(path: Path) -> list[str]:

@@ -223,4 +223,9 @@ MISTAKES = [
         {"tasks.downstream.source": "task"},
         ["'task' is not there", "tasks.downstream.source=FOLDER"],
     ),
+    (
+        TEXT,
+        {"readings": {"other": {"model": "gpt2", "corpus": "text"}}},
+        ["readings.other.model = 'gpt2' has 1024 positions", "evaluation.text.lengths = 2048"],
+    ),
 ]
