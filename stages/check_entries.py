@@ -89,6 +89,8 @@ class Findings:
         except ParameterError as error:
             for each in error.every():
                 self.add(each)
+        except OSError as error:  # a file that cannot be looked at
+            self.add(error, "missing")
 
     def all(self) -> list[Finding]:
         """Return everything, mistakes first."""
@@ -177,11 +179,12 @@ def _check_model(found: Findings, table: str, name: str) -> None:
             read_monitoring(table, name, found.path)
     if entry is None:
         return
-    for error in model_mistakes(table, name, entry, found.path, before_all=True):
-        found.add(error)
-    if owner(entry.model.source or "", found.path) is None:
-        for line in entry.model.missing():
-            found.add(f"{table}.{name}.model.{line}", "missing")
+    with found.gathering():
+        for error in model_mistakes(table, name, entry, found.path, before_all=True):
+            found.add(error)
+        if owner(entry.model.source or "", found.path) is None:
+            for line in entry.model.missing():
+                found.add(f"{table}.{name}.model.{line}", "missing")
     if data is not None:
         if entry.model.is_upcycled:
             _check_source(found, table, name, entry, data)
