@@ -34,10 +34,7 @@ NOT_COMPUTING = (
     "families/huggingface/positions.py",
     "families/table.py",
     "planning",
-    "problems/downstream/checks.py",
     "problems/table.py",
-    "problems/text/checks.py",
-    "problems/word_problem/checks.py",
     "reporting",
     "tracking",
 )
@@ -81,7 +78,7 @@ def not_of_problem(kind: str) -> list[str]:
     """Return the paths in the library that say nothing of models of one kind of problem."""
     problems = sorted(path.name for path in (LIBRARY / "problems").iterdir() if path.is_dir())
     others = [f"problems/{name}" for name in problems if name != kind]
-    return [*others, f"problems/{kind}/report"]
+    return [*others, f"problems/{kind}/checks.py", f"problems/{kind}/report"]
 
 
 def only_of_scores() -> list[str]:

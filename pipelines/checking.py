@@ -14,7 +14,7 @@ _SHOWN = 20  # lines of a message
 
 
 def check_parameters(root: Path, contents: Mapping[str, str]) -> None:
-    """Have contents of params.yaml checked, in one process.
+    """Check contents of params.yaml, all of them in one process.
 
     Parameters
     ----------

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from implicit_models.families.parameters import ModelParameters
+from implicit_models.families.table import OTHERS
 from implicit_models.parameters import TABLES as ALL_TABLES
 from implicit_models.parameters import ParameterError, read_content, read_section
 from implicit_models.parameters.errors import UnknownKeyError, closest_key
@@ -14,6 +16,7 @@ from implicit_models.problems.table import TABLES as KINDS_OF_DATA
 from implicit_models.problems.table import TESTED_APART
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.training.parameters import MonitoringParameters
+from stages.code_dependencies import SWEPT
 from stages.common import (
     TABLES,
     Data,
@@ -86,6 +89,8 @@ class Findings:
         except ParameterError as error:
             for each in error.every():
                 self.add(each)
+        except OSError as error:  # a file that cannot be looked at
+            self.add(error, "missing")
 
     def all(self) -> list[Finding]:
         """Return everything, mistakes first."""
@@ -165,50 +170,62 @@ def _check_model(found: Findings, table: str, name: str) -> None:
     entry: RunParameters | BaselineParameters | None = None
     with found.gathering():
         entry = read_model(table, name, found.path)
-    if entry is None:
-        with found.gathering():  # what it refers to can be wrong as well
-            read_dataset(table, name, found.path)
-        return
-    for error in model_mistakes(table, name, entry, found.path, before_all=True):
-        found.add(error)
-    for line in entry.model.missing():
-        if owner(entry.model.source or "", found.path) is None:
-            found.add(f"{table}.{name}.model.{line}", "missing")
-    try:
+    data, tests = None, None
+    with found.gathering():
         data = read_dataset(table, name, found.path)
-    except ParameterError:  # which is told already
+    if data is not None:
+        tests = _check_tests(found, table, name, data, entry)
+        with found.gathering():
+            read_monitoring(table, name, found.path)
+    if entry is None:
         return
     with found.gathering():
-        read_monitoring(table, name, found.path)
-    if entry.model.is_upcycled:
-        _check_source(found, table, name, entry, data)
-    checks, tests = problem.checks_of(data.kind), None
-    for section in ("evaluation", "sweep") if isinstance(entry, RunParameters) else ("evaluation",):
+        for error in model_mistakes(table, name, entry, found.path, before_all=True):
+            found.add(error)
+        if owner(entry.model.source or "", found.path) is None:
+            for line in entry.model.missing():
+                found.add(f"{table}.{name}.model.{line}", "missing")
+    if data is not None:
+        if entry.model.is_upcycled:
+            _check_source(found, table, name, entry, data)
+        reads = {f"{table}.{name}.{k}.lengths.end": v.end for k, v in entry.curricula.items()}
+        checks = problem.checks_of(data.kind)
+        where = tests_key("evaluation", table, name, data, found.path)
+        reads |= {f"{data.key}.{k}": v for k, v in checks.longest_read(data.parameters, None)}
+        reads |= {f"{where}.{k}": v for k, v in checks.longest_read(None, tests)}
+        _check_positions(found, f"{table}.{name}.model.source", entry.model, reads)
+
+
+def _check_tests(
+    found: Findings,
+    table: str,
+    name: str,
+    data: Data,
+    entry: RunParameters | BaselineParameters | None,
+) -> Any:
+    """Find what the data cannot answer of an evaluation and a sweep; return the evaluation."""
+    evaluation = None
+    for section in ("evaluation", "sweep") if table in SWEPT else ("evaluation",):
         where = tests_key(section, table, name, data, found.path)
         with found.gathering():
             parameters = read_tests(section, table, name, data, found.path)
-            tests = parameters if section == "evaluation" else tests
+            if section == "evaluation":
+                evaluation = parameters
             check = getattr(problem.parameters_of(data.kind), f"check_{section}")
             check(data.key, data.parameters, parameters, where)
-        if section == "evaluation" and tests is not None:
-            with found.gathering():
-                checks.check_trained(where, entry.training_length, tests)
-    curricula = {f"{part}.lengths.end": lengths.end for part, lengths in entry.curricula.items()}
-    reads = {f"{table}.{name}.{key}": length for key, length in curricula.items()}
-    reads |= {f"{data.key}.{k}": length for k, length in checks.longest_read(data.parameters, None)}
-    where = tests_key("evaluation", table, name, data, found.path)
-    reads |= {f"{where}.{key}": length for key, length in checks.longest_read(None, tests)}
-    _check_positions(found, f"{table}.{name}", entry, reads)
+    if evaluation is not None and entry is not None:
+        where = tests_key("evaluation", table, name, data, found.path)
+        with found.gathering():
+            checks = problem.checks_of(data.kind)
+            checks.check_trained(where, entry.training_length, evaluation)
+    return evaluation
 
 
 def _check_positions(
-    found: Findings,
-    key: str,
-    entry: RunParameters | BaselineParameters,
-    reads: Mapping[str, int],
+    found: Findings, key: str, model: ModelParameters, reads: Mapping[str, int]
 ) -> None:
-    """Find lengths that a model has not positions for."""
-    known = entry.model.num_positions
+    """Find lengths that a model, whose source stands at a key, has not positions for."""
+    known = model.num_positions
     if known is None:
         return
     most, where = known
@@ -216,7 +233,7 @@ def _check_positions(
     if longer:
         asked = ", ".join(f"{place} = {length}" for place, length in longer.items())
         found.add(
-            f"{key}.model.source = {entry.model.source!r} has {most} positions ({where}), and is "
+            f"{key} = {model.source!r} has {most} positions ({where}), and is "
             f"to read more: {asked}; give the configuration {max(longer.values())} positions, or "
             "lower these (an entry may have an evaluation of its own)"
         )
@@ -271,12 +288,17 @@ def _check_apart(found: Findings, table: str, name: str) -> None:
         has_section = problem.parameters_of(kind).EVALUATION is not None
         section = read_part("evaluation", kind, found.path) if has_section else None
         parameters = entry.evaluation(section)
+    reads = {f"{key}.max_length": getattr(entry, "max_length", None) or 0}
+    longest = problem.checks_of(kind).longest_read(None, parameters)
+    reads |= {f"evaluation.{kind}.{place}": length for place, length in longest}
     trained_by = owner(entry.model, found.path)
     if trained_by is None:
         if not Path(entry.model).is_dir():
             models = [f"models/{each}/final" for each in _models(found.path)]
             closest = f"; {closest_key(entry.model, models, '')}" if models else ""
             found.add(f"{key}.model = {entry.model!r} is neither an entry's nor here{closest}")
+        other = ModelParameters(family=OTHERS, source=entry.model)
+        _check_positions(found, f"{key}.model", other, reads)
         return
     try:
         model = read_model(*trained_by, found.path)
@@ -296,10 +318,7 @@ def _check_apart(found: Findings, table: str, name: str) -> None:
             f"{key}.{entry.data_key} = {entry.data!r} is not allowed; it has another tokenizer "
             f"than {learned.key}, which the model has learned from"
         )
-    reads = {f"{key}.max_length": getattr(entry, "max_length", None) or 0}
-    longest = problem.checks_of(kind).longest_read(None, parameters)
-    reads |= {f"evaluation.{kind}.{place}": length for place, length in longest}
-    _check_positions(found, ".".join(trained_by), model, reads)
+    _check_positions(found, f"{'.'.join(trained_by)}.model.source", model.model, reads)
 
 
 def _models(path: Path) -> list[str]:

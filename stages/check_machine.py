@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from implicit_models.parameters import ParameterError, read_content
+from implicit_models.parameters import read_content
 from implicit_models.problems import problem
 from implicit_models.problems.table import TABLES as DATA_TABLES
 from stages.check_entries import Findings
-from stages.common import TABLES, Data, read_data, read_dataset
+from stages.common import TABLES, read_data, read_dataset
 from stages.entries import BaselineParameters, RunParameters, read_model
 
 # Smaller models, of any family, leave files that no disk is too small for; sizes need torch.
@@ -77,11 +77,10 @@ def _large_models(path: Path) -> Iterator[_Trained]:
         for name in content.get(table) or ():
             entry = read_model(table, name, path)
             if entry.model.is_planned and _rough_size(entry) > _LARGE:
-                try:
-                    data = read_dataset(table, name, path)
-                    yield _trained(f"{table}.{name}", entry, data)
-                except ParameterError:  # the size of a vocabulary that only a download shows
-                    continue
+                data = read_dataset(table, name, path)
+                size = problem.checks_of(data.kind).known_vocabulary(data.parameters)
+                if size is not None:
+                    yield _trained(f"{table}.{name}", entry, size)
 
 
 def _rough_size(entry: RunParameters | BaselineParameters) -> int:
@@ -89,13 +88,12 @@ def _rough_size(entry: RunParameters | BaselineParameters) -> int:
     return 6 * num_layers * width**2
 
 
-def _trained(key: str, entry: RunParameters | BaselineParameters, data: Data) -> _Trained:
+def _trained(key: str, entry: RunParameters | BaselineParameters, vocabulary_size: int) -> _Trained:
     from implicit_models.families.building import configuration
     from implicit_models.families.sizes import count_parameters
     from implicit_models.planning.plans import plan_storage
 
-    size = problem.parameters_of(data.kind).vocabulary_size(data.parameters)
-    config = configuration(entry.model, size)
+    config = configuration(entry.model, vocabulary_size)
     storage = plan_storage(config)
     # A checkpoint while it trains and, of two phases, the state between them.
     num_phases = len(entry.curricula)

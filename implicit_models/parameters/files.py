@@ -55,20 +55,7 @@ def read_content(path: Path = Path("params.yaml")) -> Any:
     ParameterError
         Where there is no such file, it is no YAML, or `check_names` refuses a name.
     """
-    try:
-        content = _content(path, path.read_bytes())
-    except FileNotFoundError:
-        raise ParameterError(
-            f"{path}: no such file; run from the root of the repository, or name another file"
-        ) from None
-    except RecursionError:
-        raise ParameterError(f"{path}: cannot be read as YAML: it is nested too deeply") from None
-    except (yaml.YAMLError, ValueError, OmegaConfBaseException, OSError) as error:
-        if isinstance(error, ParameterError):
-            raise
-        raise ParameterError(f"{path}: cannot be read as YAML: {error}") from None
-    check_names(content, path)
-    return copy.deepcopy(content)
+    return copy.deepcopy(_checked(path))
 
 
 def read_names(key: str, path: Path = Path("params.yaml")) -> tuple[str, ...]:
@@ -131,7 +118,7 @@ def _select(key: str, path: Path) -> Any:
 
 
 def _find(key: str, path: Path) -> Any:
-    node = read_content(path)
+    node = _checked(path)
     prefix = ""
     for name in key.split("."):
         if not isinstance(node, Mapping) or not node:
@@ -143,7 +130,25 @@ def _find(key: str, path: Path) -> Any:
             )
         node = node[name]
         prefix += f"{name}."
-    return node
+    return copy.deepcopy(node)
+
+
+def _checked(path: Path) -> Any:
+    """Return what a file has, for a look: it is kept, and whoever changes it takes a copy."""
+    try:
+        content = _content(path, path.read_bytes())
+    except FileNotFoundError:
+        raise ParameterError(
+            f"{path}: no such file; run from the root of the repository, or name another file"
+        ) from None
+    except RecursionError:
+        raise ParameterError(f"{path}: cannot be read as YAML: it is nested too deeply") from None
+    except (yaml.YAMLError, ValueError, OmegaConfBaseException, OSError) as error:
+        if isinstance(error, ParameterError):
+            raise
+        raise ParameterError(f"{path}: cannot be read as YAML: {error}") from None
+    check_names(content, path)
+    return content
 
 
 @functools.lru_cache(maxsize=4)

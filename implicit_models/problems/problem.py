@@ -206,6 +206,10 @@ class ProblemChecks(Protocol):
         """Return whether a model of the one data can read the other, as far as it is known."""
         ...
 
+    def known_vocabulary(self, data: Any) -> int | None:
+        """Return the number of token ids; None where only a download shows it."""
+        ...
+
     def data_bytes(self, data: Any) -> int:
         """Return what an entry of data takes on the disk, as far as it is known; 0 where not."""
         ...

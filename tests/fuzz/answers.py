@@ -36,10 +36,10 @@ class Answer:
     Attributes
     ----------
     kind
-        Whether it came to its end (or, of parameters, past reading them), refused in one line with
-        exit status 2, or failed otherwise.
+        Whether it came to its end (or, of parameters, past reading them), refused in one line (the
+        check of all parameters in one for each mistake) with exit status 2, or failed otherwise.
     said
-        Its last line, or the traceback.
+        Its last lines, or the traceback.
     seconds
         Of processor time.
     """
@@ -74,8 +74,9 @@ def ask(stage: str, name: str) -> Answer:
     except SystemExit as stop:
         said = errors.getvalue()
         lines = [line for line in said.splitlines() if line.startswith("error: ")]
-        kind = "refused" if stop.code == 2 and len(lines) == 1 and said.endswith("\n") else "failed"
-        said = lines[0] if kind == "refused" else said
+        is_one = len(lines) == 1 or (stage == "code" and said.count("\n") == len(lines) > 0)
+        kind = "refused" if stop.code == 2 and is_one and said.endswith("\n") else "failed"
+        said = "\n".join(lines) if kind == "refused" else said
     except BaseException:
         kind, said = "failed", traceback.format_exc()
     finally:

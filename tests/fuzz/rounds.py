@@ -16,6 +16,7 @@ from hypothesis import seed as seeded
 from tests.fuzz import damage_cases, parameter_cases
 from tests.fuzz.answers import MOST_SECONDS, ask_reader
 from tests.fuzz.project import make_project
+from tests.stages.tiny import write_tasks, write_text
 
 Found = tuple[collections.Counter[str], list[str]]
 
@@ -46,7 +47,9 @@ def fuzz_parameters(number: int, seed: int) -> Found:
             last = answer.said.strip().splitlines()[-1:]
             wrong.append(f"{kind}: {case.stage} {case.name} with {kept}: {last}")
 
-    with in_folder():
+    with in_folder() as folder:
+        write_text(folder / "text")
+        write_tasks(folder / "tasks")
         Path("params.yaml").write_text(yaml.safe_dump(base, sort_keys=False))
         for stage, name in parameter_cases.stages_of(base):  # which imports what they need
             answer = ask_reader(stage, name)

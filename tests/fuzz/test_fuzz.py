@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.fuzz import damage_cases, parameter_cases
 from tests.fuzz.answers import MOST_SECONDS, ask_reader
 from tests.stages.in_process import send_nothing
+from tests.stages.tiny import write_tasks, write_text
 
 NUM_DAMAGED = 60
 
@@ -22,6 +23,8 @@ pytestmark = [
 def test_parameters(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     base = parameter_cases.base()
+    write_text(tmp_path / "text")
+    write_tasks(tmp_path / "tasks")
     Path("params.yaml").write_text(yaml.safe_dump(base, sort_keys=False))
     for stage, name in parameter_cases.stages_of(base):  # which imports what they need
         answer = ask_reader(stage, name)
@@ -47,7 +50,7 @@ def test_parameters(tmp_path, monkeypatch):
 
     answered()
     assert refused > 100
-    assert [path.name for path in tmp_path.iterdir()] == ["params.yaml"]
+    assert {path.name for path in tmp_path.iterdir()} == {"params.yaml", "tasks", "text"}
 
 
 def test_damaged_files(tiny_project, tmp_path, monkeypatch):

@@ -177,20 +177,24 @@ def test_shared_stages_are_those_that_no_changed_parameter_reaches(repository):
 def test_a_workspace_has_uncommitted_changes_and_the_checkpoints_of_its_last_attempt(
     repository, tmp_path
 ):
-    code = repository.path / "train.py"
+    code, preset = repository.path / "train.py", Path("conf", "preset", "mine.yaml")
     changed = b"# caf\xe9\r\n"  # neither UTF-8 nor the line end of this machine
     git(repository.path, "config", "diff.noprefix", "true")
     git(repository.path, "config", "color.ui", "always")
     try:
         code.write_bytes(changed)
+        (repository.path / preset).write_text("shared: 2\n")  # which git has not got yet
         origin = read_origin(repository.path)
+        assert "mine.yaml" in git(repository.path, "status", "--porcelain", "--untracked-files")
     finally:
         code.write_text(TRAIN)
+        (repository.path / preset).unlink()
         git(repository.path, "config", "--unset", "diff.noprefix")
         git(repository.path, "config", "--unset", "color.ui")
     folder = tmp_path / "workspace"
     Workspace(repository.path, folder, origin).prepare(tmp_path / "cache")
     assert (folder / "train.py").read_bytes() == changed
+    assert (folder / preset).read_text() == "shared: 2\n"
     workspace = Workspace(repository.path, folder, read_origin(repository.path))
     (workspace.folder / "checkpoints").mkdir()
     (workspace.folder / "checkpoints" / "step").write_text("3")

@@ -211,7 +211,7 @@ def test_nothing_is_composed(name, project, quick):
     shutil.copy(ROOT / "scripts" / "compose.py", project / "scripts")
     command = [sys.executable, "scripts/compose.py", "mine"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr.startswith("error: ") and ALLOWED in done.stderr
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and ALLOWED in done.stderr
     assert Path("params.yaml").read_text() == "runs: {}\n"
     assert unharmed(project)
 

@@ -9,7 +9,7 @@ from implicit_models.problems.downstream.parameters import TaskFilesParameters
 
 def missing(key: str, data: TaskFilesParameters) -> Iterator[str]:
     """Yield the folder of tasks that is not there."""
-    if data.source != "hub" and not Path(data.source).expanduser().is_dir():
+    if data.source != "hub" and not Path(data.source).is_dir():
         yield (
             f"{key}.source = {data.source!r} is not there; put the tasks' files into this folder "
             "(docs/evaluation.md says which, and where they come from), or name another: "
@@ -29,6 +29,10 @@ def longest_read(data: Any, evaluation: Any) -> tuple[tuple[str, int], ...]:
 def same_tokens(data: TaskFilesParameters, other: TaskFilesParameters) -> bool:
     """Return True: tasks are text, which any tokenizer reads."""
     return True
+
+
+def known_vocabulary(data: TaskFilesParameters) -> None:
+    """Return None: tasks have no tokens of their own."""
 
 
 def data_bytes(data: TaskFilesParameters) -> int:

@@ -1,16 +1,20 @@
 """What is known of a corpus, and of models of it, before anything runs."""
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.text.parameters import (
+    VOCABULARIES,
     CorpusParameters,
     HubCorpusParameters,
     TextEvaluationParameters,
+    vocabulary_size,
 )
 
+_MOST_FILES = 5000
 _FILES = ".txt, .jsonl, .jsonl.zst or .parquet"
 
 
@@ -18,14 +22,14 @@ def missing(key: str, data: CorpusParameters) -> Iterator[str]:
     """Yield what is not there of a local corpus: the text, files of a split, the tokenizer."""
     if isinstance(data, HubCorpusParameters):
         return
-    source = Path(data.source).expanduser()
+    source = _path(data.source)
     if not source.exists():
         yield (
             f"{key}.source = {data.source!r} is not there; put your own text ({_FILES}) "
             f"{_places(data)}, or name another folder: {key}.source=FOLDER (any text will do, "
             "such as novels of gutenberg.org; docs/pretraining.md has more)"
         )
-    else:
+    elif _files(source) is not None:
         yield from _missing_files(key, data)
     yield from _missing_tokenizer(key, data)
 
@@ -52,20 +56,39 @@ def same_tokens(data: CorpusParameters, other: CorpusParameters) -> bool:
         return True
     from implicit_models.problems.text.data.tokenisation import BYTES, load_tokenizer
 
-    paths = [Path(each.tokenizer).expanduser() for each in (data, other)]
+    paths = [_path(each.tokenizer) for each in (data, other)]
     names = (data.tokenizer, other.tokenizer)
     if not all(name == BYTES or path.exists() for name, path in zip(names, paths, strict=True)):
         return not any(name == BYTES for name in names)
     return load_tokenizer(names[0]).digest == load_tokenizer(names[1]).digest
 
 
+def known_vocabulary(data: CorpusParameters) -> int | None:
+    """Return the number of the tokenizer's tokens, where it is here."""
+    is_known = data.tokenizer in VOCABULARIES or data.tokenizer == "bytes"
+    return vocabulary_size(data) if is_known or _path(data.tokenizer).exists() else None
+
+
 def data_bytes(data: CorpusParameters) -> int:
     """Return what the ids of a local text take at least, a fifth of a byte for each of its own."""
     if isinstance(data, HubCorpusParameters):
         return 0
-    source = Path(data.source).expanduser()
-    files = [source] if source.is_file() else source.rglob("*")
+    files = _files(_path(data.source)) or ()
     return sum(file.stat().st_size for file in files if file.is_file()) // 5
+
+
+def _path(text: str) -> Path:
+    """Return a path of the parameters; its ``~`` stands for a home where there is one."""
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        return Path(text)
+
+
+def _files(source: Path) -> list[Path] | None:
+    """Return what is at a source; None of so much that only the preparation looks at it."""
+    found = [source] if source.is_file() else list(islice(source.rglob("*"), _MOST_FILES + 1))
+    return found if len(found) <= _MOST_FILES else None
 
 
 def _places(data: CorpusParameters) -> str:
@@ -103,7 +126,7 @@ def _missing_tokenizer(key: str, data: CorpusParameters) -> Iterator[str]:
         load_tokenizer,
     )
 
-    path = Path(data.tokenizer).expanduser()
+    path = _path(data.tokenizer)
     is_path = data.tokenizer.endswith(".json") or path.exists()
     if data.tokenizer == BYTES or not is_path:
         return  # the hub's, which only a download shows

@@ -48,6 +48,11 @@ def same_tokens(data: WordProblemParameters, other: WordProblemParameters) -> bo
     return vocabulary_size(data) == vocabulary_size(other)
 
 
+def known_vocabulary(data: WordProblemParameters) -> int:
+    """Return the number of elements."""
+    return vocabulary_size(data)
+
+
 def data_bytes(data: WordProblemParameters) -> int:
     """Return what inputs and labels of all splits take."""
     number = np.min_scalar_type(vocabulary_size(data) - 1).itemsize

@@ -47,14 +47,18 @@ def num_validation_sequences(data: ParityParameters) -> tuple[int, str]:
     return data.num_sequences, "num_sequences"
 
 
-def check_evaluation(key: str, data: ParityParameters, parameters: Any) -> None:
+def check_evaluation(
+    key: str, data: ParityParameters, parameters: Any, where: str = "evaluation.parity"
+) -> None:
     if parameters.num_sequences > data.num_sequences:
-        raise ParameterError(f"evaluation.parity asks for more than {key}.num_sequences")
+        raise ParameterError(f"{where} asks for more than {key}.num_sequences")
 
 
-def check_sweep(key: str, data: ParityParameters, parameters: Any) -> None:
+def check_sweep(
+    key: str, data: ParityParameters, parameters: Any, where: str = "sweep.parity"
+) -> None:
     if parameters.length != data.length:
-        raise ParameterError(f"sweep.parity.length is not {key}.length, {data.length}")
+        raise ParameterError(f"{where}.length is not {key}.length, {data.length}")
 
 
 def vocabulary_size(data: ParityParameters) -> int:

@@ -1,0 +1,150 @@
+"""The check of a whole preset: what it refuses, and that everything that ships passes it."""
+
+import copy
+import functools
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from implicit_models.parameters.composition import CompositionError, compose
+from stages.check import check, check_text, main, refuse
+from stages.common import RefusedError
+from tests.repositories import ROOT, presets
+from tests.stages.mistaken_presets import GONE, LSTM, MISTAKES, QUICK, RUN, WIDE
+from tests.stages.tiny import write_tasks, write_text
+
+
+@functools.cache
+def composed(preset: str) -> dict:
+    return yaml.safe_load(compose(ROOT, [f"preset={preset}"]))
+
+
+def changed(preset: str, changes: dict) -> str:
+    content = copy.deepcopy(composed(preset))
+    for key, value in changes.items():
+        *path, last = key.split(".")
+        section = functools.reduce(lambda node, name: node[name], path, content)
+        if value is GONE:
+            del section[last]
+        else:
+            section[last] = copy.deepcopy(value)
+    return yaml.safe_dump(content, sort_keys=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A repository's folder with conf/, a text, tasks and a model of the hub's downloads."""
+    path = tmp_path_factory.mktemp("repository")
+    (path / "conf").symlink_to(ROOT / "conf")
+    write_text(path / "text")
+    (path / "text" / "broken.json").write_text("{")
+    write_tasks(path / "tasks")
+    (path / "gpt2").mkdir()
+    (path / "gpt2" / "config.json").write_text(json.dumps(WIDE))
+    return path
+
+
+@pytest.fixture(autouse=True)
+def working(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+
+
+@pytest.mark.parametrize(("preset", "changes", "words"), MISTAKES)
+def test_a_mistake_is_a_line_with_key_and_way_out(preset, changes, words):
+    lines = [f.line for f in check_text(changed(preset, changes), "mine") if f.stops]
+    assert any(all(word in line for word in words) for line in lines), lines
+    assert all("\n" not in line and line.startswith("mine: ") for line in lines)
+    assert len(lines) == len(set(lines)) < 12
+
+
+def test_there_are_forty():
+    assert len(MISTAKES) >= 40
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_presets_that_ship_are_right(preset):
+    """But for the tokenizer of one, which its own line says how to make, and a disk's room."""
+    findings = check(preset)
+    assert not [finding.line for finding in findings if finding.level == "error"]
+    missing = [finding.line for finding in findings if finding.level == "missing"]
+    missing = [line for line in missing if "the disk has" not in line]
+    if preset == "text_miniature":
+        assert len(missing) == 1 and "train_tokenizer.py" in missing.pop()
+    assert not missing
+
+
+def test_all_mistakes_are_told_at_once():
+    wrong = {
+        f"{RUN}.free.tolerance": 2,
+        f"{RUN}.bounded.num_self_iterations": 0,
+        f"{RUN}.seed": "abc",
+        f"{LSTM}.dataset": "s4",
+        "datasets.s3.group": "A4Z5",
+        "evaluation.word_problem.num_mode_sequences": -1,
+        "sweep.word_problem.length": "long",
+    }
+    lines = [finding.line for finding in check_text(changed(QUICK, wrong), "mine")]
+    for key in wrong:
+        assert any(f"{key} = " in line for line in lines), (key, lines)
+    with pytest.raises(RefusedError) as error:
+        refuse(check_text(changed(QUICK, wrong), "mine"))
+    assert error.value.lines == lines
+
+
+def test_what_cannot_be_composed_is_one_line(capsys):
+    assert main(["quik"]) == 2
+    assert "there is no preset quik; the closest is quick" in capsys.readouterr().err
+    for override, words in (
+        (f"{RUN}.free.tolerence=1", f"the closest valid key is {RUN}.free.tolerance"),
+        (f"{RUN}.free.tolerance=[1", "cannot be composed"),
+        ("notes=1", "(a new one is added by +notes=VALUE)"),
+        (f"{RUN}.seed=${{nope}}", "Interpolation key 'nope' not found"),
+    ):
+        assert main(["quick", override]) == 2
+        said = capsys.readouterr().err.splitlines()
+        assert words in said[0] and said[1].startswith("1 mistake;") and len(said) == 2
+    with pytest.raises(CompositionError):
+        compose(ROOT, ["preset=quick", "nothing"])
+
+
+def test_by_hand(capsys, folder):
+    assert main(["quick"]) == 0
+    assert capsys.readouterr().out == (
+        "quick: all is well; nothing that can be known before a run speaks against it\n"
+    )
+    (folder / "params.yaml").write_text(changed(QUICK, {}))
+    assert main([]) == 0
+    assert main([f"{RUN}.seed=abc"]) == 2
+    assert f"error: params.yaml: {RUN}.seed = 'abc' is not allowed" in capsys.readouterr().err
+    (folder / "params.yaml").unlink()
+    assert main([]) == 2
+    assert "go to the repository's folder" in capsys.readouterr().err
+
+
+def test_torch_is_not_imported():
+    code = (
+        "import sys; from stages.check import check; assert not check('laptop');"
+        "slow = {'torch', 'transformers', 'mlflow', 'pyarrow', 'prefect'} & set(sys.modules);"
+        "assert not slow, slow"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_many_points_take_a_moment():
+    contents = [changed(QUICK, {f"{RUN}.seed": seed}) for seed in range(5)]
+    started = time.process_time()
+    assert not [finding for text in contents for finding in check_text(text, "mine")]
+    assert time.process_time() - started < 5 * 2.0
+
+
+def test_the_disk_is_refused_before_it_is_full(monkeypatch):
+    usage = shutil.disk_usage(".")._replace(free=10**9)
+    monkeypatch.setattr("stages.check_machine.shutil.disk_usage", lambda _: usage)
+    (finding,) = check("word_problem_paper")
+    assert finding.level == "missing" and finding.stops
+    assert "and the disk has 1.0 GB free; make room" in finding.line
