@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from implicit_models.reporting.results import RunResults
-from implicit_models.reporting.summary import group_by_seed
+from implicit_models.reporting.summary import Run, group_by_seed
 
 KINDS = ("implicit", "explicit", "recurrent")
 """The kinds of models, in the order in which they are named."""
@@ -59,7 +59,7 @@ class Candidate:
 
 
 def candidates(
-    runs: Iterable[RunResults], score: Callable[[RunResults], Score | None]
+    runs: Iterable[Run], score: Callable[[Run], Score | None]
 ) -> list[Candidate]:
     """Return the models that have a score, under the names of their first runs."""
     found = []

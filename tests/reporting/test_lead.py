@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -154,7 +155,7 @@ def test_models_that_share_no_length_are_not_compared(runs):
 
 
 def unfinished_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
-    content = parameters() | {"report": {"success_threshold": 0.99}}
+    content: dict[str, Any] = parameters() | {"report": {"success_threshold": 0.99}}
     content["datasets"]["a5"] |= {
         "kind": "word_problem",
         "seed": 0,
