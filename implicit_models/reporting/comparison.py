@@ -58,9 +58,7 @@ class Candidate:
         return f"{write(self.mean)} (mean of {len(self.values)} seeds, {low} to {high})"
 
 
-def candidates(
-    runs: Iterable[Run], score: Callable[[Run], Score | None]
-) -> list[Candidate]:
+def candidates(runs: Iterable[Run], score: Callable[[Run], Score | None]) -> list[Candidate]:
     """Return the models that have a score, under the names of their first runs."""
     found = []
     for name, group in group_by_seed(runs).items():
