@@ -55,7 +55,8 @@ class Candidate:
         if len(self.values) == 1:
             return write(self.mean)
         low, high = write(min(self.values)), write(max(self.values))
-        return f"{write(self.mean)} (mean of {len(self.values)} seeds, {low} to {high})"
+        spread = f"all {low}" if low == high else f"{low} to {high}"
+        return f"{write(self.mean)} (mean of {len(self.values)} seeds, {spread})"
 
 
 def candidates(runs: Iterable[Run], score: Callable[[Run], Score | None]) -> list[Candidate]:

@@ -102,17 +102,20 @@ def test_the_title_holds_for_runs_of_different_lengths(runs):
     best = {run.name: f"{run.evaluation['accuracy_last_10']['128']:.1%}" for run in runs}
     assert title(first, last) == (
         "At 128 tokens, 8x the training length, "
-        f"the best implicit run reads {best[first.name]}, "
-        f"the best recurrent run reads {best[last.name]}"
+        f"the best implicit model has {best[first.name]}, "
+        f"the best recurrent model has {best[last.name]}"
     )
+    seeds = [run.evaluation["accuracy_last_10"]["128"] for run in runs[:3]]
+    mean = f"the best implicit model has {sum(seeds) / 3:.1%} (mean of 3 seeds), the best expl"
+    assert mean in title(*runs)
     longer = dataclasses.replace(first, training_length=32)
     assert title(longer, last).startswith("At 128 tokens, 4 to 8x the training length, ")
     shorter = {name: {"16": 0.5} for name in ("accuracy", "accuracy_last_10")}
     shorter = dataclasses.replace(first, evaluation=first.evaluation | shorter)
     at_16 = f"{last.evaluation['accuracy_last_10']['16']:.1%}"
     assert title(shorter, last) == (
-        "At 16 tokens, 1x the training length, the best implicit run reads 50.0%, "
-        f"the best recurrent run reads {at_16}"
+        "At 16 tokens, 1x the training length, the best implicit model has 50.0%, "
+        f"the best recurrent model has {at_16}"
     )
     axis = word_problem.accuracy_by_position([shorter, last], figures.run_styles(runs)).axes[0]
     assert [len(line.get_xdata()) for line in axis.lines[:2]] == [16, 128]

@@ -156,7 +156,7 @@ def test_the_beginning_tells_date_commit_machine_and_where_the_runs_are(runs):
 
 def test_the_lead_stands_above_everything(report):
     place = report.markdown.index(
-        "**a5: at 128 tokens, 8x the length trained on, a5_implicit_mamba2"
+        "**a5, accuracy of the last 10 of 128 tokens (8x the length trained on): "
     )
     assert place < report.markdown.index("## Dataset a5")
     first_table = report.markdown[report.markdown.index("### ") :]
@@ -175,7 +175,7 @@ def test_lengths_that_a_run_was_not_tested_at_are_blank(runs, monkeypatch):
     assert [bool(cell) for cell in table.rows[1]] == [True, True, True, False, True, False]
     assert "A blank: this model was not tested at this length." in table.note
     report = make_report([runs[0], lstm], datasets_of(parameters()), ReportParameters(), {})
-    assert "a5: at 64 tokens, 4x the length trained on" in report.markdown
+    assert "a5, accuracy of the last 10 of 64 tokens (4x the length trained on)" in report.markdown
     assert "blank" not in accuracy_table(runs, "accuracy").note
 
 

@@ -69,9 +69,10 @@ def reading_lead(results: Sequence[ReadingResults], runs: Sequence[RunResults]) 
                 best,
                 lambda each: perplexity(each.mean, each.error),
                 higher_is_better=False,
-                reads="reads at perplexity {}",
             )
-            sentences.append(f"{corpus}, on which no model here was trained: {told}.")
+            sentences.append(
+                f"Perplexity of {corpus}, which these models were not trained on: {told}."
+            )
     return sentences
 
 
