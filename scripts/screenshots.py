@@ -48,6 +48,7 @@ def main() -> int:
         page.screenshot(path=options.output / "mlflow_curves.png")
         show_parameters(page, addresses["mlflow"], runs, "model.expand")
         page.screenshot(path=options.output / "mlflow_comparison.png")
+        take_report(page, options.repository / "results" / "report.html", options.output)
     return 0
 
 
@@ -74,6 +75,25 @@ def browser_page(width: int = 1400, height: int = 900) -> Iterator["Page"]:
             yield page
         finally:
             browser.close()
+
+
+def take_report(page: "Page", report: Path, output: Path) -> None:
+    """Take pictures of a report on a screen and on a telephone, on light and on dark ground.
+
+    Raises
+    ------
+    ValueError
+        The page is wider than the screen.
+    """
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        for ground in ("light", "dark"):
+            page.emulate_media(color_scheme=ground)
+            page.goto(report.absolute().as_uri())
+            needed = page.evaluate("document.documentElement.scrollWidth")
+            if needed > width:
+                raise ValueError(f"{report} is {needed} pixels wide on a screen of {width}")
+            page.screenshot(path=output / f"report_{width}_{ground}.png")
 
 
 def show_flow_run(page: "Page", api: str) -> None:

@@ -85,7 +85,7 @@ def test_summary(quick_repro):
     runs = read(quick_repro.path / "results" / "summary.json")["runs"]
     assert set(runs) == set(RESULTS)
     for name, run in runs.items():
-        assert run["kind"] == ("implicit" if name == RUN else "explicit")
+        assert run["kind"] == {RUN: "implicit", "s3_lstm": "recurrent"}.get(name, "explicit")
         assert run["num_parameters"] > 1000
         assert set(run["accuracy"]) == set(run["accuracy_last_10"]) == LENGTHS
         assert all(0 <= value <= 1 for value in run["accuracy"].values())

@@ -257,9 +257,10 @@ class ProblemReport(Protocol):
     Attributes
     ----------
     RUN
-        The class of a run's results; None where nothing is trained on such data.
+        The class of a run's results, which writes their section and what the report begins with;
+        None where nothing is trained on such data.
     ENTRIES
-        The class of the results of its entries in the tables of models tested apart.
+        The class of the results of its entries in the tables of models tested apart, likewise.
     """
 
     RUN: "type[RunResults] | None"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 
 from implicit_models.reporting.results import RunResults
-from implicit_models.reporting.summary import group_by_seed
+from implicit_models.reporting.summary import Run, group_by_seed
 
 KINDS = ("implicit", "explicit", "recurrent")
 """The kinds of models, in the order in which they are named."""
@@ -55,12 +55,11 @@ class Candidate:
         if len(self.values) == 1:
             return write(self.mean)
         low, high = write(min(self.values)), write(max(self.values))
-        return f"{write(self.mean)} (mean of {len(self.values)} seeds, {low} to {high})"
+        spread = f"all {low}" if low == high else f"{low} to {high}"
+        return f"{write(self.mean)} (mean of {len(self.values)} seeds, {spread})"
 
 
-def candidates(
-    runs: Iterable[RunResults], score: Callable[[RunResults], Score | None]
-) -> list[Candidate]:
+def candidates(runs: Iterable[Run], score: Callable[[Run], Score | None]) -> list[Candidate]:
     """Return the models that have a score, under the names of their first runs."""
     found = []
     for name, group in group_by_seed(runs).items():

@@ -27,10 +27,9 @@ def compared(runs: Sequence[RunResults]) -> str:
         of_kind = [group for group in groups if group[0].kind == kind]
         if of_kind:
             noun = ("one" if parts else "model") + ("s" if len(of_kind) > 1 else "")
-            seeds = max(len(group) for group in of_kind)
-            parts.append(
-                f"{len(of_kind)} {kind} {noun}" + (f" (up to {seeds} seeds)" if seeds > 1 else "")
-            )
+            counts = {len(group) for group in of_kind}
+            seeds = f"{'up to ' * (len(counts) > 1)}{max(counts)} seeds"
+            parts.append(f"{len(of_kind)} {kind} {noun}" + f" ({seeds})" * (max(counts) > 1))
     return listed(parts)
 
 
@@ -39,7 +38,6 @@ def outcome(
     shown: Callable[[Candidate], str],
     *,
     higher_is_better: bool,
-    reads: str,
 ) -> str:
     """Return a sentence without its full stop: how the best model of each kind does.
 
@@ -49,12 +47,10 @@ def outcome(
         What `best_of_kinds` gives: at least one.
     shown
         Writes a model's score.
-    reads
-        The verb and what follows it, with ``{}`` where the score stands: ``has {} right``.
     """
 
     def stands(each: Candidate) -> str:
-        return f"{each.name} ({each.kind}) {reads.format(shown(each))}"
+        return f"{each.name} ({each.kind}) has {shown(each)}"
 
     first, *others = best
     if first.kind != "implicit":

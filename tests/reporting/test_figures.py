@@ -1,4 +1,5 @@
 import dataclasses
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -24,6 +25,54 @@ def test_seeds_share_the_colour_and_groups_do_not(runs):
     assert len({style.colour for style in styles[:3]}) == 1
     assert len({str(style.dash) for style in styles[:3]}) == 3
     assert len({style.colour for style in styles}) == 4
+
+
+def test_a_run_keeps_its_colour_whatever_else_is_in_the_report(runs):
+    everything = figures.run_styles(runs)
+    for left_out in ("a5_mamba2_1_layer", "a5_mamba2_4_layers", "a5_lstm"):
+        fewer = figures.run_styles([run for run in runs if run.name != left_out])
+        kept = [name for name in fewer if fewer[name].colour == everything[name].colour]
+        assert len(kept) >= len(fewer) - 1
+        assert len({style.colour for style in fewer.values()}) == 3
+    assert figures.run_styles([runs[-1], *runs[:-1]]) == everything
+
+
+def test_more_models_than_colours_share_them_evenly(runs):
+    lstm = runs[-1]
+    many = [
+        dataclasses.replace(lstm, name=f"run_{n}", entry=lstm.entry.replace(dataset=f"a5_{n}"))
+        for n in range(20)
+    ]
+    counts = Counter(style.colour for style in figures.run_styles(many).values())
+    assert len(counts) == 8 and set(counts.values()) <= {2, 3}
+
+
+def test_figures_for_a_narrow_page_have_names_below_and_titles_in_lines(runs):
+    styles = figures.run_styles(runs)
+    implicit = [run for run in runs if run.kind == "implicit"]
+    with figures.theme(narrow=True):
+        lengths = word_problem.accuracy_by_length(runs, styles)
+        compute = word_problem.accuracy_by_compute(implicit, styles)
+        training = figures.training_curves(runs, styles)
+    for figure in (lengths, compute, training):
+        assert figure.get_figwidth() == 4.3
+        for axis in figure.axes:
+            lines = axis.get_title(loc="left").splitlines()
+            assert all(len(line) <= 36 for line in lines)
+    labels = [text.get_text() for text in lengths.legends[0].get_texts()]
+    accuracies = [run.evaluation["accuracy_last_10"]["128"] for run in runs]
+    assert labels == [f"{r.name}  {a:.1%}" for r, a in zip(runs, accuracies, strict=True)]
+    columns = {axis.get_position().x0 for axis in compute.axes}
+    assert len(compute.axes) == 4 and len(columns) == 1
+    assert word_problem.accuracy_by_length(runs, styles).get_figwidth() == 8.5
+
+
+def test_the_cap_of_a_search_is_marked_where_curves_come_to_it(runs):
+    axis = figures.training_curves(runs, figures.run_styles(runs)).axes[2]
+    assert "16: the most allowed" in [text.get_text() for text in axis.texts]
+    axes = figures.training_curves(runs[-1:], figures.run_styles(runs)).axes
+    assert not [text for text in axes[2].texts if "allowed" in text.get_text()]
+    assert axes[1].get_title().endswith("(sequences grow, to 16 tokens)")
 
 
 def test_training_curves_hold_the_history_and_mark_the_phase_change(runs):
@@ -53,17 +102,20 @@ def test_the_title_holds_for_runs_of_different_lengths(runs):
     best = {run.name: f"{run.evaluation['accuracy_last_10']['128']:.1%}" for run in runs}
     assert title(first, last) == (
         "At 128 tokens, 8x the training length, "
-        f"the best implicit run reads {best[first.name]}, "
-        f"the best recurrent run reads {best[last.name]}"
+        f"the best implicit model has {best[first.name]}, "
+        f"the best recurrent model has {best[last.name]}"
     )
+    seeds = [run.evaluation["accuracy_last_10"]["128"] for run in runs[:3]]
+    mean = f"the best implicit model has {sum(seeds) / 3:.1%} (mean of 3 seeds), the best expl"
+    assert mean in title(*runs)
     longer = dataclasses.replace(first, training_length=32)
     assert title(longer, last).startswith("At 128 tokens, 4 to 8x the training length, ")
     shorter = {name: {"16": 0.5} for name in ("accuracy", "accuracy_last_10")}
     shorter = dataclasses.replace(first, evaluation=first.evaluation | shorter)
     at_16 = f"{last.evaluation['accuracy_last_10']['16']:.1%}"
     assert title(shorter, last) == (
-        "At 16 tokens, 1x the training length, the best implicit run reads 50.0%, "
-        f"the best recurrent run reads {at_16}"
+        "At 16 tokens, 1x the training length, the best implicit model has 50.0%, "
+        f"the best recurrent model has {at_16}"
     )
     axis = word_problem.accuracy_by_position([shorter, last], figures.run_styles(runs)).axes[0]
     assert [len(line.get_xdata()) for line in axis.lines[:2]] == [16, 128]

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -64,8 +65,8 @@ def test_one_run(runs):
     first = reading(runs["a5_implicit_mamba2"], {16: 1.0, 128: 0.987})
     headline, what, solved, cost = lead_of(first)
     assert headline == (
-        "a5: at 128 tokens, 8x the length trained on, a5_implicit_mamba2 (implicit) has 98.7 % of "
-        "the last 10 tokens right; there is no other kind of model here to compare it with."
+        "a5, accuracy of the last 10 of 128 tokens (8x the length trained on): a5_implicit_mamba2 "
+        "(implicit) has 98.7 %; there is no other kind of model here to compare it with."
     )
     assert what == (
         "The word problem of A5, every token hard, trained on up to 16 tokens; 1 implicit model."
@@ -84,10 +85,10 @@ def test_several_seeds_all_count(runs):
     rival = reading(runs["a5_mamba2_1_layer"], {16: 0.02, 128: 1 / 60})
     headline, what, solved, level, cost = lead_of(*shown, rival)
     assert (
-        "a5_implicit_mamba2 (implicit) has 80.0 % (mean of 3 seeds, 50.0 % to 100.0 %) of the last "
-        "10 tokens right; it is ahead of a5_mamba2_1_layer (explicit, 1.7 %, which is chance)."
+        "a5_implicit_mamba2 (implicit) has 80.0 % (mean of 3 seeds, 50.0 % to 100.0 %); "
+        "it is ahead of a5_mamba2_1_layer (explicit, 1.7 %, chance level)."
     ) in headline
-    assert what.endswith("1 implicit model (up to 3 seeds) and 1 explicit one.")
+    assert what.endswith("1 implicit model (3 seeds) and 1 explicit one.")
     assert solved.startswith(
         "a5_implicit_mamba2 (1 of 3 seeds; 95 % interval of the share: 1 % to 91 %) solves "
     )
@@ -103,7 +104,7 @@ def test_implicit_loses_and_is_level(runs):
     recurrent = reading(runs["a5_lstm"], {16: 1.0, 128: 0.33})
     headline, _, solved, level, cost = lead_of(first, worse, better, recurrent)
     assert headline.endswith(
-        "has 30.0 % of the last 10 tokens right; it loses to a5_mamba2_4_layers (explicit, 90.0 %) "
+        "has 30.0 %; it loses to a5_mamba2_4_layers (explicit, 90.0 %) "
         "and is level with a5_lstm (recurrent, 33.0 %)."
     )
     assert solved.startswith("a5_mamba2_4_layers and a5_lstm solve the length trained on")
@@ -116,11 +117,11 @@ def test_text(texts):
     corpus = datasets_of(text_parameters())["novels"]
     headline, what, _, cost, matched = text_lead(list(texts.values()), corpus)
     assert headline == (
-        f"novels: on the test text {IMPLICIT[0]} (implicit) reads at perplexity 4.096 (mean of 2 "
-        f"seeds, 4.055 to 4.137); it is ahead of {MATCHED[0]} (explicit, 4.349 ± 0.021); lower is "
-        "better."
+        f"novels, perplexity of the test text (lower is better): {IMPLICIT[0]} (implicit) has "
+        f"4.096 (mean of 2 seeds, 4.055 to 4.137); it is ahead of {MATCHED[0]} (explicit, 4.349 ± "
+        "0.021)."
     )
-    assert what.endswith("1 implicit model (up to 2 seeds) and 2 explicit ones.")
+    assert what.endswith("1 implicit model (2 seeds) and 2 explicit ones.")
     assert cost == (
         f"Training {IMPLICIT[0]} took 60 s and 1.00e15 FLOPs (mean of 2 seeds); {MATCHED[0]} took "
         "about the same time (60 s), 1.02x the training FLOPs, 0.50x the parameters."
@@ -147,14 +148,14 @@ def test_models_that_share_no_length_are_not_compared(runs):
     first = reading(runs["a5_implicit_mamba2"], {16: 1.0, 64: 0.9})
     rival = reading(runs["a5_lstm"], {12: 1.0, 128: 0.9})
     assert lead_of(first, rival)[0] == (
-        "a5: The models were tested at no length in common: no comparison can be made."
+        "a5: the models were tested at no length in common: no comparison can be made."
     )
     longer = reading(runs["a5_lstm"], {16: 1.0, 64: 0.5, 256: 0.9})
-    assert lead_of(first, longer)[0].startswith("a5: at 64 tokens, 4x the length trained on, ")
+    assert lead_of(first, longer)[0].startswith("a5, accuracy of the last 10 of 64 tokens (4x ")
 
 
 def unfinished_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
-    content = parameters() | {"report": {"success_threshold": 0.99}}
+    content: dict[str, Any] = parameters() | {"report": {"success_threshold": 0.99}}
     content["datasets"]["a5"] |= {
         "kind": "word_problem",
         "seed": 0,
@@ -184,7 +185,7 @@ def test_unfinished(tmp_path, monkeypatch):
         "a5_implicit_mamba2_seed2 (`dvc repro sweep_test_time_compute@a5_implicit_mamba2_seed2`), "
         "a5_lstm (`dvc repro evaluate_baselines@a5_lstm`).**"
     ) in text
-    assert "1 implicit model (up to 2 seeds) and 2 explicit ones." in text
+    assert "1 implicit model (2 seeds) and 2 explicit ones." in text
     assert text.count("a5_lstm") == 2 and "Report of 2" in text
 
 

@@ -1,14 +1,21 @@
 import base64
 import dataclasses
+import functools
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from implicit_models.problems.problem import results_of
-from implicit_models.problems.word_problem.report.tables import mode_table, search_table
+from implicit_models.problems.word_problem.report.tables import (
+    accuracy_table,
+    mode_table,
+    search_table,
+)
 from implicit_models.reporting.parameters import ReportParameters
+from implicit_models.reporting.provenance import Provenance
 from implicit_models.reporting.report import TrackedPage, make_report
 from implicit_models.reporting.results import read_results
 from implicit_models.tracking.tracker import NullTracker
@@ -119,6 +126,82 @@ def test_html_refers_to_nothing_outside(report):
 def test_markdown_shows_the_figures_beside_it(report):
     shown = re.findall(r"!\[[^]]+\]\(figures/([^)]+)\)", report.markdown)
     assert sorted(shown) == sorted(report.figures)
+
+
+def test_the_beginning_tells_date_commit_machine_and_where_the_runs_are(runs):
+    page = "http://host:5000/#/experiments/7/runs/<b>"
+    made = Provenance(
+        date="2026-01-31 12:00 UTC",
+        commit="0123abcd4567",
+        machine='<script>alert("a CPU")</script>, 2 cores, no GPU',
+        tracking_server="http://host:5000",
+    )
+    tracked = {"a5_lstm": TrackedPage(run_id="0123", address=page)}
+    shown = [runs[0], runs[-1]]
+    datasets = datasets_of(parameters())
+    report = make_report(shown, datasets, ReportParameters(), tracked, provenance=made)
+    top = report.html[: report.html.index("<h2>")]
+    for expected in ("2026-01-31 12:00 UTC, commit 0123abcd4567", '<a href="http://host:5000">'):
+        assert expected in top
+    assert "<script" not in report.html and "&lt;script&gt;alert(" in top
+    assert (
+        '<td class="text"><a href="http://host:5000/#/experiments/7/runs/&lt;b&gt;">' in report.html
+    )
+    assert "[a5_lstm](http://host:5000/#/experiments/7/runs/%3Cb%3E)" in report.markdown
+    assert "&lt;script>" in report.markdown and "<script" not in report.markdown
+    here = dataclasses.replace(made, tracking_server=None, commit=None)
+    told = make_report(shown, datasets, ReportParameters(), {}, provenance=here).markdown
+    assert "To see the runs in MLflow: `make dashboards`." in told and "commit" not in told
+
+
+def test_the_lead_stands_above_everything(report):
+    place = report.markdown.index(
+        "**a5, accuracy of the last 10 of 128 tokens (8x the length trained on): "
+    )
+    assert place < report.markdown.index("## Dataset a5")
+    first_table = report.markdown[report.markdown.index("### ") :]
+    assert first_table.startswith("### Accuracy over the last 10 tokens, by length")
+    assert first_table.index("### Cost\n") < first_table.index("### Accuracy over all positions")
+
+
+def test_lengths_that_a_run_was_not_tested_at_are_blank(runs, monkeypatch):
+    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "")
+    few = {
+        metric: {length: runs[-1].evaluation[metric][length] for length in ("16", "64")}
+        for metric in ("accuracy", "accuracy_last_10")
+    }
+    lstm = dataclasses.replace(runs[-1], evaluation=runs[-1].evaluation | few)
+    table = accuracy_table([runs[0], lstm], "accuracy")
+    assert [bool(cell) for cell in table.rows[1]] == [True, True, True, False, True, False]
+    assert "A blank: this model was not tested at this length." in table.note
+    report = make_report([runs[0], lstm], datasets_of(parameters()), ReportParameters(), {})
+    assert "a5, accuracy of the last 10 of 64 tokens (4x the length trained on)" in report.markdown
+    assert "blank" not in accuracy_table(runs, "accuracy").note
+
+
+def test_tables_fit_a_page_of_1280_pixels_and_say_where_they_scroll(report):
+    widths = [int(width) for width in re.findall(r'<p class="hint hint-(\d+)">', report.html)]
+    assert len(widths) == report.html.count("<table>") and max(widths) <= 1280 - 2 * 20
+    for width in widths:
+        assert (
+            f"(min-width: {width + 40}px) {{ .hint-{width} {{ display: none; }} }}" in report.html
+        )
+
+
+def test_provenance_is_that_of_this_machine_and_repository(tmp_path, monkeypatch):
+    run = functools.partial(subprocess.run, check=True, cwd=tmp_path, capture_output=True)
+    run(["git", "init", "-q"])
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    run(["git", "add", "."])
+    run(["git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "one"])
+    made = Provenance.now(tmp_path, "http://host")
+    assert re.fullmatch(r"[0-9a-f]{12}", made.commit or "")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", made.date)
+    assert re.search(r", \d+ cores?, (no GPU|\d+ x .+)$", made.machine)
+    (tmp_path / "dvc.yaml").write_text("stages: {a: {cmd: b}}\n")
+    assert Provenance.now(tmp_path).commit == f"{made.commit} with changes that are not committed"
+    monkeypatch.setenv("PATH", "")
+    assert Provenance.now(tmp_path).commit is None
 
 
 def test_figures_know_the_runs_that_they_show(runs, report):

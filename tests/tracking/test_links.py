@@ -3,10 +3,17 @@ import sys
 
 import pytest
 
-from implicit_models.tracking.links import TrackedRun, run_page, tracked_run, waits_to_be_sent
+from implicit_models.tracking.links import (
+    TrackedRun,
+    entry_page,
+    run_page,
+    tracked_run,
+    waits_to_be_sent,
+)
 from implicit_models.tracking.mlflow import Sender
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.spool import SentState, all_spools, open_spools
+from stages.tracked import tracking_server
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow's own
 
@@ -44,6 +51,34 @@ def test_the_newest_run_counts_and_is_unknown_until_it_is_sent(root, store):
     second = tracked_run(root, "train_free@implicit")
     assert first is not None and second is not None
     assert [first.run_id, second.run_id] == [run.info.run_id for run in store.stages()]
+
+
+def test_an_entrys_run_has_a_page_where_a_server_has_it(bare_root):
+    for _ in range(2):
+        tracker(bare_root, "train_free").close()
+    stores = {"old": "sqlite:////tmp/mlflow.db", "new": SERVER}
+    for spool, (run, store) in zip(all_spools(bare_root), stores.items(), strict=True):
+        sent = SentState(destination=store, experiment_id="7", run_id="r", parent_run_id=run)
+        spool.write_sent(sent)
+    assert entry_page(bare_root, "implicit", "new") == f"{SERVER}/#/experiments/7/runs/new"
+    assert entry_page(bare_root, "implicit", "old") is None
+    assert entry_page(bare_root, "implicit", "other") is None
+    assert entry_page(bare_root, "explicit", "new") is None
+
+
+@pytest.mark.parametrize(
+    ("address", "server"),
+    [
+        ("http://me:secret@host:5000/prefix", SERVER),
+        ("sqlite:///mlflow.db", None),
+        ("postgresql://host/mlflow", None),
+        ("", None),
+    ],
+)
+def test_only_a_server_can_be_opened(address, server, monkeypatch, bare_root):
+    monkeypatch.chdir(bare_root)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+    assert tracking_server() == server
 
 
 def test_the_name_that_dvc_gives_a_stage_counts(bare_root, monkeypatch):

@@ -92,10 +92,14 @@ def new_figure(height: float, narrow_height: float | None = None) -> Figure:
     return Figure(figsize=(WIDE, height))
 
 
+def wrapped(text: str) -> str:
+    """Return a title or a label in lines that the page has room for."""
+    return "\n".join(textwrap.wrap(text, _NARROW_TITLE)) if is_narrow() else text
+
+
 def set_title(axis: Axes, title: str) -> None:
-    """Give an axis a title, in lines that a narrow page has room for."""
-    lines = textwrap.wrap(title, _NARROW_TITLE)
-    axis.set_title("\n".join(lines) if is_narrow() else title)
+    """Set the title of an axis, in lines that the page has room for."""
+    axis.set_title(wrapped(title))
 
 
 def four_axes(figure: Figure) -> tuple[Axes, Axes, Axes, Axes]:

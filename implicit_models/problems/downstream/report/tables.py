@@ -76,9 +76,8 @@ def downstream_lead(
         best,
         lambda each: f"{100 * each.mean:.2f} %",
         higher_is_better=True,
-        reads="answers {} right",
     )
-    return [f"Downstream tasks, zero-shot, on average over the seven accuracies: {told}."]
+    return [f"Downstream tasks, zero-shot, mean of the seven accuracies: {told}."]
 
 
 def _scores(benchmark: BenchmarkResults, runs: Mapping[str, RunResults]) -> dict[str, Any]:

@@ -17,7 +17,13 @@ from implicit_models.reporting.figures.axes import (
     perplexity_scale,
     ticks,
 )
-from implicit_models.reporting.figures.style import RunStyle, four_axes, new_figure, set_title
+from implicit_models.reporting.figures.style import (
+    RunStyle,
+    four_axes,
+    new_figure,
+    set_title,
+    wrapped,
+)
 
 _MARKERS = dict(zip(MODES, ("o", "s", "^"), strict=True))
 
@@ -57,7 +63,9 @@ def perplexity_by_position(runs: Sequence[TextResults], styles: Mapping[str, Run
         ends[run.name] = (float(curve.positions[-1]), float(curve.perplexity[-1]))
     axis.set_xscale("log", base=2)
     ticks(axis, [2**power for power in range(int(np.log2(lengths[-1])) + 1)])
-    axis.set_xlabel("position in the sequence (tokens; each point ends a range of positions)")
+    axis.set_xlabel(
+        wrapped("position in the sequence (tokens; each point ends a range of positions)")
+    )
     axis.set_ylabel("perplexity")
     perplexity_scale(axis, _heights(axis))
     mark_training_lengths(axis, runs)

@@ -13,7 +13,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from implicit_models.problems.text.report.results import TextResults
-from implicit_models.reporting.figures.style import RunStyle, is_narrow, new_figure
+from implicit_models.reporting.figures.style import RunStyle, is_narrow, new_figure, wrapped
 
 LINE_WIDTH, NARROW_LINE_WIDTH = 80, 40  # characters
 _FONT = "DejaVu Sans Mono"  # comes with matplotlib
@@ -41,7 +41,8 @@ def hard_tokens(runs: Sequence[TextResults], _: Mapping[str, RunStyle]) -> Figur
     width = NARROW_LINE_WIDTH if is_narrow() else LINE_WIDTH
     places = [flow([len(text) for text in line], width) for line in texts]
     heights = [1 + place[-1][0] for place in places]
-    inches = sum(_CELL * height + 0.75 for height in heights)
+    titles = 1.0 if is_narrow() else 0.75
+    inches = sum(_CELL * height + titles for height in heights)
     figure = new_figure(max(inches, 1.0))
     if panels:
         axes = np.ravel(figure.subplots(len(panels), 1, height_ratios=heights))
@@ -108,6 +109,6 @@ def _draw(
     axis.set_xlim(0, width)
     axis.set_ylim(lines[-1] + 0.5, -0.5)
     axis.set_axis_off()
-    axis.set_title(f"{title}, mean {known.mean():.3g}", fontsize=10)
+    axis.set_title(wrapped(f"{title}, mean {known.mean():.3g}"), fontsize=10)
     bar = axis.figure.colorbar(ScalarMappable(scale, shades), ax=axis, pad=0.01, fraction=0.02)
     bar.outline.set_visible(False)

@@ -20,9 +20,9 @@ def text_lead(runs: Sequence[TextResults], corpus: CorpusParameters) -> list[str
     )
     if not best:
         return [f"{name}: no model's perplexity is a number.", what]
-    told = outcome(best, _shown, higher_is_better=False, reads="reads at perplexity {}")
+    told = outcome(best, _shown, higher_is_better=False)
     return [
-        f"{name}: on the test text {told}; lower is better.",
+        f"{name}, perplexity of the test text (lower is better): {told}.",
         what,
         *([noise_sentence(best)] if len(best) > 1 else []),
         *cost_sentences(best, runs),

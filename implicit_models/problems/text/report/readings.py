@@ -53,30 +53,32 @@ def reading_lead(results: Sequence[ReadingResults], runs: Sequence[RunResults]) 
     kinds = {run.name: run.kind for run in runs}
     sentences = []
     for corpus in dict.fromkeys(reading.corpus for reading in results):
-        found = []
-        for reading in results:
-            score = reading.content["perplexity"]
-            value, error = score["perplexity"], score["standard_error"]
-            if reading.corpus == corpus and value is not None and math.isfinite(value):
-                known = error is not None and math.isfinite(error)
-                found.append(
-                    Candidate(
-                        name=reading.label,
-                        kind=kinds.get(reading.label, reading.content["kind"]),
-                        runs=[],
-                        values=[value],
-                        sampling_error=error if known else 0.0,
-                    )
-                )
+        found = [
+            Candidate(
+                name=reading.label,
+                kind=kinds.get(reading.label) or reading.content["kind"],
+                runs=[],
+                values=[reading.content["perplexity"]["perplexity"]],
+                sampling_error=reading.content["perplexity"]["standard_error"] or 0.0,
+            )
+            for reading in results
+            if reading.corpus == corpus and _is_known(reading)
+        ]
         if best := best_of_kinds(found, higher_is_better=False):
             told = outcome(
                 best,
                 lambda each: perplexity(each.mean, each.error),
                 higher_is_better=False,
-                reads="reads at perplexity {}",
             )
-            sentences.append(f"{corpus}, on which no model here was trained: {told}.")
+            sentences.append(
+                f"Perplexity of {corpus}, which these models were not trained on: {told}."
+            )
     return sentences
+
+
+def _is_known(reading: ReadingResults) -> bool:
+    value = reading.content["perplexity"]["perplexity"]
+    return value is not None and math.isfinite(value)
 
 
 def reading_table(readings: Sequence[ReadingResults]) -> Table:

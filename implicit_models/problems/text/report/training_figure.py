@@ -18,10 +18,8 @@ def text_training_curves(runs: Sequence[TextResults], styles: Mapping[str, RunSt
     The thin line is the loss on each step's batch, the marked one that on held-out text.
     """
     figure = new_figure(7.0, 9.0)
-    wide, narrow = "tokens flops;iterations iterations", "tokens;flops;iterations"
-    rows = (narrow if is_narrow() else wide).split(";")
-    axes = figure.subplot_mosaic([row.split() for row in rows])
-    tokens, flops, iterations = axes["tokens"], axes["flops"], axes["iterations"]
+    axes = figure.subplot_mosaic("t;f;i" if is_narrow() else "tf;ii")
+    tokens, flops, iterations = axes["t"], axes["f"], axes["i"]
     for run in runs:
         for axis, unit in ((tokens, "tokens"), (flops, "training_flops")):
             _draw(axis, run, unit, "loss", styles[run.name].line(0.8) | {"alpha": 0.45})

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from implicit_models.problems.word_problem.report.lead import compared_length
 from implicit_models.problems.word_problem.report.results import WordProblemResults
-from implicit_models.reporting.comparison import KINDS
+from implicit_models.reporting.comparison import best_of_kinds, candidates
 from implicit_models.reporting.figures.axes import (
     backing,
     column,
@@ -120,18 +120,18 @@ def accuracy_by_compute(
 
 
 def length_title(runs: Sequence[WordProblemResults]) -> str:
-    """Return a title: the best accuracy of each kind at the longest length that all kinds have."""
+    """Return a title: the best model of each kind at the longest length that all kinds have."""
     length = compared_length(runs) or max(run.lengths[-1] for run in runs)
     seen = [run for run in runs if length in run.lengths]
-    parts = []
-    for kind in KINDS:
-        accuracies = [_accuracy_at_the_end(run, length) for run in seen if run.kind == kind]
-        if accuracies:
-            parts.append(f"the best {kind} run reads {max(accuracies):.1%}")
+    found = candidates(seen, lambda run: (_accuracy_at_the_end(run, length), 0.0))
+    parts = [
+        f"the best {each.kind} model has {each.mean:.1%}"
+        + (f" (mean of {len(each.runs)} seeds)" if len(each.runs) > 1 else "")
+        for each in best_of_kinds(found, higher_is_better=True)
+    ]
     ratios = [f"{ratio:.3g}" for ratio in sorted({length / run.training_length for run in seen})]
     ratio = " to ".join(dict.fromkeys((ratios[0], ratios[-1])))
-    told = ",\n".join([", ".join(parts[:2]), *parts[2:]])
-    return f"At {length} tokens, {ratio}x the training length,\n{told}"
+    return ",\n".join([f"At {length} tokens, {ratio}x the training length", *parts])
 
 
 def _mark_chance(axis: Axes, runs: Sequence[WordProblemResults]) -> None:

@@ -32,14 +32,14 @@ def word_problem_lead(
     length = compared_length(runs)
     sentences = [f"{what_is_learned(dataset)}, {trained_on(runs)}; {compared(runs)}."]
     if length is None:
-        headline = "The models were tested at no length in common: no comparison can be made"
+        headline = "the models were tested at no length in common: no comparison can be made"
         return [f"{runs[0].dataset}: {headline}.", *sentences, solved(runs, threshold)]
     best = best_of_kinds(candidates(runs, lambda run: _score(run, length)), higher_is_better=True)
     ratios = {factor(length / run.training_length) for run in runs}
-    longer = f", {ratios.pop()} the length trained on," if len(ratios) == 1 else ""
-    told = outcome(best, _shown, higher_is_better=True, reads="has {} of the last 10 tokens right")
+    longer = f" ({ratios.pop()} the length trained on)" if len(ratios) == 1 else ""
+    told = outcome(best, _shown, higher_is_better=True)
     return [
-        f"{runs[0].dataset}: at {length} tokens{longer} {told}.",
+        f"{runs[0].dataset}, accuracy of the last 10 of {length} tokens{longer}: {told}.",
         *sentences,
         solved(runs, threshold),
         *([noise_sentence(best)] if len(best) > 1 else []),
@@ -97,4 +97,4 @@ def _score(run: WordProblemResults, length: int) -> Score | None:
 
 def _shown(each: Candidate) -> str:
     is_chance = abs(each.mean - each.runs[0].evaluation["chance"]) <= 2 * each.error
-    return each.written(percent) + (", which is chance" if is_chance else "")
+    return each.written(percent) + (", chance level" if is_chance else "")
