@@ -288,17 +288,21 @@ def _hand_over(module: str, *arguments: str) -> NoReturn:
 @contextlib.contextmanager
 def _mistakes() -> Iterator[None]:
     """Turn a mistake of the user into one line and the exit status of mistakes."""
-    ours = ("implicit_models.", "pipelines.", "hydra.", "omegaconf.", "dvc.")
+    others = ("hydra.", "omegaconf.", "dvc.")
     try:
         yield
     except Exception as error:
-        if not type(error).__module__.startswith(ours) and not isinstance(error, OSError):
-            raise
-        _fail(" ".join(str(error).split()))
+        module = type(error).__module__
+        if module.startswith(("implicit_models.", "pipelines.")):
+            _fail(*str(error).splitlines())
+        elif module.startswith(others) or isinstance(error, OSError):
+            _fail(" ".join(str(error).split()))
+        raise
 
 
-def _fail(message: str) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
+def _fail(*messages: str) -> NoReturn:
+    for message in messages:
+        print(f"error: {message}", file=sys.stderr)
     sys.exit(MISTAKE)
 
 
