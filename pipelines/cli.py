@@ -104,7 +104,7 @@ def plan(
         ),
     ] = None,
 ) -> None:
-    """Say what a preset will take: memory, FLOPs, days, storage.
+    """Show what a preset will take: memory, FLOPs, days, storage.
 
     Example: `implicit-models plan pile_1.3b_mamba2 gpus=32`
     """

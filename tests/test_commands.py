@@ -50,6 +50,12 @@ def test_documents_name_commands():
     assert len(found) > 20
 
 
+def test_the_page_of_commands_has_all_of_them():
+    page = (ROOT / "docs" / "commands.md").read_text()
+    named = set(re.findall(r"^\| `implicit-models (\w+)", page, re.MULTILINE))
+    assert named == {*COMMANDS} == {each.callback.__name__ for each in cli.app.registered_commands}
+
+
 @pytest.fixture
 def invoke(monkeypatch):
     """Return a function that runs the command line here; what it would start is kept instead."""
