@@ -6,7 +6,6 @@ is imported before it is known what is asked.
 
 import contextlib
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -282,7 +281,10 @@ def _model(name: str) -> str:
 def _hand_over(module: str, *arguments: str) -> NoReturn:
     """Run another command of the repository in a process, and end with its status."""
     root = _repository()
-    sys.exit(subprocess.call([sys.executable, "-m", module, *arguments], cwd=root))
+    from pipelines import processes
+
+    command = [sys.executable, "-m", module, *arguments]
+    sys.exit(processes.run_in_terminal(command, cwd=root, environment=os.environ))
 
 
 @contextlib.contextmanager

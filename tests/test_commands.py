@@ -1,6 +1,7 @@
 """The command implicit-models, and `--help` of every command that the documents name."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from implicit_models import command
-from pipelines import cli, closing
+from pipelines import cli, closing, processes
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "SECURITY.md", "Makefile")]
@@ -66,7 +67,7 @@ def invoke(monkeypatch):
         started.append(arguments[1:])
         return 0
 
-    monkeypatch.setattr(subprocess, "call", call)
+    monkeypatch.setattr(processes, "run_in_terminal", call)
 
     def run(*arguments: str, status: int = 0):
         done = CliRunner().invoke(cli.app, arguments)
@@ -207,6 +208,19 @@ def test_closing_words_say_what_results_are_not(results, spoil, said):
     spoil(results / "results" / "summary.json")
     (line,) = closing.closing_words(results).splitlines()
     assert said in line and "`dvc repro`" in line and "%" not in line
+
+
+def test_a_command_gets_the_interrupt_and_is_waited_for():
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.6), sys.exit(7)))\n"
+        "import os; os.kill(os.getppid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGINT)\n"
+        "time.sleep(60)"
+    )
+    given = {"cwd": ROOT, "environment": os.environ}
+    assert processes.run_in_terminal([sys.executable, "-c", code], **given) == 7
+    killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    assert processes.run_in_terminal(killed, **given) == 137
 
 
 def test_compare_shows_runs_side_by_side_and_names_the_closest(results):
