@@ -26,12 +26,12 @@ NOT_COMPUTING = (
     "code_imports.py",
     "command.py",
     "cost/devices.py",
-    "display.py",
     "files.py",
     "parameters",
     "families/table.py",
     "planning",
     "problems/table.py",
+    "display.py",
     "reporting",
     "tracking",
 )
