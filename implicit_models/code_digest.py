@@ -21,6 +21,7 @@ LIBRARY = Path(__file__).parent
 NOT_COMPUTING = (
     "__init__.py",
     "bars.py",
+    "display.py",
     "checksums.py",
     "code_digest.py",
     "code_imports.py",
@@ -31,7 +32,6 @@ NOT_COMPUTING = (
     "families/table.py",
     "planning",
     "problems/table.py",
-    "display.py",
     "reporting",
     "tracking",
 )
