@@ -56,7 +56,7 @@ def on_terminal(stream: TextIO) -> Open:
             total=total or None,
             initial=start,
             desc=description,
-            unit=f" {unit}",
+            unit=unit,
             unit_scale=total >= _SCALED,
             file=stream,
             **size,

@@ -6,7 +6,6 @@ is imported before it is known what is asked.
 
 import contextlib
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,7 +103,7 @@ def plan(
         ),
     ] = None,
 ) -> None:
-    """Say what a preset will take: memory, FLOPs, days, storage.
+    """Show what a preset will take: memory, FLOPs, days, storage.
 
     Example: `implicit-models plan pile_1.3b_mamba2 gpus=32`
     """
@@ -282,23 +281,30 @@ def _model(name: str) -> str:
 def _hand_over(module: str, *arguments: str) -> NoReturn:
     """Run another command of the repository in a process, and end with its status."""
     root = _repository()
-    sys.exit(subprocess.call([sys.executable, "-m", module, *arguments], cwd=root))
+    from pipelines import processes
+
+    command = [sys.executable, "-m", module, *arguments]
+    sys.exit(processes.run_in_terminal(command, cwd=root, environment=os.environ))
 
 
 @contextlib.contextmanager
 def _mistakes() -> Iterator[None]:
     """Turn a mistake of the user into one line and the exit status of mistakes."""
-    ours = ("implicit_models.", "pipelines.", "hydra.", "omegaconf.", "dvc.")
+    others = ("hydra.", "omegaconf.", "dvc.")
     try:
         yield
     except Exception as error:
-        if not type(error).__module__.startswith(ours) and not isinstance(error, OSError):
-            raise
-        _fail(" ".join(str(error).split()))
+        module = type(error).__module__
+        if module.startswith(("implicit_models.", "pipelines.")):
+            _fail(*str(error).splitlines())
+        elif module.startswith(others) or isinstance(error, OSError):
+            _fail(" ".join(str(error).split()))
+        raise
 
 
-def _fail(message: str) -> NoReturn:
-    print(f"error: {message}", file=sys.stderr)
+def _fail(*messages: str) -> NoReturn:
+    for message in messages:
+        print(f"error: {message}", file=sys.stderr)
     sys.exit(MISTAKE)
 
 

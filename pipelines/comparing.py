@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.table import Table
 
 from pipelines.closing import shown
-from pipelines.presets import presets
 from pipelines.results import ExperimentResults, ResultsError
 
 _DEGREES = (2, 3, 4, 5, 6)
@@ -67,8 +66,8 @@ def headline(root: Path, name: str) -> Table:
 def preset_table(root: Path) -> Table:
     """Return the presets, each with the comment at its beginning."""
     table = Table("preset", "what it is", show_lines=True)
-    for name in presets(root):
-        table.add_row(name, _description(root / "conf" / "preset" / f"{name}.yaml"))
+    for path in sorted((root / "conf" / "preset").glob("*.yaml")):
+        table.add_row(path.stem, _description(path))
     return table
 
 

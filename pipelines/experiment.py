@@ -1,13 +1,13 @@
 """One experiment, from a preset to its results, as a function."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.dvc_files import set_damaged_aside
 from pipelines.presets import parameters_in_use, write_parameters
+from pipelines.processes import run_in_terminal
 from pipelines.results import ExperimentResults, read_results
 
 
@@ -64,8 +64,8 @@ def reproduce(root: Path, targets: Sequence[str] = ()) -> int:
         print(line, file=sys.stderr)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     with parameters_in_use(root):
-        return subprocess.call(
+        return run_in_terminal(
             [sys.executable, "-m", "dvc", "repro", *targets],
             cwd=root,
-            env={**os.environ, "PATH": path},
+            environment={**os.environ, "PATH": path},
         )

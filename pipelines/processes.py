@@ -157,6 +157,25 @@ def run_process(
     return process.returncode
 
 
+def run_in_terminal(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) -> int:
+    """Run a command to its end with this process's terminal; return its exit status.
+
+    Ctrl-C reaches the command, which keeps what it has; this process waits for that.
+    """
+    process = subprocess.Popen(command, cwd=cwd, env=dict(environment))
+    if threading.current_thread() is not threading.main_thread():
+        return _status(process.wait())
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        return _status(process.wait())
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _status(code: int) -> int:
+    return code if code >= 0 else 128 - code
+
+
 def lines_of(chunks: Iterator[bytes]) -> Iterator[str]:
     r"""Split output into lines; of a progress bar that overwrites itself (``\r``) the last state.
 

@@ -75,15 +75,15 @@ def read_results(root: Path) -> ExperimentResults:
     path = root / SUMMARY
     try:
         summary = json.loads(path.read_text())
+        parts = [dict(summary.get(part) or {}) for part in ("runs", *TESTED_APART)]
     except FileNotFoundError:
         raise ResultsError(f"{SUMMARY}: no such file yet; `dvc repro` makes it") from None
-    except ValueError as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise ResultsError(f"{SUMMARY} is damaged ({error}); `dvc repro` mends it") from None
     content = read_content(root / "params.yaml")
     wanted = {
         name: table for table in (*TRAINED, *TESTED_APART) for name in content.get(table) or ()
     }
-    parts = (summary[part] for part in ("runs", *TESTED_APART))
     found = {name: scores for part in parts for name, scores in part.items()}
     if wanted.keys() != found.keys():
         missing = sorted(wanted.keys() - found.keys())
@@ -108,7 +108,7 @@ def _entry(root: Path, table: str, name: str, scores: Mapping[str, Any]) -> Entr
     return EntryResult(
         table=table,
         name=name,
-        kind=scores["kind"],
+        kind=scores.get("kind", ""),
         metrics=dict(_numbers(metrics)) if headline.exists() else _scores(scores),
         costs={key: scores[key] for key in _COSTS if scores.get(key) is not None},
         model=model if table in TRAINED else None,

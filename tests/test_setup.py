@@ -151,3 +151,23 @@ def test_an_environment_that_is_a_link_is_not_emptied(tmp_path: Path, monkeypatc
     with pytest.raises(SystemExit, match=f"{link} is a link to {other}"):
         bootstrap.create_environment()
     assert (other / "bin").is_dir()
+
+
+def test_an_environment_without_the_command_is_refreshed(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(bootstrap, "ROOT", tmp_path)
+    project = tmp_path / "pyproject.toml"
+    digests = set()
+    for text in (
+        "[project]\nname = 'x'\n\n[tool.ruff]\nline-length = 100\n",
+        "[project]\nname = 'x'\n\n[tool.ruff]\nline-length = 80\n",  # not installed
+        "[project]\nname = 'x'\n[project.scripts]\nx = 'x:main'\n\n[tool.ruff]\n",
+    ):
+        project.write_text(text)
+        digests.add(bootstrap.project_digest())
+    assert len(digests) == 2
+
+
+def test_the_command_is_installed_and_setting_up_names_it():
+    scripts = PROJECT["project"]["scripts"]
+    assert scripts == {"implicit-models": "implicit_models.command:main"}
+    assert "implicit-models run quick" in bootstrap.NEXT

@@ -91,8 +91,10 @@ def test_no_result_depends_on_another_kind_of_problem(content):
 def test_no_weight_depends_on_evaluation_tracking_reporting_and_device_tables(content):
     found = roots(content)
     trained = {each for path in found if path.parts[0] == "train" for each in digests(found[path])}
-    for place in ("evaluation", "reporting", "planning", "tracking", "cost/devices.py"):
+    nowhere = ("evaluation", "reporting", "planning", "tracking", "cost/devices.py")
+    for place in (*nowhere, "bars.py", "display.py"):
         assert not any(each.startswith(f"implicit_models/{place}") for each in trained), place
+    assert "stages/common.py" in trained and "stages/order.py" not in trained
     assert not any(each.startswith("stages/evaluation") for each in trained)
     tested = {
         each for path in found if path.parts[0] == "evaluate" for each in digests(found[path])

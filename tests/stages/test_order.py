@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dvc.utils.hydra import compose_and_dump
 
-from implicit_models.parameters.composition import compose
 from pipelines.dag import read_dag
 from stages.order import stage_number, stage_order
 from tests.repositories import presets
@@ -15,10 +15,11 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("preset", presets())
 def test_order_is_that_of_dvc(preset, tmp_path, monkeypatch):
-    text = compose(ROOT, [f"preset={preset}"])
+    path = tmp_path / "params.yaml"
+    compose_and_dump(str(path), str(ROOT / "conf"), None, "config", str(ROOT), [f"preset={preset}"])
+    text = path.read_text()
     for name in ("dvc.yaml", ".dvcignore"):
         (tmp_path / name).write_text((ROOT / name).read_text())
-    (tmp_path / "params.yaml").write_text(text)
     (tmp_path / ".dvc").mkdir()
     (tmp_path / ".dvc" / "config").write_text("[core]\n    no_scm = true\n")
     dag = list(read_dag(tmp_path))

@@ -1,0 +1,99 @@
+"""`run_experiment` and `implicit-models run`: from a preset to its results, through real DVC."""
+
+import json
+import sys
+
+import pytest
+
+from tests.repositories import clone
+
+RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"
+SMALL = {"optimisation.batch_size": 8, "optimisation.warmup_steps": 1}
+SETTINGS = [
+    *("~baselines.s3_gpt2", "~baselines.s3_mamba2_1_layer"),
+    *(
+        f"{table}.{key}={value}"
+        for table in (f"runs.{RUN}", f"baselines.{BASELINE}")
+        for key, value in SMALL.items()
+    ),
+    f"runs.{RUN}.bounded.num_training_steps=2",
+    f"runs.{RUN}.bounded.lengths.growth_steps=1",
+    f"runs.{RUN}.free.num_training_steps=3",
+    f"runs.{RUN}.free.decay_steps=1",
+    f"runs.{RUN}.free.lengths.growth_steps=1",
+    f"baselines.{BASELINE}.training.num_training_steps=3",
+    f"baselines.{BASELINE}.training.decay_steps=1",
+    f"baselines.{BASELINE}.training.lengths.growth_steps=1",
+    "datasets.s3.train.num_sequences=512",
+    "monitoring.validation_sequences=8",
+    "evaluation.word_problem.lengths=[12,24]",
+    "evaluation.word_problem.num_sequences=8",
+    "evaluation.word_problem.num_mode_sequences=1",
+    "evaluation.word_problem.max_steps=8",
+    "sweep.word_problem.num_sequences=2",
+    "sweep.word_problem.self_iterations=[1,2]",
+    "sweep.word_problem.tolerances=[0.3]",
+    "sweep.word_problem.max_steps=8",
+]
+EXPERIMENT = f"""
+import json
+from pipelines import run_experiment
+found = run_experiment("quick", {SETTINGS!r})
+print("FOUND " + json.dumps({{
+    name: [entry.table, entry.kind, dict(entry.metrics), dict(entry.costs), str(entry.model)]
+    for name, entry in found.entries.items()
+}}))
+print(found.report.exists() and found.summary.exists())
+"""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def experiment(tmp_path_factory):
+    """Return a clone in which an experiment has run, and what that has printed."""
+    made = clone(tmp_path_factory.mktemp("experiment"), "laptop")
+    return made, made.run(sys.executable, "-c", EXPERIMENT)
+
+
+def test_results_are_those_of_the_entries(experiment):
+    made, output = experiment
+    found = json.loads(output.split("FOUND ")[1].splitlines()[0])
+    assert list(found) == [RUN, BASELINE]
+    assert output.rstrip().endswith("True")
+    table, kind, metrics, costs, model = found[RUN]
+    assert (table, kind) == ("runs", "implicit")
+    accuracies = {name: value for name, value in metrics.items() if name.startswith("accuracy")}
+    assert accuracies.keys() == {"accuracy_last_10.12", "accuracy_last_10.24"}
+    assert all(0 <= value <= 1 for value in accuracies.values())
+    assert costs["num_parameters"] > 0 and costs["training_flops"] > 0
+    assert (made.path / "models" / RUN / "final").samefile(model)
+    assert found[BASELINE][0] == "baselines"
+
+
+def test_stages_say_their_number_and_nothing_buries_it(experiment):
+    _, output = experiment
+    numbers = [line for line in output.splitlines() if line.startswith("stage ")]
+    assert numbers == [f"stage {number} of 9" for number in range(1, 10)]
+    assert "won't be created" not in output
+
+
+def test_the_command_runs_nothing_anew_and_ends_with_scores_report_and_next_step(experiment):
+    made, _ = experiment
+    command = (sys.executable, "-m", "pipelines.cli")
+    output = made.run(*command, "run", "quick", *SETTINGS)
+    assert "Running stage" not in output
+    end = output[output.index("accuracy last 10:") :]
+    assert RUN in end and BASELINE in end
+    assert "report   results/report.html" in end
+    assert f"implicit-models compare {RUN} {BASELINE}" in end
+
+    table = made.run(*command, "compare", RUN, BASELINE)
+    assert "training FLOPs" in table and "accuracy last 10 at 24" in table
+    continued = made.run(*command, "generate", BASELINE, "1 2 3", "--tokens", "4").splitlines()[-1]
+    assert continued.startswith("1 2 3 ") and len(continued.split()) == 7
+
+    made.run(sys.executable, "scripts/compose.py", "laptop")
+    words = made.run(sys.executable, "-m", "pipelines.closing")
+    assert "results/summary.json is of other parameters than params.yaml" in words
+    assert "accuracy last 10" not in words

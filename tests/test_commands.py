@@ -1,0 +1,242 @@
+"""The command implicit-models, and `--help` of every command that the documents name."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from implicit_models import command
+from pipelines import cli, closing, processes
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / name for name in ("README.md", "SECURITY.md", "Makefile")]
+DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
+OTHERS = ("pytest", "torch.distributed.run")
+COMMANDS = (
+    *("run", "check", "plan", "sweep", "report", "compare"),
+    *("evaluate", "generate", "models", "groups", "presets"),
+)
+
+
+def documented() -> list[str]:
+    text = "\n".join(path.read_text() for path in DOCUMENTS)
+    modules = set(re.findall(r"python -m ([a-z_][\w.]*\w)", text)) - set(OTHERS)
+    known = [
+        each for each in modules if ROOT.joinpath(*each.split(".")).with_suffix(".py").exists()
+    ]
+    packages = [each for each in modules if ROOT.joinpath(*each.split("."), "__main__.py").exists()]
+    scripts = set(re.findall(r"python (scripts/\w+\.py)", text))
+    return sorted([*(f"-m {each}" for each in (*known, *packages)), *scripts])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("documented", documented())
+def test_every_documented_command_answers_help(documented):
+    done = subprocess.run(
+        [sys.executable, *documented.split(), "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "usage" in done.stdout.lower()
+    assert len(done.stdout.split()) > 10  # more than its name
+
+
+def test_documents_name_commands():
+    found = documented()
+    assert {"-m stages.plan", "-m pipelines.reproduce", "scripts/compose.py"} <= {*found}
+    assert len(found) > 20
+
+
+def test_the_page_of_commands_has_all_of_them():
+    page = (ROOT / "docs" / "commands.md").read_text()
+    named = set(re.findall(r"^\| `implicit-models (\w+)", page, re.MULTILINE))
+    assert named == {*COMMANDS} == {each.callback.__name__ for each in cli.app.registered_commands}
+
+
+@pytest.fixture
+def invoke(monkeypatch):
+    """Return a function that runs the command line here; what it would start is kept instead."""
+    monkeypatch.chdir(ROOT)
+    started = []
+
+    def call(arguments, **_):
+        started.append(arguments[1:])
+        return 0
+
+    monkeypatch.setattr(processes, "run_in_terminal", call)
+
+    def run(*arguments: str, status: int = 0):
+        done = CliRunner().invoke(cli.app, arguments)
+        assert done.exit_code == status, done.output
+        return done, started
+
+    return run
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_an_example(invoke, name):
+    done, _ = invoke(name, "--help")
+    assert f"implicit-models {name}" in done.output
+    assert "Usage" in done.output
+
+
+def test_all_commands_are_listed(invoke):
+    done, _ = invoke("--help")
+    for name in COMMANDS:
+        assert re.search(rf"^\W+{name} ", done.output, re.MULTILINE), name
+
+
+def test_nothing_heavy_is_imported_to_answer():
+    code = (
+        "import sys; from pipelines import cli; from pathlib import Path; "
+        "from pipelines.comparing import preset_table; preset_table(Path()); "
+        "print([name for name in ('torch', 'dvc', 'prefect', 'mlflow', 'transformers') "
+        "if name in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "handed_over"),
+    [
+        (["check", "quick", "report.success_threshold=0.9"],
+         ["-m", "stages.check", "quick", "report.success_threshold=0.9"]),
+        (["plan", "quick", "gpus=2"], ["-m", "stages.plan", "preset=quick", "gpus=2"]),
+        (["sweep", "a.b=1,2", "--preset", "quick", "--jobs", "2"],
+         ["-m", "pipelines.sweep", "a.b=1,2", "--jobs", "2", "--name", "sweep",
+          "--preset", "quick"]),
+        (["models"], ["-m", "implicit_models.families.sizes"]),
+        (["generate", "gpt2", "one", "--tokens", "3"],
+         ["-m", "stages.generate", "gpt2", "one", "--tokens", "3", "--temperature", "0.0",
+          "--seed", "0"]),
+        (["evaluate", "some/model", "--tasks", "piqa"],
+         ["-m", "implicit_models.problems.downstream.evaluation.harness", "--model", "implicit",
+          "--model_args", "pretrained=some/model", "--tasks", "piqa"]),
+    ],
+)  # fmt: skip
+def test_commands_hand_over_to_what_exists(invoke, given, handed_over):
+    _, started = invoke(*given)
+    assert started == [handed_over]
+
+
+def test_a_folder_below_will_do_and_elsewhere_is_said(invoke, monkeypatch, tmp_path):
+    monkeypatch.chdir(ROOT / "docs")
+    done, _ = invoke("presets")
+    assert "five_seeds" in done.output and "S3 instead of A5" in done.output
+    monkeypatch.chdir(tmp_path)
+    done, _ = invoke("presets", status=2)
+    assert "is in no clone of the repository" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_groups_are_those_there_are(invoke):
+    done, _ = invoke("groups")
+    assert "A5: 60" in done.output and "monoid" in done.output and "A5 x M" in done.output
+
+
+def test_an_installed_library_says_what_it_lacks(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pipelines.cli", None)
+    monkeypatch.setattr(
+        command.importlib,
+        "import_module",
+        lambda name: (_ for _ in ()).throw(ModuleNotFoundError(name=name)),
+    )
+    with pytest.raises(SystemExit, match="clone the repository"):
+        command.main()
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """Return a folder with a preset's parameters and the results of one run of each kind."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf" / "preset").mkdir(parents=True)
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    (tmp_path / "params.yaml").write_text(
+        "runs: {ours: {}}\nbaselines: {theirs: {}}\nreadings: {elsewhere: {}}\n"
+    )
+    runs = {}
+    for name, kind, extra in (
+        ("ours", "implicit", {"self_iterations": {"8": 4.5}}),
+        ("theirs", "explicit", {}),
+    ):
+        folder = tmp_path / "results" / "runs" / name
+        folder.mkdir(parents=True)
+        metrics = {"accuracy_last_10": {"8": 0.875, "16": 0.5}, **extra}
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+        runs[name] = {
+            "kind": kind,
+            "num_parameters": 1234,
+            "training_flops": 2.5e9,
+            "train_seconds": 3.25,
+        }
+    reading = {
+        "kind": "explicit",
+        "model": "gpt2",
+        "perplexity": 12.5,
+        "num_parameters": 9,
+        "num_tokens": 7,
+    }
+    summary = {"runs": runs, "readings": {"elsewhere": reading}, "benchmarks": {}}
+    (tmp_path / "results" / "summary.json").write_text(json.dumps(summary))
+    return tmp_path
+
+
+def test_closing_words_have_the_scores_of_all_entries(results):
+    lines = closing.closing_words(results).splitlines()
+    assert [line.split() for line in lines if line.startswith("  ours")] == [
+        ["ours", "implicit", "at", "8:", "87.5%", "at", "16:", "50.0%"]
+    ]
+    assert any("theirs" in line and "50.0%" in line for line in lines)
+    assert any("elsewhere" in line and "perplexity: 12.5" in line for line in lines)
+    assert any("implicit-models compare ours theirs" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path: path.unlink(), "no such file yet"),
+        (lambda path: path.write_text("{"), "is damaged"),
+        (lambda path: path.write_text('{"runs": {"other": {}}, "readings": {}, "benchmarks": {}}'),
+         "lack elsewhere, ours, theirs and have other"),
+    ],
+)  # fmt: skip
+def test_closing_words_say_what_results_are_not(results, spoil, said):
+    spoil(results / "results" / "summary.json")
+    (line,) = closing.closing_words(results).splitlines()
+    assert said in line and "`dvc repro`" in line and "%" not in line
+
+
+def test_a_command_gets_the_interrupt_and_is_waited_for():
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: (time.sleep(0.6), sys.exit(7)))\n"
+        "import os; os.kill(os.getppid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGINT)\n"
+        "time.sleep(60)"
+    )
+    given = {"cwd": ROOT, "environment": os.environ}
+    assert processes.run_in_terminal([sys.executable, "-c", code], **given) == 7
+    killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    assert processes.run_in_terminal(killed, **given) == 137
+
+
+def test_compare_shows_runs_side_by_side_and_names_the_closest(results):
+    done = CliRunner().invoke(cli.app, ["compare", "ours", "theirs"])
+    assert done.exit_code == 0
+    cells = {
+        row[1].strip(): [cell.strip() for cell in row[2:-1]]
+        for line in done.output.splitlines()
+        if len(row := line.split("│")) > 3
+    }
+    assert cells["accuracy last 10 at 16"] == ["50.0%", "50.0%"]
+    assert cells["training FLOPs"] == ["2.50e+09", "2.50e+09"]
+    assert cells["self iterations at 8"] == ["4.5", ""]
+    done = CliRunner().invoke(cli.app, ["compare", "our", "theirs"])
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "error: the results have no entry our; the closest is ours (there are ours, theirs, "
+        "elsewhere)\n"
+    )
