@@ -59,6 +59,11 @@ class _ModelEntry(Parameters):
         """
         return digest(self.replace(seed=0))
 
+    @property
+    def matched_to(self) -> tuple[str, str] | None:
+        """The run whose size or FLOPs the entry was given, and which of them; None for most."""
+        return None
+
 
 class RunParameters(_ModelEntry):
     """An implicit model, trained in the bounded and then in the free phase."""
@@ -99,6 +104,18 @@ class RunParameters(_ModelEntry):
         return self.bounded.steps
 
     @property
+    def length_growth(self) -> tuple[int, int, int] | None:
+        """From and to which length sequences grow, and in how many steps; None where they don't."""
+        bounded, free = self.bounded.lengths, self.free.lengths
+        steps = (self.bounded.steps + free.growth_steps) if free.growth_steps else 0
+        return _growth(bounded.start, free.end, steps or bounded.growth_steps)
+
+    @property
+    def iteration_cap(self) -> int:
+        """The most self-iterations of a sequence in the free phase, with those of the gradient."""
+        return self.free.max_steps + (self.free.gradient_steps or 1)
+
+    @property
     def free_steps(self) -> int:
         """Training steps of the free phase."""
         if self.free.num_training_steps is not None:
@@ -129,6 +146,17 @@ class BaselineParameters(_ModelEntry):
     @property
     def phase_change(self) -> None:
         """There is no free phase."""
+        return None
+
+    @property
+    def length_growth(self) -> tuple[int, int, int] | None:
+        """From and to which length sequences grow, and in how many steps; None where they don't."""
+        lengths = self.training.lengths
+        return _growth(lengths.start, lengths.end, lengths.growth_steps)
+
+    @property
+    def iteration_cap(self) -> None:
+        """There is no search."""
         return None
 
 
@@ -170,6 +198,11 @@ class MatchedParameters(BaselineParameters):
             return super().seed_group(models)
         match = self.match.replace(run=models[self.match.run].seed_group(models))
         return digest(self.replace(seed=0, match=match))
+
+    @property
+    def matched_to(self) -> tuple[str, str]:
+        """The run, and what both are to have alike."""
+        return self.match.run, self.match.quantity
 
 
 _SCHEMAS: dict[str, type[RunParameters | BaselineParameters]] = {
@@ -250,6 +283,10 @@ def read_monitoring(table: str, name: str) -> MonitoringParameters:
             f"allowed is at most {data.key}.{known[1]}, {known[0]}"
         )
     return monitoring
+
+
+def _growth(start: int, end: int, steps: int) -> tuple[int, int, int] | None:
+    return None if start == end else (start, end, steps)
 
 
 def _check_match(key: str, baseline: MatchedParameters) -> None:

@@ -1,12 +1,14 @@
 """The parameters of a model: one section of params.yaml, whose keys are its family's."""
 
 import pkgutil
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from implicit_models.families.table import FAMILIES
 from implicit_models.parameters import Chosen, ParameterError
+
+Kind = Literal["implicit", "explicit", "recurrent"]
 
 
 class ModelParameters(Chosen):
@@ -26,6 +28,8 @@ class ModelParameters(Chosen):
         Whether FLOPs and memory of a training follow from the parameters alone.
     is_upcycled
         Whether it is an implicit model that begins as an explicit one.
+    is_recurrent
+        Whether it reads its tokens one after another, in training too.
     """
 
     chosen_by = "family"
@@ -33,6 +37,7 @@ class ModelParameters(Chosen):
     allows_implicit: ClassVar[tuple[bool, ...]] = (False, True)
     is_planned: ClassVar[bool] = False
     is_upcycled: ClassVar[bool] = False
+    is_recurrent: ClassVar[bool] = False
 
     family: str
     implicit: bool = False
@@ -42,6 +47,13 @@ class ModelParameters(Chosen):
     def __init__(self, /, **values: Any) -> None:
         self._check_keys(values)
         super().__init__(**values)
+
+    @property
+    def kind(self) -> Kind:
+        """What it is compared as."""
+        if self.implicit:
+            return "implicit"
+        return "recurrent" if self.is_recurrent else "explicit"
 
     @property
     def weights_source(self) -> str | None:

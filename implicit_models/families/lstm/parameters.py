@@ -17,6 +17,7 @@ class LSTMParameters(OwnParameters):
     """
 
     allows_implicit = (False,)
+    is_recurrent = True
 
     family: Literal["lstm"]
     hidden_size: int = Field(ge=1)
