@@ -46,6 +46,8 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }
+# With it MLflow's pages are those of a training of models, and not of an application's traces.
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
 _POLL_SECONDS = 0.05
 _MAX_EXPERIMENTS = 1000
 
@@ -230,7 +232,7 @@ class Sender:
         if experiment is not None:
             return client, experiment.experiment_id
         location = artifact_location(address, self._root)
-        return client, client.create_experiment(start["experiment"], location)
+        return client, client.create_experiment(start["experiment"], location, _KIND)
 
 
 def _has_news(spool: Spool, destination: str | None) -> bool:

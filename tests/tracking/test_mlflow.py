@@ -389,6 +389,30 @@ def test_a_relative_database_is_found_from_anywhere(root, monkeypatch):
     assert the_start(root)["destination"] == f"sqlite:///{root}/elsewhere.db"
 
 
+def test_the_duration_of_an_entry_is_its_trainings(root, store):
+    """Stages lie apart, and a test comes later: none of it is training."""
+    for stage, seconds in (("train_bounded", 20.0), ("train_free", 61.5)):
+        with tracker(root, stage) as tracked:
+            tracked.log_metrics({"train.seconds": seconds}, 3, "entry")
+    assert send(root) == []
+    with tracker(root, "evaluate_benchmarks"):
+        pass
+    assert send(root) == []
+    (entry,) = store.entries()
+    assert entry.info.end_time - entry.info.start_time == 61_500
+    assert entry.info.status == "FINISHED"
+    for stage in store.stages():
+        assert 0 <= stage.info.end_time - stage.info.start_time < 60_000
+
+
+def test_a_new_experiment_opens_as_one_of_models_in_training(root, store):
+    with tracker(root):
+        pass
+    assert send(root) == []
+    experiment = store.client.get_experiment_by_name("implicit-models")
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+
+
 def test_the_experiment_can_be_named_by_the_environment(root, store, monkeypatch):
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
     tracker(root).close()
