@@ -13,7 +13,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,35 @@ def parent_run_id(entry: str, digest: str, root: Path = Path(".")) -> str | None
     except Exception as error:
         _logger.info("cannot look up the run of %s: %s", entry, reason(error))
         return None
+
+
+def tag_entries(
+    tags: Mapping[tuple[str, str], Mapping[str, str]], root: Path = Path(".")
+) -> str | None:
+    """Set tags of the newest runs of entries, wherever they were trained.
+
+    Parameters
+    ----------
+    tags
+        For each entry and digest of its parameters. Entries without a run are passed over.
+
+    Returns
+    -------
+    str or None
+        Why the store could not be asked, in one line.
+    """
+    try:
+        with _environment():
+            client = connect(address_of(destination_now(root), root))
+            found = client.search_experiments(max_results=_MAX_EXPERIMENTS)
+            experiments = [each.experiment_id for each in found]
+            for (entry, digest), values in tags.items():
+                run = find_entry(client, experiments, entry, digest) if experiments else None
+                for name, value in values.items() if run is not None else ():
+                    client.set_tag(run.info.run_id, name, value)
+    except Exception as error:
+        return reason(error)
+    return None
 
 
 def deliver(root: Path = Path("."), patience: float = 5.0) -> None:

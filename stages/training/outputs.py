@@ -90,14 +90,23 @@ def write_metrics(
     history: list[dict[str, Any]],
     earlier: "EarlierStage | None",
     tracker: Tracker,
+    *,
+    is_last: bool,
 ) -> None:
-    """Write the metrics and the history of a segment, and track them."""
+    """Write the metrics and the history of a segment, and track them.
+
+    Parameters
+    ----------
+    is_last
+        Whether the entry's training has ended with it, whose totals are then tracked.
+    """
     files = {f"{stage}.json": metrics, f"{stage}_history.csv": history}
     write_results(name, stage, files, tracker)
-    whole = metrics if earlier is None else earlier.added_to(metrics)
-    step = history[-1]["step"]
-    tracker.log_metrics(stage_totals(metrics), step, "stage")
-    tracker.log_metrics(entry_totals(whole), step, "entry")
+    # At no step: MLflow draws a bar for such a value, and a curve of one point for any other.
+    tracker.log_metrics(stage_totals(metrics), level="stage")
+    if is_last:
+        whole = metrics if earlier is None else earlier.added_to(metrics)
+        tracker.log_metrics(entry_totals(whole), level="entry")
 
 
 class Curves:

@@ -160,8 +160,12 @@ def train_segment(this: SegmentStage) -> None:
                 if had_finished:
                     track_history(end.history, tracker)
                 metrics = segment_metrics(whole, begin, end, meter.measurement)
-                write_metrics(this.name, this.stage, metrics, end.history, before, tracker)
-                if this.state is None:
+                is_last = this.state is None
+                write_metrics(
+                    *(this.name, this.stage, metrics, end.history, before, tracker),
+                    is_last=is_last,
+                )
+                if is_last:
                     track_model(tracker, this.table, this.name, this.output, end.step)
                 else:
                     track_phase(tracker, this.output, end.step)
