@@ -19,6 +19,7 @@ _SCORES = (
     *("test.accuracy", "test.perplexity", "test.bits_per_byte"),
     *("test.self_iterations", "test.evaluations_per_token"),
 )
+_WIDTH = 170  # of a column, in pixels: the name of a score
 _COSTS = ("train.flops", "train.seconds", "num_parameters")
 
 
@@ -78,6 +79,7 @@ def view_of(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "searchFilter": f"attributes.run_id IN ({chosen})",
         "selectedColumns": columns,
         "columnOrder": columns,
+        "columnWidths": dict.fromkeys(columns[2:], _WIDTH),
     }
     if scores:
         # Of several lengths the longest comes last, and tells most.

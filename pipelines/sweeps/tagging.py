@@ -1,11 +1,13 @@
 """The tag by which MLflow finds the runs of a sweep's points, whoever has trained them."""
 
+import json
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from implicit_models.parameters import digest
-from implicit_models.tracking.mlflow import deliver, tag_entries
 from pipelines.sweeps.points import Point
 
 
@@ -24,11 +26,19 @@ def tag_points(root: Path, sweep: str, points: Iterable[Point]) -> str | None:
     for point in points:
         for entry in _entries(point):
             found[entry].append(point.name)
-    tags = {entry: {_tag(sweep): " ".join(names)} for entry, names in found.items()}
-    if not tags:
+    if not found:
         return None
-    deliver(root)
-    return tag_entries(tags, root)
+    tags = [[*entry, {_tag(sweep): " ".join(names)}] for entry, names in found.items()]
+    # In a process of its own, as MLflow is imported there.
+    done = subprocess.run(
+        [sys.executable, "-m", "implicit_models.tracking.tagging"],
+        cwd=root,
+        input=json.dumps(tags),
+        capture_output=True,
+        text=True,
+    )
+    *_, said = done.stderr.strip().splitlines() or ["nothing was said"]
+    return None if done.returncode == 0 else said
 
 
 def filter_of(sweep: str) -> str:
