@@ -99,8 +99,9 @@ def tag_entries(
             experiments = [each.experiment_id for each in found]
             for (entry, digest), values in tags.items():
                 run = find_entry(client, experiments, entry, digest) if experiments else None
-                for name, value in values.items() if run is not None else ():
-                    client.set_tag(run.info.run_id, name, value)
+                if run is not None:
+                    for name, value in values.items():
+                        client.set_tag(run.info.run_id, name, value)
     except Exception as error:
         return reason(error)
     return None
