@@ -202,10 +202,13 @@ def test_the_view_has_scores_before_costs_and_the_longest_decides():
         return {"info": {"run_id": number}, "data": {"metrics": metrics}}
 
     lengths = [f"test.accuracy_last_10.{length}" for length in (9, 80, 160)]
-    view = view_of([run("1", "train.seconds", *lengths, "train.loss"), run("2", "num_parameters")])
+    quantities = ("self_iterations", "evaluations_per_token")
+    searches = [f"test.{quantity}.{length}" for quantity in quantities for length in (9, 160)]
+    implicit = run("1", "train.seconds", *searches, *lengths, "train.loss")
+    view = view_of([implicit, run("2", "num_parameters")])
     columns = ["tags.`kind`", "tags.`family`", *(f"metrics.`{name}`" for name in lengths)]
-    costs = ["metrics.`train.seconds`", "metrics.`num_parameters`"]
-    assert view["selectedColumns"] == [*columns, *costs]
+    costs = ["test.self_iterations.160", "train.seconds", "num_parameters"]
+    assert view["selectedColumns"] == [*columns, *(f"metrics.`{name}`" for name in costs)]
     assert view["searchFilter"] == "attributes.run_id IN ('1', '2')"
     assert (view["orderByKey"], view["orderByAsc"]) == (columns[-1], False)
     of_text = view_of([run("1", "test.perplexity", "test.bits_per_byte")])

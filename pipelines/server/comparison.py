@@ -14,11 +14,10 @@ SUMMARY = Path("results") / "summary.json"
 VIEW = "last-reproduction"
 
 _MODELS_IN_TRAINING = "custom_model_development"
-# What the columns begin with, in their order; of several lengths each has its column.
-_SCORES = (
-    *("test.accuracy", "test.perplexity", "test.bits_per_byte"),
-    *("test.self_iterations", "test.evaluations_per_token"),
-)
+# What the columns begin with, in their order. Each length has a column for its score; for what
+# the search took of it, of which the first that was measured counts, the longest alone.
+_SCORES = ("test.accuracy", "test.perplexity", "test.bits_per_byte")
+_SEARCHES = ("test.self_iterations", "test.evaluations_per_token")
 _WIDTH = 170  # of a column, in pixels: the name of a score
 _COSTS = ("train.flops", "train.seconds", "num_parameters")
 
@@ -72,6 +71,8 @@ def view_of(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     runs = list(runs)
     measured = {each["key"] for run in runs for each in run["data"].get("metrics", ())}
     scores, costs = (_ordered(measured, beginnings) for beginnings in (_SCORES, _COSTS))
+    searches = (_ordered(measured, [beginning]) for beginning in _SEARCHES)
+    costs = [*next(filter(None, searches), [])[-1:], *costs]
     columns = [f"tags.`{name}`" for name in ("kind", "family")]
     columns += [f"metrics.`{name}`" for name in (*scores, *costs)]
     chosen = ", ".join(f"'{run['info']['run_id']}'" for run in runs)
