@@ -48,7 +48,7 @@ bench: install  ## run every benchmark; QUICK=1 for the short form
 	done; exit $$failed
 
 dashboards: install  ## show flows in Prefect and runs in MLflow on localhost; Ctrl-C stops both
-	@$(in_environment) python scripts/dashboards.py --port $(PORT) --prefect-port $(PREFECT_PORT)
+	@$(in_environment) exec python scripts/dashboards.py --port $(PORT) --prefect-port $(PREFECT_PORT) --invoker $$PPID
 
 lock: install  ## compile requirements.lock from pyproject.toml
 	@$(PYTHON) scripts/bootstrap.py --lock

@@ -15,8 +15,9 @@ from implicit_models.parameters import ParameterError
 from pipelines.outcomes import Outcomes
 from pipelines.server.embedded import OwnApi, own_api
 from pipelines.server.local_server import ServerError
-from pipelines.sweeps.comparison import FOLDER, Row
+from pipelines.sweeps.comparison import FOLDER, THERE, Row
 from pipelines.sweeps.points import Origin, Point, SweepError, plan, read_origin
+from pipelines.sweeps.tagging import filter_of, tag_points
 from pipelines.sweeps.workspaces import is_done
 from pipelines.terminal import (
     AGAIN,
@@ -55,11 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     page = root / FOLDER / f"{options.name}.md"
     if rows and page.exists():
         print(page.read_text())
-        print(
-            f"{page.relative_to(root)}, with every metric in {page.stem}.csv; in MLflow: "
-            f'the filter tags."dvc.experiment" LIKE "{options.name}-%"',
-            flush=True,
-        )
+        there = [row.point for row in rows if row.state in THERE]
+        problem = tag_points(root, options.name, there)
+        print(f"{page.relative_to(root)}, with every metric in {page.stem}.csv")
+        print(f"in MLflow: the filter {filter_of(options.name)}", flush=True)
+        if problem is not None:
+            print(f"MLflow's runs have no such tag yet: {problem}; {AGAIN}", file=sys.stderr)
     tell_unrecorded(outcomes, "DVC has the experiments")
     status = tell_stopped(outcomes)
     if status is not None:

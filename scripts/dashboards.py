@@ -16,7 +16,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psutil
+
 from implicit_models.tracking.stores import shown
+from pipelines.server.comparison import comparison_page, reproduced
 from pipelines.server.embedded import DASHBOARDS, readable_settings
 from pipelines.server.local_server import (
     FOLDER,
@@ -41,6 +44,7 @@ def main() -> int:
         "--prefect-port", type=int, default=4200, help="the first port to try for Prefect"
     )
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
+    parser.add_argument("--invoker", type=int, help="the process with whose end they end")
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
@@ -48,7 +52,8 @@ def main() -> int:
         with announced(options.root) as file:
             if file is None:
                 return 0
-            return serve(options.root, file, options.port, options.prefect_port)
+            ports = options.port, options.prefect_port
+            return serve(options.root, file, *ports, invoker=options.invoker)
     except ServerError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -56,7 +61,9 @@ def main() -> int:
         return 0
 
 
-def serve(root: Path, file: Path, port: int, prefect_port: int) -> int:
+def serve(
+    root: Path, file: Path, port: int, prefect_port: int, *, invoker: int | None = None
+) -> int:
     """Start what is kept in this repository, say where everything is, and wait.
 
     Parameters
@@ -65,11 +72,15 @@ def serve(root: Path, file: Path, port: int, prefect_port: int) -> int:
         Where the addresses are written for flows.
     port, prefect_port
         The first ports to try for MLflow and for Prefect.
+    invoker
+        The process with whose end they end, as make does not end what it has begun when it is
+        killed; None for nobody.
 
     Returns
     -------
     int
-        0 where there is nothing to serve, 1 as soon as a server has ended by itself.
+        0 where there is nothing to serve or the invoker has ended, 1 as soon as a server has
+        ended by itself.
     """
     servers: list[LocalServer] = []
     addresses: dict[str, str] = {}
@@ -96,21 +107,33 @@ def serve(root: Path, file: Path, port: int, prefect_port: int) -> int:
         for server in servers:
             server.wait_until_up()
         file.write_text(json.dumps(addresses))
-        show(addresses)
-        return wait_for_an_end(servers) if servers else 0
+        show(addresses, root)
+        return wait_for_an_end(servers, invoker) if servers else 0
 
 
-def show(addresses: dict[str, str], *, browser: bool = True) -> None:
+def show(addresses: dict[str, str], root: Path, *, browser: bool = True) -> None:
     """Print the pages that are served, and open them where there is a screen."""
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     for key, name in (("prefect", "Prefect"), ("mlflow", "MLflow")):
         if key in addresses:
             page = addresses[key].removesuffix("/api")
             print(f"{name + ':':9}{page}", flush=True)
+            if key == "mlflow" and (comparison := comparison_of(page, root)):
+                page = comparison
+                print(f"the last reproduction, implicit beside explicit:\n{'':9}{page}", flush=True)
             if screen and browser:
                 webbrowser.open(page)
     if browser and addresses:
         print("Ctrl-C stops", "them" if len(addresses) > 1 else "it", flush=True)
+
+
+def comparison_of(mlflow: str, root: Path) -> str | None:
+    """Return the page that compares the runs of the last report; None without one."""
+    try:
+        return comparison_page(mlflow, reproduced(root))
+    except (OSError, ValueError, KeyError) as error:
+        print(f"the last reproduction cannot be compared: {error}", file=sys.stderr)
+        return None
 
 
 @contextmanager
@@ -133,7 +156,7 @@ def announced(root: Path, patience: float = 2.0) -> Iterator[Path | None]:
                 # A flow that looks holds it for a moment.
                 if time.monotonic() > end:
                     print("this repository's dashboards run already")
-                    show(json.loads(file.read_text() or "{}"), browser=False)
+                    show(json.loads(file.read_text() or "{}"), root, browser=False)
                     yield None
                     return
                 time.sleep(0.1)
@@ -171,9 +194,9 @@ def start_mlflow(root: Path, store: str, port: int) -> tuple[str, LocalServer]:
     return address, server
 
 
-def wait_for_an_end(servers: Sequence[LocalServer]) -> int:
-    """Return 1 as soon as one of the servers has ended, which nobody has asked it to."""
-    while True:
+def wait_for_an_end(servers: Sequence[LocalServer], invoker: int | None = None) -> int:
+    """Return 1 as soon as one of the servers has ended by itself, 0 as soon as the invoker has."""
+    while invoker is None or lives(invoker):
         for server in servers:
             status = server.process.poll()
             if status is not None:
@@ -184,6 +207,15 @@ def wait_for_an_end(servers: Sequence[LocalServer]) -> int:
                 )
                 return 1
         time.sleep(0.5)
+    return 0
+
+
+def lives(pid: int) -> bool:
+    """Return whether a process has not ended, be it that nobody has asked how."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 if __name__ == "__main__":

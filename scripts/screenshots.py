@@ -9,13 +9,13 @@ import argparse
 import json
 import shutil
 import sys
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from pipelines.server.comparison import ask, comparison_page, reproduced
 from pipelines.server.embedded import DASHBOARDS
 from pipelines.server.local_server import FOLDER
 
@@ -44,10 +44,18 @@ def main() -> int:
         show_flow_run(page, addresses["prefect"])
         page.screenshot(path=options.output / "prefect_flow_run.png")
         runs = find_runs(addresses["mlflow"], [options.implicit, options.explicit])
-        show_curves(page, addresses["mlflow"], runs, "accuracy")
+        show_curves(page, addresses["mlflow"], runs, "train.accuracy")
         page.screenshot(path=options.output / "mlflow_curves.png")
         show_parameters(page, addresses["mlflow"], runs, "model.expand")
         page.screenshot(path=options.output / "mlflow_comparison.png")
+        address = comparison_page(addresses["mlflow"], reproduced(options.repository))
+        if address is None:
+            print("error: there is no report of runs that MLflow has: dvc repro", file=sys.stderr)
+            return 1
+        show_runs(page, address, options.implicit)
+        page.screenshot(path=options.output / "mlflow_runs.png")
+        show_charts(page, address, "test.accuracy")
+        page.screenshot(path=options.output / "mlflow_charts.png")
         take_report(page, options.repository / "results" / "report.html", options.output)
     return 0
 
@@ -98,7 +106,7 @@ def take_report(page: "Page", report: Path, output: Path) -> None:
 
 def show_flow_run(page: "Page", api: str) -> None:
     """Open the page of the last flow run, and wait until it has drawn the stages."""
-    (run, *_) = post(f"{api}/flow_runs/filter", {"sort": "START_TIME_DESC", "limit": 1})
+    (run, *_) = ask(f"{api}/flow_runs/filter", {"sort": "START_TIME_DESC", "limit": 1})
     page.goto(f"{api.removesuffix('/api')}/runs/flow-run/{run['id']}")
     page.get_by_text(run["name"]).first.wait_for()
     page.locator("canvas").first.wait_for()
@@ -109,14 +117,14 @@ def show_flow_run(page: "Page", api: str) -> None:
 def find_runs(mlflow: str, names: list[str]) -> list[dict[str, Any]]:
     """Return the newest run of each of these names, which are all of one experiment."""
     found = []
-    every = post(f"{mlflow}/api/2.0/mlflow/experiments/search", {"max_results": 100})
+    every = ask(f"{mlflow}/api/2.0/mlflow/experiments/search", {"max_results": 100})
     for name in names:
         query = {
             "experiment_ids": [each["experiment_id"] for each in every["experiments"]],
             "filter": f"attributes.run_name = '{name}'",
             "max_results": 1,
         }
-        runs = post(f"{mlflow}/api/2.0/mlflow/runs/search", query).get("runs", [])
+        runs = ask(f"{mlflow}/api/2.0/mlflow/runs/search", query).get("runs", [])
         if not runs:
             raise LookupError(f"MLflow at {mlflow} has no run {name}")
         found.append(runs[0]["info"])
@@ -131,6 +139,24 @@ def show_parameters(page: "Page", mlflow: str, runs: list[dict[str, Any]], name:
     _close_assistant(page)
     parameter.evaluate("element => element.scrollIntoView({block: 'center'})")
     page.wait_for_timeout(1000)
+
+
+def show_runs(page: "Page", address: str, name: str) -> None:
+    """Open the page that `make dashboards` prints: runs with their scores and costs."""
+    page.goto(address)
+    page.get_by_text(name).first.wait_for()
+    page.locator(".ag-header-cell").first.wait_for()
+    _close_assistant(page)
+    page.wait_for_timeout(2000)
+
+
+def show_charts(page: "Page", address: str, metric: str) -> None:
+    """Open the same runs as charts, of which one's title begins with a metric."""
+    page.goto(f"{address}&compareRunsMode=CHART")
+    page.get_by_text(metric).first.wait_for()
+    page.locator(".js-plotly-plot").first.wait_for()
+    _close_assistant(page)
+    page.wait_for_timeout(3000)
 
 
 def show_curves(page: "Page", mlflow: str, runs: list[dict[str, Any]], metric: str) -> None:
@@ -158,16 +184,6 @@ def _chosen(runs: list[dict[str, Any]]) -> str:
     names = quote(json.dumps([run["run_id"] for run in runs]))
     experiments = quote(json.dumps(sorted({run["experiment_id"] for run in runs})))
     return f"runs={names}&experiments={experiments}"
-
-
-def post(address: str, query: dict[str, Any]) -> Any:
-    """Send a query to a server on this machine; return its answer."""
-    request = urllib.request.Request(
-        address, json.dumps(query).encode(), {"Content-Type": "application/json"}
-    )
-    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with direct.open(request, timeout=60) as answer:
-        return json.load(answer)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.checksums import SUFFIX, write_checksums
+from implicit_models.families.parameters import ModelParameters
 from implicit_models.families.table import OTHERS
 from implicit_models.parameters import Parameters, digest, read_section
 from implicit_models.tracking.digests import content_digest, data_digest, is_recorded
 from implicit_models.tracking.links import entry_page, is_server
 from implicit_models.tracking.mlflow import deliver, parent_run_id
+from implicit_models.tracking.names import TEST
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.stores import destination_now
 from implicit_models.tracking.tracker import Tracker
@@ -36,8 +38,7 @@ def open_run(
 ) -> Tracker:
     """Open the tracker of a stage of an entry.
 
-    The experiment is that of the model's family: implicit and explicit models of one family line up
-    in it.
+    All are in one experiment, with the family and the kind of model as tags.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ def open_run(
     """
     section = read_section(f"{table}.{name}", dict[str, Any])
     family = _family(section)
-    labels = {"family": family, "kind": "implicit" if table in _IMPLICIT else "explicit"}
+    labels = {"family": family, "kind": _kind(table, name, section["model"])}
     if group is not None:
         labels["seed_group"] = f"{_data(section)} {family} {group[:8]}"
     return open_tracker(
@@ -63,7 +64,6 @@ def open_run(
         stage=stage,
         parameters=_aligned(entry or section),
         labels=labels | dict(tags or {}),
-        experiment=f"{_PROJECT}/{family}",
         stage_parameters={key: section.model_dump() for key, section in parameters.items()},
         dataset=_data(section),
         seed=section.get("seed"),
@@ -118,11 +118,27 @@ def track_data(tracker: Tracker, dataset: str, context: str) -> None:
         tracker.log_dataset(dataset, digest, str(folder), context)
 
 
-def track_model(tracker: Tracker, table: str, name: str, folder: Path) -> None:
-    """Track an entry's final model as an artifact and in the registry."""
-    tracker.log_artifact(folder, "checkpoint")
+def track_model(tracker: Tracker, table: str, name: str, folder: Path, step: int) -> None:
+    """Track an entry's final model, with its files, as a version in the registry."""
     registered = _registered_model(table, name)
-    tracker.register_model(registered, content_digest(folder), f"checkpoint/{folder.name}")
+    tracker.log_model(
+        folder, content_digest(folder), phase=folder.name, step=step, registered=registered
+    )
+
+
+def track_phase(tracker: Tracker, folder: Path, step: int) -> None:
+    """Track the model that an entry's next phase goes on from; its files stay in DVC's cache."""
+    tracker.log_model(folder, content_digest(folder), phase=folder.name, step=step)
+
+
+def track_test(
+    tracker: Tracker, metrics: Mapping[str, Any], headline: Mapping[str, Any], prefix: str = TEST
+) -> None:
+    """Track what a test has found: all in the stage's run, the headline in the entry's too."""
+    shown = numbers(headline, prefix)
+    tracker.log_metrics(shown)
+    rest = {name: value for name, value in numbers(metrics, prefix).items() if name not in shown}
+    tracker.log_metrics(rest, level="stage")
 
 
 def track_score(
@@ -135,13 +151,13 @@ def track_score(
     folder
         Of the model.
     score
-        The metric, its value, and whether higher is better.
+        The metric among the test's, its value, and whether higher is better.
     """
     metric, value, higher_is_better = score
     tracker.score_model(
         _registered_model(table, name),
         content_digest(folder),
-        metric,
+        f"{TEST}{metric}",
         value,
         higher_is_better=higher_is_better,
         dataset_digest=data_digest(Path("data", _dataset(table, name))),
@@ -221,6 +237,12 @@ def _family(section: Mapping[str, Any]) -> str:
     # The checkpoints of others and what is made of them belong in one comparison.
     is_of_others = not isinstance(model, Mapping) or "source" in model
     return OTHERS if is_of_others else model["family"]
+
+
+def _kind(table: str, name: str, model: Any) -> str:
+    if table in _IMPLICIT or not isinstance(model, Mapping):
+        return "implicit" if table in _IMPLICIT else "explicit"
+    return read_section(f"{table}.{name}.model", ModelParameters).kind
 
 
 def _data(section: Mapping[str, Any]) -> str:

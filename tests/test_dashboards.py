@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipelines.server.comparison import ask, comparison_page, reproduced, view_of
 from pipelines.server.embedded import DASHBOARDS
 from pipelines.server.local_server import FOLDER, ServerError, answers
 from scripts import dashboards, screenshots
@@ -24,20 +25,31 @@ STAGES = {
     "spoiled": stage("echo no such data; false", ("data.txt",), ("spoiled.txt",)),
 }
 TRACK = """
-from implicit_models.tracking.mlflow import Sender
+import json
+from implicit_models.parameters import digest
+from implicit_models.tracking.mlflow import Sender, parent_run_id
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.spool import open_spools
 from pathlib import Path
+compared = {}
 for entry, parameters in (
     ("implicit", {"model": {"implicit": True, "d_model": 32}, "free": {"max_steps": 12}}),
     ("explicit", {"model": {"implicit": False, "d_model": 48}}),
+    ("of_long_ago", {"model": {"implicit": False, "d_model": 24}}),
 ):
     tracker = open_tracker(entry=entry, stage="train_free", parameters=parameters, dataset="a5",
-                           root=Path.cwd(), send=False)
+                           labels={"kind": entry, "family": "mamba2"}, root=Path.cwd(), send=False)
     for step in range(1, 6):
-        tracker.log_metrics({"accuracy": step / (5 if entry == "implicit" else 50)}, step)
+        tracker.log_metrics({"train.accuracy": step / (5 if entry == "implicit" else 50)}, step)
+    reached = 0.75 if entry == "implicit" else 0.125
+    tracker.log_metrics({"test.accuracy_last_10.12": reached, "test.accuracy_last_10.6": 1.0})
+    tracker.log_metrics({"train.seconds": 61.5, "train.flops": 2e12})
     tracker.close()
-assert Sender(Path.cwd()).send(open_spools(Path.cwd())) == {}
+    assert Sender(Path.cwd()).send(open_spools(Path.cwd())) == {}
+    compared[entry] = {"mlflow_run_id": parent_run_id(entry, digest(parameters))}
+del compared["of_long_ago"]
+Path("results").mkdir()
+Path("results/summary.json").write_text(json.dumps({"runs": compared}))
 """
 
 
@@ -78,8 +90,10 @@ def served(tmp_path_factory) -> Iterator[Served]:
     running = Served(made)
     made.flow(status=1)  # while they run: it uses their server
     yield running
+    printed = comparison_page(running.addresses["mlflow"], reproduced(made.path))
     output, children = running.end(signal.SIGINT)
     assert running.process.returncode == 0, output
+    assert f"the last reproduction, implicit beside explicit:\n         {printed}\n" in output
     assert len(children) >= 4  # two keepers, two servers
     assert not psutil.wait_procs(children, timeout=10)[1]
     assert not any(answers(address) for address in running.addresses.values())
@@ -102,7 +116,7 @@ def test_a_flow_started_meanwhile_is_in_the_servers_record(served):
     addresses = served.addresses
     assert addresses.keys() == {"prefect", "mlflow"}
     assert all(address.startswith("http://127.0.0.1:") for address in addresses.values())
-    (run,) = screenshots.post(f"{addresses['prefect']}/flow_runs/filter", {})
+    (run,) = ask(f"{addresses['prefect']}/flow_runs/filter", {})
     assert run["state_type"] == "FAILED"
     # It had no server of its own.
     assert served.project.states()[1]["train"] == "Completed"
@@ -145,12 +159,60 @@ def test_mlflow_compares_an_implicit_and_an_explicit_run(served, page):
     }.items():
         row = rows.filter(has=page.get_by_text(name, exact=True)).last
         assert row.inner_text().split() == [name, *filter(None, values)]
-    screenshots.show_curves(page, mlflow, runs, "accuracy")
+    screenshots.show_curves(page, mlflow, runs, "train.accuracy")
     curves = page.locator(".scatterlayer .js-line")
     curves.first.wait_for(state="attached")
     # Each of its own shape: one that learns, one that does not.
     shapes = {curve.get_attribute("d") for curve in curves.all()}
     assert len(shapes) == 2
+
+
+@pytest.mark.slow
+def test_the_printed_page_has_the_runs_of_the_last_report_with_their_scores(served, page):
+    address = comparison_page(served.addresses["mlflow"], reproduced(served.project.path))
+    assert address is not None
+    screenshots.show_runs(page, address, "implicit")
+    from_left = "cells => cells.map(cell => [cell.getBoundingClientRect().x, cell.innerText])"
+    heads = sorted(page.locator(".ag-header-cell").evaluate_all(from_left))
+    shown = [text.strip() for _, text in heads]
+    beginnings = ("kind", "family", "test.", "train.")
+    assert [head for head in shown if head.startswith(beginnings)] == [
+        *("kind", "family", "test.accuracy_last_10.6", "test.accuracy_last_10.12"),
+        *("train.flops", "train.seconds"),
+    ]
+    cells = page.locator('[col-id="metrics.`test.accuracy_last_10.12`"][role=gridcell]')
+    assert cells.all_inner_texts() == ["0.75", "0.125"]  # the best first; two runs, not three
+    screenshots.show_charts(page, address, "test.accuracy_last_10.12")
+
+
+def test_a_report_is_compared_as_far_as_there_is_one(tmp_path):
+    assert reproduced(tmp_path) == []
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "summary.json").write_text("{")
+    assert reproduced(tmp_path) == []
+    runs = {"a": {"mlflow_run_id": "1"}, "b": {"mlflow_run_id": None}}
+    (folder / "summary.json").write_text(json.dumps({"runs": runs}))
+    assert reproduced(tmp_path) == ["1"]
+
+
+def test_the_view_has_scores_before_costs_and_the_longest_decides():
+    def run(number, *names):
+        metrics = [{"key": name, "value": 1.0} for name in names]
+        return {"info": {"run_id": number}, "data": {"metrics": metrics}}
+
+    lengths = [f"test.accuracy_last_10.{length}" for length in (9, 80, 160)]
+    quantities = ("self_iterations", "evaluations_per_token")
+    searches = [f"test.{quantity}.{length}" for quantity in quantities for length in (9, 160)]
+    implicit = run("1", "train.seconds", *searches, *lengths, "train.loss")
+    view = view_of([implicit, run("2", "num_parameters")])
+    columns = ["tags.`kind`", "tags.`family`", *(f"metrics.`{name}`" for name in lengths)]
+    costs = ["test.self_iterations.160", "train.seconds", "num_parameters"]
+    assert view["selectedColumns"] == [*columns, *(f"metrics.`{name}`" for name in costs)]
+    assert view["searchFilter"] == "attributes.run_id IN ('1', '2')"
+    assert (view["orderByKey"], view["orderByAsc"]) == (columns[-1], False)
+    of_text = view_of([run("1", "test.perplexity", "test.bits_per_byte")])
+    assert (of_text["orderByKey"], of_text["orderByAsc"]) == ("metrics.`test.perplexity`", True)
 
 
 @pytest.mark.slow
@@ -169,6 +231,28 @@ def test_one_that_dies_is_told_and_ends_the_other(tmp_path, victim):
     assert "has ended by itself" in output
     assert ("Prefect" if victim == "prefect" else "MLflow") in output.partition("error:")[2]
     assert not psutil.wait_procs(everything, timeout=15)[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_both_end_with_the_make_that_began_them(tmp_path, number):
+    made = project(tmp_path / "project", STAGES)
+    (made.path / "scripts").symlink_to(ROOT / "scripts")
+    (made.path / ".venv").symlink_to(Path(sys.prefix))
+    command = ["make", "-f", str(ROOT / "Makefile"), "-o", "install", "dashboards", "PORT=5700"]
+    kept = {name: v for name, v in os.environ.items() if not name.startswith(LEFT_OUT)}
+    make = subprocess.Popen(command, cwd=made.path, env=kept, stdout=subprocess.DEVNULL)
+    file = made.path / FOLDER / DASHBOARDS
+    try:
+        wait_until(lambda: file.exists() and json.loads(file.read_text() or "{}"), 300)
+        addresses = json.loads(file.read_text())
+        assert addresses.keys() == {"mlflow", "prefect"}
+    finally:
+        everything = psutil.Process(make.pid).children(recursive=True)
+        make.send_signal(number)
+    make.wait(timeout=60)
+    assert not psutil.wait_procs(everything, timeout=60)[1]
+    assert not any(answers(address) for address in addresses.values())
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path):
@@ -207,7 +291,7 @@ def test_what_is_kept_elsewhere_is_named_and_not_served(
 
     monkeypatch.setattr(dashboards, "start_mlflow", start_mlflow)
     monkeypatch.setattr(dashboards, "prefect_api_url", lambda: "http://me:secret@other/api")
-    monkeypatch.setattr(dashboards, "wait_for_an_end", lambda servers: 0)
+    monkeypatch.setattr(dashboards, "wait_for_an_end", lambda *_: 0)
     file = tmp_path / "server.json"
     assert dashboards.serve(tmp_path, file, 5000, 4200) == 0
     assert asked == ([served_store] if served_store else [])

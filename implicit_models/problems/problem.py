@@ -80,8 +80,8 @@ class Evaluated:
     files
         Further files by name: mappings, or rows.
     score
-        What final models of one data set are ranked by: the tracked metric, its value, and whether
-        higher is better. None where they are not.
+        What final models of one data set are ranked by: its name in the headline, with dots, its
+        value, and whether higher is better. None where they are not.
     discard
         Removes what was kept for an interruption, once everything is written.
     """

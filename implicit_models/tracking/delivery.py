@@ -12,20 +12,16 @@ import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from implicit_models import parameters as parameters_module
-from implicit_models.tracking import registry
+from implicit_models.tracking import logged_models, registry
+from implicit_models.tracking.limits import MAX_ITEMS, accepted, accepted_key, is_rejection
+from implicit_models.tracking.names import TRAINING_SECONDS
 from implicit_models.tracking.spool import Event, SentState, Spool
 from implicit_models.tracking.stores import without_credentials
 
 _logger = logging.getLogger(__name__)
-
-_REJECTIONS = ("INVALID_PARAMETER_VALUE", "FEATURE_DISABLED", "ENDPOINT_NOT_FOUND")
-# MLflow's own limits (mlflow.utils.validation).
-_MAX_ITEMS = {"metrics": 1000, "params": 100}
-_MAX_KEY = 250
-_MAX_VALUE = 6000
 
 
 class Delivery:
@@ -87,7 +83,7 @@ class Delivery:
     def send_events(self, seconds: float = math.inf) -> None:
         """Send the events that were not acknowledged yet: all, or for so much processor time."""
         deadline = time.process_time() + seconds
-        limit = _MAX_ITEMS["metrics"]
+        limit = MAX_ITEMS["metrics"]
         metrics: dict[str, list[Any]] = {run_id: [] for run_id in self._run_ids}
         end = self._sent.offset
 
@@ -106,7 +102,7 @@ class Delivery:
                     return
             for run_id in self._receivers(event["level"]) if values else ():
                 metrics[run_id] += [
-                    self._entities.Metric(_key(name), value, event["time"], event["step"])
+                    self._entities.Metric(accepted_key(name), value, event["time"], event["step"])
                     for name, value in values.items()
                 ]
             end = next_end
@@ -142,8 +138,12 @@ class Delivery:
             self._log_artifact(event)
         elif kind == "dataset":
             self._log_dataset(event)
-        elif kind == "model":
-            self._register_model(event)
+        elif kind == "logged_model":
+            self._log_model(event)
+        elif kind == "model":  # of spools that were written before models were logged
+            folder, run_id = event["folder"], self._run_ids[0]
+            source = f"{self._artifacts()}/{folder}"
+            self._register_model(event["name"], event["digest"], (source, run_id, None))
         elif kind == "score":
             self._score_model(event)
         elif kind == "end":
@@ -156,18 +156,22 @@ class Delivery:
             (stage_run, {**entry, **stage}, logging.WARNING),
             (entry_run, entry, logging.DEBUG),
         ):
-            params = [self._entities.Param(key, value) for key, value in _accepted(values).items()]
+            params = [self._entities.Param(key, value) for key, value in accepted(values).items()]
             self._log(run_id, "params", params, level)
 
     def _log_artifact(self, event: Event) -> None:
-        try:
-            copy = self._spool.copy_of(event["copy"])
-        except ValueError as error:  # whoever has written it, nothing else is sent, or removed
-            _logger.warning("%s: an artifact is left out: %s", self._spool.path, error)
-            return
-        if copy.exists():  # or it was sent already, and not acknowledged
+        if (copy := self._copy_of(event["copy"])) is not None:
             self._client.log_artifact(self._sent.run_id, str(copy), event["folder"])
             shutil.rmtree(copy.parent)
+
+    def _copy_of(self, name: str) -> Path | None:
+        """Return the copy of what is sent; None where it is none, or was sent already."""
+        try:
+            copy = self._spool.copy_of(name)
+        except ValueError as error:  # whoever has written it, nothing else is sent, or removed
+            _logger.warning("%s: an artifact is left out: %s", self._spool.path, error)
+            return None
+        return copy if copy.exists() else None
 
     def _log_dataset(self, event: Event) -> None:
         source = json.dumps({"uri": event["source"]})
@@ -177,12 +181,53 @@ class Delivery:
         for run_id, tags in zip(self._run_ids, (context, []), strict=True):
             self._client.log_inputs(run_id, [self._entities.DatasetInput(dataset, tags)])
 
-    def _register_model(self, event: Event) -> None:
-        tags = _accepted(self._start["tags"] | {"dvc.stage": self._start["dvc_stage"]})
-        version = registry.register(self._client, event, self._run_ids[0], tags)
+    def _log_model(self, event: Event) -> None:
+        """Log a phase's model; a final one becomes a version of a registered one."""
+        run_id, registered, digest = self._run_ids[0], event["registered"], event["digest"]
+        copy = self._copy_of(event["copy"]) if event["copy"] else None
+        tags = {"phase": event["phase"], "path": event["path"], registry.DIGEST: digest}
+        tags = accepted(self._start["tags"] | tags)
+        # In MLflow's names of models a few characters mean something.
+        name = re.sub(r"[^\w -]", "_", f"{self._start['entry']} {event['phase']}")
+        try:
+            model = logged_models.log_model(
+                self._client,
+                self._entities,
+                (str(self._sent.experiment_id), run_id),
+                name,
+                copy,
+                tags,
+                f"{self._spool.path.stem} {event['phase']}",
+                event["step"],
+            )
+            place = (model.artifact_location, run_id, model.model_id)
+        except Exception as error:  # a server that was made before there were any
+            if not is_rejection(error):
+                raise
+            if copy is not None:
+                self._client.log_artifact(run_id, str(copy), "checkpoint")
+            folder = f"checkpoint/{Path(event['path']).name}"
+            place = (f"{self._artifacts()}/{folder}", run_id, None)
+        if registered is not None:
+            version = self._register_model(registered, digest, place)
+            if place[2] is not None:
+                # MLflow's servers set it; a database that is asked directly does not.
+                is_version = json.dumps([{"name": registered, "version": version}])
+                self._client.set_logged_model_tags(place[2], {"mlflow.modelVersions": is_version})
+        if copy is not None:
+            shutil.rmtree(copy.parent)
+
+    def _artifacts(self) -> str:
+        """Return where the artifacts of the stage's run are."""
+        return self._client.get_run(self._sent.run_id).info.artifact_uri.rstrip("/")
+
+    def _register_model(self, name: str, digest: str, place: tuple[str, str, str | None]) -> str:
+        tags = accepted(self._start["tags"] | {"dvc.stage": self._start["dvc_stage"]})
+        version = registry.register(self._client, name, digest, place, tags)
         for run_id in self._run_ids:
-            self._tag(run_id, {"model": event["name"], "model.version": version})
-        self._rank_model(event)
+            self._tag(run_id, {"model": name, "model.version": version})
+        self._rank_model({"name": name, "digest": digest})
+        return version
 
     def _score_model(self, event: Event) -> None:
         if tags := registry.score_tags(event):
@@ -194,18 +239,33 @@ class Delivery:
         tested = self._find_run(_tags_of_tested(event))
         if tested is not None:
             registry.rank(self._client, event["name"], event["digest"], tested.data.tags)
+            logged_models.link_test(self._client, self._entities, event["digest"], tested)
 
     def _tag(self, run_id: str, tags: Mapping[str, str]) -> None:
         for key, value in tags.items():
             self._client.set_tag(run_id, key, value)
 
     def _set_status(self, status: str, end_time: int | None = None) -> None:
-        for run_id in self._run_ids:
-            if status == "RUNNING":
+        stage, entry = self._run_ids
+        if status == "RUNNING":
+            for run_id in (stage, entry):
                 self._client.update_run(run_id, status=status)
-            else:
-                self._client.set_terminated(run_id, status, end_time)
+        else:
+            self._client.set_terminated(stage, status, end_time)
+            if status == "FINISHED":
+                end_time = self._end_of_training() or end_time
+            self._client.set_terminated(entry, status, end_time)
         self._sent = dataclasses.replace(self._sent, status=status)
+
+    def _end_of_training(self) -> int | None:
+        """Return when the entry's run has ended, were its trainings all that there is in it.
+
+        Their stages may lie hours apart, and a test years: the duration of an entry's run is what
+        its trainings took, whichever of its stages is sent last.
+        """
+        entry = self._client.get_run(self._run_ids[1])
+        seconds = entry.data.metrics.get(TRAINING_SECONDS)
+        return None if seconds is None else round(entry.info.start_time + 1000 * seconds)
 
     def _log(
         self, run_id: str, kind: str, items: Sequence[Any], level: int = logging.WARNING
@@ -214,7 +274,7 @@ class Delivery:
 
         Everything else would wait behind them forever.
         """
-        limit = _MAX_ITEMS[kind]
+        limit = MAX_ITEMS[kind]
         if len(items) > limit:
             for start in range(0, len(items), limit):
                 self._log(run_id, kind, items[start : start + limit], level)
@@ -222,7 +282,7 @@ class Delivery:
             try:
                 self._client.log_batch(run_id, **{kind: items})
             except Exception as error:
-                if not _is_rejection(error):
+                if not is_rejection(error):
                     raise
                 if len(items) == 1:
                     _logger.log(level, "MLflow rejected %s: %s", items[0].key, reason(error))
@@ -234,7 +294,7 @@ class Delivery:
         return _newest_run(self._client, [self._sent.experiment_id], tags)
 
     def _create_run(self, name: str, tags: Mapping[str, str]) -> Any:
-        tags, start_time = _accepted(self._start["tags"] | tags), self._start["time"]
+        tags, start_time = accepted(self._start["tags"] | tags), self._start["time"]
         return self._client.create_run(self._sent.experiment_id, start_time, tags, name)
 
     def _acknowledge(self, **changes: Any) -> None:
@@ -246,10 +306,12 @@ class Delivery:
         try:
             yield
         except Exception as error:
-            if not _is_rejection(error):
+            if not is_rejection(error):
                 raise
-            what = event.get("name") or event.get("copy") or self._start["stage"]
-            _logger.warning("MLflow rejected the %s %s: %s", event["event"], what, reason(error))
+            known = (event.get(name) for name in ("name", "registered", "copy"))
+            what = next(filter(None, known), self._start["stage"])
+            kind = event["event"].replace("_", " ")
+            _logger.warning("MLflow rejected the %s %s: %s", kind, what, reason(error))
 
 
 def find_entry(client: Any, experiment_ids: Sequence[Any], entry: str, digest: str) -> Any | None:
@@ -259,7 +321,7 @@ def find_entry(client: Any, experiment_ids: Sequence[Any], entry: str, digest: s
 
 
 def _newest_run(client: Any, experiment_ids: Sequence[Any], tags: Mapping[str, str]) -> Any | None:
-    conditions = (f"tags.`{_key(name)}` = '{value}'" for name, value in tags.items())
+    conditions = (f"tags.`{accepted_key(name)}` = '{value}'" for name, value in tags.items())
     order = ["attributes.start_time DESC"]
     runs = client.search_runs(list(experiment_ids), " and ".join(conditions), 1, 1, order)
     return runs[0] if runs else None
@@ -274,25 +336,3 @@ def reason(error: BaseException) -> str:
     """Return in one line, without credentials, what went wrong."""
     lines = str(error).strip().splitlines() or [""]
     return without_credentials(f"{type(error).__name__}: {lines[0][:300]}")
-
-
-def _is_rejection(error: Exception) -> bool:
-    """Return whether the store answered that it will never take this."""
-    return getattr(error, "error_code", None) in _REJECTIONS
-
-
-def _accepted(values: Mapping[str, str]) -> dict[str, str]:
-    """Return tags or parameters with names and values that MLflow accepts."""
-    return {_key(name): _shortened(value, _MAX_VALUE) for name, value in values.items()}
-
-
-def _key(name: str) -> str:
-    return _shortened(re.sub(r"[^\w.\-/ :]", "_", name), _MAX_KEY)
-
-
-def _shortened(text: str, length: int) -> str:
-    """Cut a text that is too long, and let the rest of it count through a digest."""
-    if len(text) <= length:
-        return text
-    mark = f"..{parameters_module.digest(text)[:16]}"
-    return text[: length - len(mark)] + mark

@@ -13,7 +13,7 @@ import os
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
 }
+# With it MLflow's pages are those of a training of models, and not of an application's traces.
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
 _POLL_SECONDS = 0.05
 _MAX_EXPERIMENTS = 1000
 
@@ -73,6 +75,36 @@ def parent_run_id(entry: str, digest: str, root: Path = Path(".")) -> str | None
     except Exception as error:
         _logger.info("cannot look up the run of %s: %s", entry, reason(error))
         return None
+
+
+def tag_entries(
+    tags: Mapping[tuple[str, str], Mapping[str, str]], root: Path = Path(".")
+) -> str | None:
+    """Set tags of the newest runs of entries, wherever they were trained.
+
+    Parameters
+    ----------
+    tags
+        For each entry and digest of its parameters. Entries without a run are passed over.
+
+    Returns
+    -------
+    str or None
+        Why the store could not be asked, in one line.
+    """
+    try:
+        with _environment():
+            client = connect(address_of(destination_now(root), root))
+            found = client.search_experiments(max_results=_MAX_EXPERIMENTS)
+            experiments = [each.experiment_id for each in found]
+            for (entry, digest), values in tags.items():
+                run = find_entry(client, experiments, entry, digest) if experiments else None
+                if run is not None:
+                    for name, value in values.items():
+                        client.set_tag(run.info.run_id, name, value)
+    except Exception as error:
+        return reason(error)
+    return None
 
 
 def deliver(root: Path = Path("."), patience: float = 5.0) -> None:
@@ -230,7 +262,7 @@ class Sender:
         if experiment is not None:
             return client, experiment.experiment_id
         location = artifact_location(address, self._root)
-        return client, client.create_experiment(start["experiment"], location)
+        return client, client.create_experiment(start["experiment"], location, _KIND)
 
 
 def _has_news(spool: Spool, destination: str | None) -> bool:

@@ -97,14 +97,16 @@ def open_tracker(
     }
     tags = {name: value for name, value in known.items() if value is not None}
     if stage in STARTING_STAGES:
-        parent = uuid.uuid4().hex
+        parent, newest = uuid.uuid4().hex, None
     else:  # MLflow may know one where nothing here does
         newest = next(newest_first(root, entry=entry, digest=digest), None)
         parent = newest[1]["parent"] if newest else None
     start = identity | {
         "dvc_stage": os.environ.get("DVC_STAGE", f"{stage}@{entry}"),
         "parent": parent,
-        "experiment": os.environ.get("MLFLOW_EXPERIMENT_NAME") or experiment,
+        # Where an earlier version began the entry's run, it goes on there.
+        "experiment": os.environ.get("MLFLOW_EXPERIMENT_NAME")
+        or (newest[1]["experiment"] if newest else experiment),
         "destination": destination_now(root),
         "tags": tags | dict(labels or {}) | _git_tags(root),
         "parameters": flatten(parameters),

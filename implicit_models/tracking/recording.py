@@ -115,15 +115,25 @@ class SpoolTracker(Tracker):
 
         It is copied: a link would follow whoever writes the file anew in place.
         """
-        copy = Path(uuid.uuid4().hex[:8]) / path.name
         with self._guarded(f"{path} is not recorded"):
-            target = self.spool.artifact_folder / copy
-            target.parent.mkdir(parents=True)
-            if path.is_dir():
-                shutil.copytree(path, target)
-            else:
-                shutil.copyfile(path, target)
-            self._record("artifact", {"copy": str(copy), "folder": folder})
+            copy = self._copy(path)
+            self._record("artifact", {"copy": copy, "folder": folder})
+
+    def log_model(
+        self,
+        path: Path,
+        digest: str,
+        *,
+        phase: str,
+        step: int,
+        registered: str | None = None,
+    ) -> None:
+        """Record a trained model; see `Tracker`. What becomes a version is copied."""
+        content = {"digest": digest, "phase": phase, "step": step, "registered": registered}
+        with self._guarded(f"{path} is not recorded"):
+            copy = None if registered is None else self._copy(path)
+            place = {"path": path.as_posix(), "copy": copy}
+            self._record("logged_model", content | place)
 
     def close(self) -> None:
         """Declare the run finished; whatever is not sent yet, the courier sends afterwards."""
@@ -159,6 +169,17 @@ class SpoolTracker(Tracker):
             with self._guarded(_KEPT_ON_DISK):
                 self._ensure_courier()
             self._warn_of_unsent(self.spool.read_sent().problem)
+
+    def _copy(self, path: Path) -> str:
+        """Copy a file or a folder beside the spool; return the copy's name there."""
+        copy = Path(uuid.uuid4().hex[:8]) / path.name
+        target = self.spool.artifact_folder / copy
+        target.parent.mkdir(parents=True)
+        if path.is_dir():
+            shutil.copytree(path, target)
+        else:
+            shutil.copyfile(path, target)
+        return str(copy)
 
     def _log_sample(self, sample: Mapping[str, float]) -> None:
         """Record a sample at the seconds since the run began, which a resumed run goes on from."""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from implicit_models.tracking.names import TEST
 from implicit_models.tracking.spool import Event
 
 BEST = "best"
@@ -18,14 +19,24 @@ _SCORE, _METRIC = "score", "score.metric"
 _HIGHER, _DATASET = "score.higher_is_better", "score.dataset"
 
 
-def register(client: Any, event: Event, run_id: str, tags: Mapping[str, str]) -> str:
+def register(
+    client: Any,
+    name: str,
+    digest: str,
+    place: tuple[str, str, str | None],
+    tags: Mapping[str, str],
+) -> str:
     """Make a version of a model that a run has logged, unless its weights have one.
 
     Parameters
     ----------
-    event
-        ``name`` of the registered model, ``digest`` of the model's files and the ``folder`` of
-        the run's artifacts where they are.
+    name
+        Of the registered model.
+    digest
+        Of the model's files.
+    place
+        Where they are, the run that has trained the model, and the logged model's id where the
+        store has those.
     tags
         Of the version.
 
@@ -34,7 +45,6 @@ def register(client: Any, event: Event, run_id: str, tags: Mapping[str, str]) ->
     str
         The version.
     """
-    name, digest = event["name"], event["digest"]
     try:
         client.create_registered_model(name)
     except Exception as error:
@@ -42,9 +52,14 @@ def register(client: Any, event: Event, run_id: str, tags: Mapping[str, str]) ->
             raise
     version = _find(client, name, digest)
     if version is None:
-        source = f"{client.get_run(run_id).info.artifact_uri.rstrip('/')}/{event['folder']}"
+        source, run_id, model_id = place
         version = client.create_model_version(
-            name, source, run_id, tags={**tags, DIGEST: digest}, await_creation_for=0
+            name,
+            source,
+            run_id,
+            tags={**tags, DIGEST: digest},
+            await_creation_for=0,
+            model_id=model_id,
         )
     return str(version.version)
 
@@ -81,16 +96,23 @@ def rank(client: Any, name: str, digest: str, tags: Mapping[str, str]) -> None:
 
 def _best(client: Any, name: str, tags: Mapping[str, str]) -> str:
     """Return the best version by a metric on a data set; of equals, the oldest."""
-    rivals = (
-        version
-        for version in _versions(client, name)
-        if all(version.tags.get(key) == tags[key] for key in (_METRIC, _HIGHER, _DATASET))
-    )
+    rivals = (version for version in _versions(client, name) if _is_comparable(version.tags, tags))
     sign = 1 if tags[_HIGHER] == "true" else -1
     best = max(
         rivals, key=lambda version: (sign * float(version.tags[_SCORE]), -int(version.version))
     )
     return str(best.version)
+
+
+def _is_comparable(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Return whether two models have a score by the same metric on the same data."""
+    same = (one.get(key) == other[key] for key in (_HIGHER, _DATASET))
+    return _SCORE in one and all(same) and _metric(one) == _metric(other)
+
+
+def _metric(tags: Mapping[str, str]) -> str:
+    """Return the metric's name without what it began with, which was not always ``test.``."""
+    return tags[_METRIC].removeprefix("evaluation.").removeprefix(TEST)
 
 
 def _find(client: Any, name: str, digest: str) -> Any | None:

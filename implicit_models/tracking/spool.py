@@ -13,8 +13,9 @@ writes it:
         courier.lock  held by the courier for as long as it lives
 
 An event is ``{"event": KIND, "time": MILLISECONDS, ..., "checksum": ...}``; the first is of kind
-``start``, those after it ``metrics``, ``artifact``, ``dataset``, ``model``, ``score``, ``resume``
-and ``end``. Who writes a spool holds a lock on it for as long as the process lives, so that
+``start``, those after it ``metrics``, ``artifact``, ``dataset``, ``logged_model``, ``score``,
+``resume`` and ``end``; spools of earlier versions have ``model``. Who writes a spool holds a lock
+on it for as long as the process lives, so that
 everyone else can tell an interrupted run from a running one.
 """
 
@@ -50,6 +51,11 @@ _START: dict[str, Any] = {
 _FORMS: dict[str, dict[str, Any]] = {
     "metrics": {"step": int, "level": str, "values": dict},
     "artifact": {"copy": str, "folder": (str, NoneType)},
+    "logged_model": {
+        **dict.fromkeys(("digest", "phase", "path"), str),
+        **dict.fromkeys(("registered", "copy"), (str, NoneType)),
+        "step": int,
+    },
     "end": {"status": str},
 }
 _named: set[tuple[Path, int]] = set()  # the damaged lines, by the offsets of their ends

@@ -42,19 +42,31 @@ class Tracker:
         content = {"name": name, "digest": digest, "source": source, "context": context}
         self._record("dataset", content)
 
-    def register_model(self, name: str, digest: str, folder: str) -> None:
-        """Make a logged model a version of a registered one; equal weights are one version.
+    def log_model(
+        self,
+        path: Path,
+        digest: str,
+        *,
+        phase: str,
+        step: int,
+        registered: str | None = None,
+    ) -> None:
+        """Record a trained model as it is at this moment.
 
         Parameters
         ----------
-        name
-            Of the registered model.
+        path
+            Its folder.
         digest
-            Of the model's files, as DVC names them.
-        folder
-            Where they are among the run's artifacts.
+            Of the folder, as DVC names it.
+        phase
+            Of the training, which has ended.
+        step
+            The last one.
+        registered
+            Name of the registered model of which it becomes a version, with all its files; equal
+            weights are one version. Without one only its place is recorded.
         """
-        self._record("model", {"name": name, "digest": digest, "folder": folder})
 
     def score_model(
         self,
@@ -71,7 +83,7 @@ class Tracker:
         Parameters
         ----------
         name, digest
-            As in `register_model`.
+            Of the registered model, and of the tested one's folder, as in `log_model`.
         metric, value
             What was measured; a number that is not finite counts as none.
         dataset_digest

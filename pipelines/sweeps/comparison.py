@@ -12,6 +12,7 @@ from pipelines.sweeps.points import Point
 FOLDER = Path("results") / "sweeps"
 HEADLINE = "metrics.json"  # what an evaluation writes for `dvc metrics show`
 SHOWN_METRICS = 12
+THERE = ("done", "already there")  # the states of points that have an experiment
 
 
 @dataclass(frozen=True)

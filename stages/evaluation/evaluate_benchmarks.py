@@ -15,7 +15,7 @@ from stages.common import (
 )
 from stages.evaluation.tested_apart import evaluate_apart
 from stages.finished_checkpoints import discard_recorded
-from stages.tracked import numbers, open_test, track_data, track_score, write_results
+from stages.tracked import open_test, track_data, track_score, track_test, write_results
 
 TESTED = (*TABLES, *TESTED_APART)
 
@@ -52,7 +52,7 @@ def _evaluate(table: str, name: str) -> None:
             found = evaluation.evaluate(model, data.folder, parameters)
         files = {"evaluation.json": found.metrics, "metrics.json": found.headline, **found.files}
         write_results(name, "evaluate_benchmarks", files, tracker)
-        tracker.log_metrics(numbers(found.metrics, "evaluation."))
+        track_test(tracker, found.metrics, found.headline)
         if found.score is not None:
             track_score(tracker, table, name, model, found.score)
     found.discard()

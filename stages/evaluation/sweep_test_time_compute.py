@@ -44,12 +44,13 @@ def track(metrics: Mapping[str, Any], tracker: Tracker) -> None:
     """Log both sweeps: self-iterations are the steps of a curve, tolerances are in the names."""
     for point in metrics["self_iterations"]:
         values = {name: value for name, value in point.items() if name != "self_iterations"}
-        tracker.log_metrics(numbers(values, "sweep.self_iterations."), point["self_iterations"])
+        named = numbers(values, "sweep.self_iterations.")
+        tracker.log_metrics(named, point["self_iterations"], "stage")
     for point in metrics["tolerance"]:
         mode = f".{point['mode']}" if "mode" in point else ""
         values = {name: value for name, value in point.items() if name not in ("tolerance", "mode")}
         prefix = f"sweep.tolerance_{point['tolerance']}{mode}."
-        tracker.log_metrics(numbers(values, prefix))
+        tracker.log_metrics(numbers(values, prefix), level="stage")
 
 
 if __name__ == "__main__":

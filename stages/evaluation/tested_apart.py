@@ -6,7 +6,7 @@ from implicit_models.problems.problem import evaluation_of, parameters_of
 from implicit_models.problems.table import TESTED_APART
 from stages.common import naming, owner, read_part
 from stages.evaluation.apart_entries import read_apart
-from stages.tracked import numbers, open_test, track_data, write_results
+from stages.tracked import open_test, track_data, track_test, write_results
 
 
 def evaluate_apart(table: str, name: str) -> None:
@@ -46,5 +46,5 @@ def evaluate_apart(table: str, name: str) -> None:
             files[entry.headline_file] = found.headline
         write_results(name, "evaluate_benchmarks", files, tracker)
         shown = found.headline if entry.tracks_headline else metrics
-        tracker.log_metrics(numbers(shown, entry.metric_prefix))
+        track_test(tracker, shown, found.headline, entry.metric_prefix)
     found.discard()

@@ -1,7 +1,7 @@
 """What a training stage writes: the model with its card, what it cost, metrics and history."""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,11 @@ from implicit_models.language_models.language_model import LanguageModel, num_pa
 from implicit_models.language_models.serialisation import save_model
 from implicit_models.parameters import Parameters
 from implicit_models.reporting.files import read_csv, read_json
-from implicit_models.tracking.tracker import Level, Tracker
+from implicit_models.tracking.names import curves, entry_totals, of_entry, stage_totals
+from implicit_models.tracking.tracker import Tracker
 from implicit_models.training.progress import Progress
 from stages.common import RESULTS, write_json
-from stages.tracked import numbers, write_results
+from stages.tracked import write_results
 
 COST = "training_cost.json"  # in a model's folder
 
@@ -89,24 +90,57 @@ def write_metrics(
     history: list[dict[str, Any]],
     earlier: "EarlierStage | None",
     tracker: Tracker,
+    *,
+    is_last: bool,
 ) -> None:
-    """Write the metrics and the history of a segment, and track them."""
+    """Write the metrics and the history of a segment, and track them.
+
+    Parameters
+    ----------
+    is_last
+        Whether the entry's training has ended with it, whose totals are then tracked.
+    """
     files = {f"{stage}.json": metrics, f"{stage}_history.csv": history}
     write_results(name, stage, files, tracker)
-    whole = metrics if earlier is None else earlier.added_to(metrics)
-    step = history[-1]["step"]
-    tracker.log_metrics(numbers(metrics, "training."), step, "stage")
-    tracker.log_metrics(numbers(whole, "training."), step, "entry")
+    # At no step: MLflow draws a bar for such a value, and a curve of one point for any other.
+    tracker.log_metrics(stage_totals(metrics), level="stage")
+    if is_last:
+        whole = metrics if earlier is None else earlier.added_to(metrics)
+        tracker.log_metrics(entry_totals(whole), level="entry")
 
 
-def track_history(
-    rows: Iterable[Mapping[str, Any]], tracker: Tracker, level: Level = "both"
-) -> None:
+class Curves:
+    """Tracks what a training logs: in the stage's run, and the main curves in the entry's too."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self._tracker = tracker
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Track what was logged at a step."""
+        named = curves(metrics)
+        shared = of_entry(named)
+        self._tracker.log_metrics(shared, step, "both")
+        rest = {name: value for name, value in named.items() if name not in shared}
+        self._tracker.log_metrics(rest, step, "stage")
+
+
+def track_history(rows: Iterable[Mapping[str, Any]], tracker: Tracker) -> None:
     """Track what was logged before this process."""
+    for step, logged in _logged(rows):
+        Curves(tracker).log_metrics(logged, step)
+
+
+def track_earlier(rows: Iterable[Mapping[str, Any]], tracker: Tracker) -> None:
+    """Track the main curves of the stage before, where the entry's run does not have them yet."""
+    for step, logged in _logged(rows):
+        tracker.log_metrics(of_entry(curves(logged)), step, "new entry")
+
+
+def _logged(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, dict[str, float]]]:
+    """Yield the steps of a history and what was logged at them."""
     for row in rows:
         values = {key: row[key] for key in row if key not in ("step", "phase") and row[key] != ""}
-        found = {key: float(value) for key, value in values.items()}
-        tracker.log_metrics(found, int(row["step"]), level)
+        yield int(row["step"]), {key: float(value) for key, value in values.items()}
 
 
 @dataclass(frozen=True)

@@ -49,14 +49,16 @@ from stages.finished_checkpoints import (
     mark_finished,
     name_others,
 )
-from stages.tracked import entry_digest, open_run, track_data, track_model
+from stages.tracked import entry_digest, open_run, track_data, track_model, track_phase
 from stages.training.change_policy import check_start
 from stages.training.data_verification import verify_data
 from stages.training.exclusive import trained_by_one
 from stages.training.identity import Identity
 from stages.training.outputs import (
+    Curves,
     EarlierStage,
     segment_metrics,
+    track_earlier,
     track_history,
     write_metrics,
     write_model,
@@ -145,9 +147,8 @@ def train_segment(this: SegmentStage) -> None:
             this, identity, resumed or begin, before, processes, had_finished
         ) as tracker:
             with Meter(processes.device) as meter:
-                end = train(
-                    training, resumed or begin, module, optimiser, checkpoints, tracker, execution
-                )
+                curves, progress = Curves(tracker), resumed or begin
+                end = train(training, progress, module, optimiser, checkpoints, curves, execution)
             checkpoints.save(module, optimiser, end)
             checkpoints.wait()
             if this.state is not None:  # no times: see `write_model`
@@ -159,9 +160,15 @@ def train_segment(this: SegmentStage) -> None:
                 if had_finished:
                     track_history(end.history, tracker)
                 metrics = segment_metrics(whole, begin, end, meter.measurement)
-                write_metrics(this.name, this.stage, metrics, end.history, before, tracker)
-                if this.state is None:
-                    track_model(tracker, this.table, this.name, this.output)
+                is_last = this.state is None
+                write_metrics(
+                    *(this.name, this.stage, metrics, end.history, before, tracker),
+                    is_last=is_last,
+                )
+                if is_last:
+                    track_model(tracker, this.table, this.name, this.output, end.step)
+                else:
+                    track_phase(tracker, this.output, end.step)
                 written = RESULTS / "runs" / this.name / f"{this.stage}.json"
                 mark_finished(checkpoints.path, written)
         processes.wait()
@@ -282,7 +289,7 @@ def _open_tracker(
     )
     track_data(tracker, this.entry.dataset, "training")
     if before is not None:
-        track_history(before.history, tracker, "new entry")
+        track_earlier(before.history, tracker)
     return tracker
 
 

@@ -57,7 +57,13 @@ def run(monkeypatch):
 
         monkeypatch.setattr("stages.training.segment.open_run", open_run)
         module.main(name)
-        return {step: row for level, step, row in recorder.calls if level == "both"}, tags
+        rows = {}
+        for level, step, row in recorder.calls:
+            if level == "both":
+                rows[step] = dict(row)
+            elif step in rows and level == "stage":
+                rows[step] |= row
+        return rows, tags
 
     return run
 
@@ -97,7 +103,7 @@ def test_another_global_batch_is_refused_until_it_is_asked_for(run, monkeypatch,
     rows, tags = run()
     assert f"continuing from {begun}" in caplog.text
     assert list(rows) == [3, 4]
-    assert [rows[step]["sequences"] for step in rows] == [2 * 64 + 32, 2 * 64 + 2 * 32]
+    assert [rows[step]["train.sequences"] for step in rows] == [2 * 64 + 32, 2 * 64 + 2 * 32]
     change = "after 2 steps a global batch of 32 sequences in place of 64"
     assert tags == {"training.changes": change}
     assert f"| changed under way | {change} |" in card("final")
@@ -111,7 +117,7 @@ def test_another_global_batch_in_the_free_phase_is_refused_until_it_is_asked_for
         run(train_free, RUN)
     monkeypatch.setenv(BATCH, "continue")
     rows, _ = run(train_free, RUN)
-    assert [row["sequences"] for row in rows.values()] == [3 * 64 + 32, 3 * 64 + 2 * 32]
+    assert [row["train.sequences"] for row in rows.values()] == [3 * 64 + 32, 3 * 64 + 2 * 32]
 
 
 def test_another_global_batch_may_begin_anew(run, monkeypatch):

@@ -86,7 +86,7 @@ def test_costs_on_a_corpus_and_after_an_interruption(kind: str, tmp_path, monkey
     flops = count(lambda: found.append(evaluate("text", folder, data, parameters)))
     metrics = found[0].metrics
     perplexity = metrics["perplexity"]["perplexity"]
-    assert found[0].score == ("evaluation.perplexity.perplexity", perplexity, False)
+    assert found[0].score == ("perplexity", perplexity, False)
     kept_files = [each for each in Path("checkpoints").rglob("*") if each.is_file()]
     lengths = metrics["length_extrapolation"].values()
     num_read = round(flops / metrics["cost"]["flops_per_token"])

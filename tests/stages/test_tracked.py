@@ -12,7 +12,15 @@ from implicit_models.tracking.digests import content_digest
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.recording import SpoolTracker
 from stages.entries import read_models, seed_group
-from stages.tracked import open_run, open_test, track_data, track_model, track_score
+from stages.tracked import (
+    open_run,
+    open_test,
+    track_data,
+    track_model,
+    track_phase,
+    track_score,
+    track_test,
+)
 from tests.tracking.killed import leave_as_killed
 
 ROOT = Path(__file__).parents[2]
@@ -59,13 +67,39 @@ def events(tracker, kind):
     return [event for event, _ in tracker.spool.events() if event["event"] == kind]
 
 
-def test_implicit_and_explicit_models_of_a_family_share_an_experiment(parameters):
-    runs = [opened("runs", RUN), opened("baselines", BASELINE)]
-    assert {run["experiment"] for run in runs} == {"implicit-models/mamba2"}
-    assert [run["tags"]["kind"] for run in runs] == ["implicit", "explicit"]
-    assert {run["tags"]["family"] for run in runs} == {"mamba2"}
-    other = opened("baselines", "s3_gpt2")
-    assert other["experiment"] == "implicit-models/huggingface"
+def test_all_models_are_in_one_experiment_with_family_and_kind_as_tags(parameters):
+    def add(content):
+        lstm = {"family": "lstm", "d_model": 16, "hidden_size": 16, "num_layers": 1}
+        content["baselines"]["s3_lstm"] = content["baselines"][BASELINE] | {"model": lstm}
+
+    parameters(add)
+    names = {RUN: "runs", **dict.fromkeys((BASELINE, "s3_lstm", "s3_gpt2"), "baselines")}
+    runs = [opened(table, name) for name, table in names.items()]
+    assert {run["experiment"] for run in runs} == {"implicit-models"}
+    assert [(run["tags"]["family"], run["tags"]["kind"]) for run in runs] == [
+        ("mamba2", "implicit"),
+        ("mamba2", "explicit"),
+        ("lstm", "recurrent"),
+        ("huggingface", "explicit"),
+    ]
+
+
+def test_a_stage_joins_an_entry_in_the_experiment_where_that_was_begun(parameters):
+    before = opened("runs", RUN, "train_bounded")
+    with open_tracker(
+        entry=RUN,
+        stage="train_bounded",
+        parameters={},
+        digest=before["digest"],
+        dataset="s3",
+        experiment="implicit-models/mamba2",
+        send=False,
+    ):
+        pass
+    joined = opened("runs", RUN, "evaluate_benchmarks")
+    assert joined["experiment"] == "implicit-models/mamba2"
+    assert joined["parent"] != before["parent"]
+    assert opened("runs", RUN, "train_bounded")["experiment"] == "implicit-models"
 
 
 def test_the_environment_names_another_experiment(monkeypatch):
@@ -79,7 +113,8 @@ def test_a_model_from_elsewhere_has_a_family(parameters):
 
     parameters(add)
     run = opened("benchmarks", "gpt2", "evaluate_downstream_gpt2")
-    assert run["experiment"] == "implicit-models/huggingface"
+    assert run["experiment"] == "implicit-models"
+    assert (run["tags"]["family"], run["tags"]["kind"]) == ("huggingface", "explicit")
     assert run["tags"]["dataset"] == "paper"
 
 
@@ -161,16 +196,27 @@ def test_a_model_and_its_score_are_tracked_under_one_digest():
     (data / "metadata.json").write_text("{}")
     with open_run("runs", RUN, "train_free", {}) as training:
         track_data(training, "s3", "training")
-        track_model(training, "runs", RUN, folder)
+        track_phase(training, folder.parent, 3)
+        track_model(training, "runs", RUN, folder, 7)
     with open_run("runs", RUN, "evaluate_benchmarks", {}) as evaluation:
-        track_score(evaluation, "runs", RUN, folder, ("accuracy", 0.5, True))
-    (model,) = events(training, "model")
-    (artifact,) = events(training, "artifact")
+        track_test(evaluation, {"accuracy": {"5": 0.5}, "cost": 2}, {"accuracy": {"5": 0.5}})
+        track_score(evaluation, "runs", RUN, folder, ("accuracy.5", 0.5, True))
+    phase, model = events(training, "logged_model")
     (reached,) = events(evaluation, "score")
     (read,) = events(training, "dataset")
-    assert model["name"] == reached["name"] == "implicit-models-mamba2-s3"
+    assert model["registered"] == reached["name"] == "implicit-models-mamba2-s3"
     assert model["digest"] == reached["digest"] == content_digest(folder)
-    assert model["folder"] == f"{artifact['folder']}/{Path(artifact['copy']).name}"
+    assert (model["phase"], model["step"], model["path"]) == ("final", 7, folder.as_posix())
+    assert isinstance(training, SpoolTracker)
+    copy = training.spool.copy_of(model["copy"])
+    assert (copy / "model.safetensors").read_bytes() == b"weights"
+    assert (phase["registered"], phase["copy"], phase["step"]) == (None, None, 3)
+    *tracked, _ = events(evaluation, "metrics")  # the last is the machine's load
+    assert [(event["level"], event["values"]) for event in tracked] == [
+        ("both", {"test.accuracy.5": 0.5}),
+        ("stage", {"test.cost": 2.0}),
+    ]
+    assert reached["metric"] == "test.accuracy.5"
     assert (read["name"], read["source"], read["context"]) == ("s3", "data/s3", "training")
     assert read["digest"] == reached["dataset_digest"]
 

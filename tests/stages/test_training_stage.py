@@ -65,13 +65,19 @@ def test_entries_are_tracked_under_the_same_names_with_all_their_costs(run):
         json.loads((RESULTS / f"train_{phase}.json").read_text()) for phase in ("bounded", "free")
     ]
     whole, phase = free.totals("entry"), free.totals("stage")
-    assert bounded.totals("entry") == bounded.totals("stage")
-    assert set(explicit.totals("entry")) <= set(whole) == set(phase)
-    for name in ("train_seconds", "num_tokens", "num_training_steps"):
-        assert phase[f"training.{name}"] == files[1][name]
-        assert whole[f"training.{name}"] == files[0][name] + files[1][name]
-    speed = whole["training.num_tokens"] / whole["training.train_seconds"]
-    assert whole["training.tokens_per_second"] == pytest.approx(speed)
+    assert set(explicit.totals("entry")) == set(whole)
+    assert not [level for level, _, _ in bounded.calls if level == "entry"]  # it goes on
+    assert set(phase) == set(bounded.totals("stage"))
+    of_curves = {"phase.tokens", "phase.flops"}
+    assert set(phase) == of_curves | {name.replace("train.", "phase.") for name in whole}
+    for name, tracked in (("train_seconds", "seconds"), ("num_training_steps", "steps")):
+        assert phase[f"phase.{tracked}"] == files[1][name]
+        assert whole[f"train.{tracked}"] == files[0][name] + files[1][name]
+    num_tokens = files[0]["num_tokens"] + files[1]["num_tokens"]
+    assert whole["train.tokens_per_second"] == pytest.approx(num_tokens / whole["train.seconds"])
+    *_, last = (metrics for level, _, metrics in free.calls if level == "both")
+    assert last["train.tokens"] == num_tokens
+    assert last["train.flops"] == files[0]["training_flops"] + files[1]["training_flops"]
 
     inherited = [(step, metrics) for level, step, metrics in free.calls if level == "new entry"]
     tracked = [(step, m) for level, step, m in bounded.calls if level == "both"][: len(inherited)]
@@ -87,9 +93,26 @@ def test_the_free_phase_needs_no_results_of_the_bounded_one(run, caplog):
     (RESULTS / "train_bounded_history.csv").unlink()
     free = run(train_free)
     assert "train_bounded_history.csv" in caplog.text
-    assert "training.train_seconds" in free.totals("stage")
-    assert "training.train_seconds" not in free.totals("entry")
-    assert "training.loss" in free.totals("entry")
+    assert "phase.seconds" in free.totals("stage")
+    assert "train.seconds" not in free.totals("entry")
+    assert "train.peak_memory_bytes" in free.totals("entry")
+
+
+def test_an_entrys_run_has_the_headline_and_its_stages_the_rest(run):
+    recorder = run(train_bounded)
+    shared, own = (
+        {name for each, _, metrics in recorder.calls if each == level for name in metrics}
+        for level in ("both", "stage")
+    )
+    assert shared == {
+        *("train.loss", "train.accuracy", "train.self_iterations", "train.tokens", "train.flops"),
+        *("validation.loss", "validation.accuracy"),
+    }
+    assert {"train.gradient_norm", "validation.accuracy_last_10", "phase.seconds"} <= own
+    assert not shared & own
+    names = shared | own
+    beginnings = {name.partition(".")[0] for name in names}
+    assert beginnings == {"train", "validation", "phase", "num_parameters"}
 
 
 def test_an_ended_training_is_kept_until_it_is_recorded(run, caplog):
@@ -143,8 +166,8 @@ def test_a_batch_of_tokens_is_a_number_of_sequences(run):
     text = Path("params.yaml").read_text()
     Path("params.yaml").write_text(text.replace("batch_size: 64", "batch_tokens: 768"))
     history = run(train_baseline, BASELINE).calls
-    rows = [metrics for level, _, metrics in history if level == "both"]
-    assert [row["sequences"] for row in rows] == [64, 128]
+    named = "train.sequences"
+    assert [metrics[named] for _, _, metrics in history if named in metrics] == [64, 128]
     Path("params.yaml").write_text(text.replace("batch_size: 64", "batch_tokens: 770"))
     with pytest.raises(ParameterError, match="batch_tokens = 770 is not allowed.*multiple.* 12"):
         run(train_baseline, BASELINE)

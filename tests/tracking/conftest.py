@@ -48,6 +48,12 @@ class Store:
     def stages(self):
         return [run for run in self.runs() if "mlflow.parentRunId" in run.data.tags]
 
+    def models(self, experiment="implicit-models"):
+        """Return all logged models, the oldest first."""
+        found = self.client.get_experiment_by_name(experiment)
+        oldest = [{"field_name": "creation_time", "ascending": True}]
+        return list(self.client.search_logged_models([found.experiment_id], order_by=oldest))
+
     def history(self, run, name):
         """Return the (step, value) pairs of a metric."""
         points = self.client.get_metric_history(run.info.run_id, name)

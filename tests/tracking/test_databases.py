@@ -205,9 +205,9 @@ def test_postgresql_gets_everything_and_its_password_stays_in_the_environment(
     killing.join()
     assert sent < tracker.spool.read_sent().offset < tracker.spool.size()
     tracker.log_dataset("a5", "digest", "data/a5", "training")
-    tracker.log_artifact(model, "checkpoint")
-    tracker.register_model("mamba2-a5", "weights.dir", "checkpoint/final")
-    tracker.score_model("mamba2-a5", "weights.dir", "accuracy", 0.5, higher_is_better=True)
+    tracker.log_model(model, "weights.dir", phase="final", step=1, registered="mamba2-a5")
+    tracker.log_metrics({"test.accuracy": 0.5})
+    tracker.score_model("mamba2-a5", "weights.dir", "test.accuracy", 0.5, higher_is_better=True)
     tracker.close()
     (problem,) = sender.send(open_spools(root)).values()
     assert str(postgres.port) in problem
@@ -224,7 +224,9 @@ def test_postgresql_gets_everything_and_its_password_stays_in_the_environment(
         found = sorted((point.step, point.value) for point in points)
         assert found == [(step, float(step)) for step in range(NUM_STEPS)]
     version = client.get_model_version_by_alias("mamba2-a5", registry.BEST)
-    assert version.source == f"{root}/mlartifacts/{version.run_id}/artifacts/checkpoint/final"
+    assert version.source == f"{root}/mlartifacts/models/{version.model_id}/artifacts"
+    scored = client.get_logged_model(version.model_id).metrics
+    assert [(each.key, each.value) for each in scored] == [("test.accuracy", 0.5)]
     assert Path(version.source, "model.safetensors").read_text() == "weights"
 
     kept = "".join(file.read_text() for file in (root / ".tracking").rglob("*") if file.is_file())

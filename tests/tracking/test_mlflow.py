@@ -1,4 +1,5 @@
 import os
+import socket
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from implicit_models.tracking import mlflow, stores
 from implicit_models.tracking.mlflow import Sender, parent_run_id
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.spool import Spool, all_spools, open_spools
+from pipelines.sweeps.points import Point
+from pipelines.sweeps.tagging import filter_of, tag_points
 from tests.tracking.killed import leave_as_killed
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow's own
@@ -387,6 +390,80 @@ def test_a_relative_database_is_found_from_anywhere(root, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///elsewhere.db")
     tracker(root).close()
     assert the_start(root)["destination"] == f"sqlite:///{root}/elsewhere.db"
+
+
+def test_the_duration_of_an_entry_is_its_trainings(root, store):
+    """Stages lie apart, and a test comes later: none of it is training."""
+    for stage, seconds in (("train_bounded", 20.0), ("train_free", 61.5)):
+        with tracker(root, stage) as tracked:
+            tracked.log_metrics({"train.seconds": seconds}, 3, "entry")
+    assert send(root) == []
+    with tracker(root, "evaluate_benchmarks"):
+        pass
+    assert send(root) == []
+    (entry,) = store.entries()
+    assert entry.info.end_time - entry.info.start_time == 61_500
+    assert entry.info.status == "FINISHED"
+    for stage in store.stages():
+        assert 0 <= stage.info.end_time - stage.info.start_time < 60_000
+
+
+def point(name, **entries):
+    return Point(name, name, (), {"runs": entries, "report": {"seed": 0}, "baselines": {}})
+
+
+def test_the_filter_of_a_sweep_finds_points_that_have_trained_nothing(root, store):
+    """One has come from DVC's cache; what both share was trained for neither of them."""
+    narrow, wide, shared = ({"model": {"d_model": width}, "seed": 0} for width in (32, 64, 8))
+    for entry, parameters in (("run", narrow), ("run", wide), ("shared", shared), ("other", {})):
+        with tracker(root, entry=entry, parameters=parameters):
+            pass
+    points = [
+        point("steps-1", run=narrow, shared=shared),
+        point("steps-2", run=wide, shared=shared),
+        point("steps-3", run={"model": {"d_model": 1}}),  # nobody has trained it
+    ]
+    for _ in range(2):  # the same command again
+        assert tag_points(root, "steps", points) is None
+    (experiment,) = {run.info.experiment_id for run in store.runs()}
+
+    def found(text):
+        runs = store.client.search_runs([experiment], text)
+        return sorted(
+            (run.data.tags["entry"], run.data.params["model.d_model"], run.data.tags["sweep.steps"])
+            for run in runs
+        )
+
+    assert found(filter_of("steps")) == [
+        ("run", "32", "steps-1"),
+        ("run", "64", "steps-2"),
+        ("shared", "8", "steps-1 steps-2"),
+    ]
+    assert found("tags.\"sweep.steps\" LIKE '%steps-2%'") == found(filter_of("steps"))[1:]
+    assert found(filter_of("step")) == []
+
+
+def test_a_sweep_says_why_the_runs_of_its_points_have_no_tag(root, monkeypatch, unanswered):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", unanswered)
+    problem = tag_points(root, "steps", [point("steps-1", run={"model": {}})])
+    assert problem is not None and "\n" not in problem
+    assert tag_points(root, "steps", [point("steps-1", run={"seed": 1})]) is None  # nothing to tag
+
+
+@pytest.fixture
+def unanswered():
+    """Return the address of a server that nobody runs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_a_new_experiment_opens_as_one_of_models_in_training(root, store):
+    with tracker(root):
+        pass
+    assert send(root) == []
+    experiment = store.client.get_experiment_by_name("implicit-models")
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
 
 
 def test_the_experiment_can_be_named_by_the_environment(root, store, monkeypatch):

@@ -27,13 +27,17 @@ def tracker(root, stage, seed=0):
     )
 
 
-def train(root, seed=0, digest=None, folder="final"):
-    model = root / folder
+def train_folder(root, seed=0):
+    model = root / "final"
     model.mkdir(exist_ok=True)
     (model / "model.safetensors").write_text(f"weights of seed {seed}")
+    return model
+
+
+def train(root, seed=0):
+    model = train_folder(root, seed)
     with tracker(root, "train_baseline", seed) as tracked:
-        tracked.log_artifact(model, "checkpoint")
-        tracked.register_model(MODEL, digest or f"weights_{seed}.dir", f"checkpoint/{folder}")
+        tracked.log_model(model, f"weights_{seed}.dir", phase="final", step=9, registered=MODEL)
     return tracked.spool
 
 
@@ -42,7 +46,7 @@ def evaluate(root, value, seed=0, higher=True, data: str | None = "data", digest
         tracked.score_model(
             MODEL,
             digest or f"weights_{seed}.dir",
-            "accuracy",
+            "test.accuracy",
             value,
             higher_is_better=higher,
             dataset_digest=data,
@@ -52,6 +56,11 @@ def evaluate(root, value, seed=0, higher=True, data: str | None = "data", digest
 
 def send(root, *spools):
     assert Sender(root).send(spools or open_spools(root)) == {}
+
+
+def map_runs(store):
+    """Return the runs with their inputs and outputs."""
+    return [store.client.get_run(run.info.run_id) for run in store.runs()]
 
 
 def versions(store):
@@ -73,12 +82,13 @@ def test_a_final_model_is_a_version_that_leads_back_to_its_run(root, store):
     assert version.tags["entry"] == "seed_3" and version.tags["seed"] == "3"
     assert version.tags["dvc.md5"] == "weights_3.dir"
     assert version.tags["dvc.stage"] == "train_baseline@seed_3"
+    (model,) = store.models()
     source = store.client.get_model_version_download_uri(MODEL, version.version)
-    assert source == f"{stage.info.artifact_uri}/checkpoint/final"
-    weights = store.client.download_artifacts(
-        stage.info.run_id, "checkpoint/final/model.safetensors", str(root)
-    )
-    assert Path(weights).read_text() == "weights of seed 3"
+    assert source == model.artifact_location
+    assert model.tags["mlflow.modelVersions"] == f'[{{"name": "{MODEL}", "version": "1"}}]'
+    weights = [path for path in root.rglob("model.safetensors") if path.parts[-2] != "final"]
+    assert [path.read_text() for path in weights] == ["weights of seed 3"]  # and nowhere else
+    assert str(weights[0].parent) == model.artifact_location
     for run in store.runs():
         assert run.data.tags["model"] == MODEL and run.data.tags["model.version"] == "1"
     assert best(store) is None  # nobody has tested it
@@ -155,6 +165,110 @@ def test_a_sender_that_dies_registers_nothing_twice(root, store, monkeypatch):
     assert list(versions(store)) == [1] and best(store) == 1
     (entry,) = store.entries()
     assert len(entry.inputs.dataset_inputs) == 1
+    (model,) = store.models()
+    assert model.status == "READY"
+    outputs = [run.outputs.model_outputs for run in map_runs(store) if run.outputs]
+    assert [len(each) for each in outputs if each] == [1]
+
+
+def test_models_of_both_phases_are_outputs_of_the_runs_that_trained_them(root, store):
+    bounded = root / "bounded"
+    bounded.mkdir()
+    (bounded / "model.safetensors").write_text("half trained")
+    with tracker(root, "train_bounded") as tracked:
+        tracked.log_model(bounded, "half.dir", phase="bounded", step=3)
+    with tracker(root, "train_free") as tracked:
+        tracked.log_model(train_folder(root), "whole.dir", phase="final", step=9, registered=MODEL)
+    send(root)
+    first, last = store.models()
+    assert [first.name, last.name] == ["seed_0 bounded", "seed_0 final"]
+    assert [model.status for model in (first, last)] == ["READY", "READY"]
+    assert [model.tags["dvc.md5"] for model in (first, last)] == ["half.dir", "whole.dir"]
+    assert not Path(first.artifact_location).exists()  # it is in DVC's cache
+    outputs = {run.info.run_name: run.outputs for run in map_runs(store)}
+    for stage, model, step in (("train_bounded", first, 3), ("train_free", last, 9)):
+        (output,) = outputs[stage].model_outputs
+        assert (output.model_id, output.step) == (model.model_id, step)
+        assert model.source_run_id == store.client.get_run(model.source_run_id).info.run_id
+    assert list(versions(store)) == [1]
+
+
+@pytest.mark.parametrize("tested_first", [False, True])
+def test_headline_scores_lie_on_the_model_that_was_tested_with_the_data(root, store, tested_first):
+    def test():
+        with tracker(root, "evaluate_benchmarks") as tracked:
+            tracked.log_dataset("a5", "d.dir", "data/a5", "evaluation")
+            tracked.log_metrics({"test.accuracy": 0.5, "test.perplexity": 3.0})
+            tracked.log_metrics({"test.seconds": 7.0}, level="stage")
+            tracked.score_model(MODEL, "weights_0.dir", "test.accuracy", 0.5, higher_is_better=True)
+        return tracked.spool
+
+    spools = [train(root), test()]
+    for spool in reversed(spools) if tested_first else spools:
+        send(root, spool)
+    test()
+    send(root)  # again: another run, the same model
+    (model,) = store.models()
+    found = sorted((each.key, each.value, each.dataset_name) for each in model.metrics)
+    assert found == [
+        *[("test.accuracy", 0.5, "a5")] * 2,
+        *[("test.perplexity", 3.0, "a5")] * 2,
+    ]
+    tests = [run for run in map_runs(store) if run.info.run_name == "evaluate_benchmarks"]
+    assert len(tests) == 2
+    for run in tests:
+        assert [each.model_id for each in run.inputs.model_inputs] == [model.model_id]
+        assert store.history(run, "test.accuracy") == [(0, 0.5)]
+
+
+def test_a_version_ranked_under_the_metrics_former_name_still_competes(root, store):
+    train(root, 0)
+    evaluate(root, 0.75, 0)
+    send(root)
+    store.client.set_model_version_tag(MODEL, "1", "score.metric", "evaluation.accuracy")
+    train(root, 1)
+    evaluate(root, 0.5, 1)
+    send(root)
+    assert best(store) == 1
+
+
+def test_a_spool_from_before_models_were_logged_is_still_sent(root, store):
+    with tracker(root, "train_baseline") as tracked:
+        tracked.log_artifact(train_folder(root), "checkpoint")
+        event = {"name": MODEL, "digest": "weights_0.dir", "folder": "checkpoint/final"}
+        tracked._record("model", event)
+        tracked.log_metrics({"training.loss": 0.5}, 9)
+    evaluate(root, 0.5)
+    send(root)
+    (version,) = versions(store).values()
+    (entry,) = store.entries()
+    assert entry.data.metrics["training.loss"] == 0.5
+    assert version.source.endswith(f"{version.run_id}/artifacts/checkpoint/final")
+    assert Path(version.source, "model.safetensors").exists()
+    assert best(store) == 1
+
+
+def test_a_store_without_logged_models_has_the_weights_among_the_runs_files(root, store):
+    class Refusal(Exception):
+        error_code = "ENDPOINT_NOT_FOUND"
+
+    class Older:
+        def __init__(self, address):
+            self.client = mlflow.connect(address)
+
+        def search_logged_models(self, *_):
+            raise Refusal("no such endpoint")
+
+        def __getattr__(self, name):
+            return getattr(self.client, name)
+
+    train(root)
+    evaluate(root, 0.5)
+    assert Sender(root, connect=Older).send(open_spools(root)) == {}
+    (version,) = versions(store).values()
+    assert Path(version.source, "model.safetensors").read_text() == "weights of seed 0"
+    assert version.source.endswith("checkpoint/final")
+    assert best(store) == 1
 
 
 def test_data_sets_are_inputs_with_their_digests(root, store):
@@ -200,6 +314,7 @@ def test_a_store_without_a_registry_takes_everything_else(root, store, caplog):
 
     train(root)
     assert Sender(root, connect=WithoutRegistry).send(open_spools(root)) == {}
-    assert f"MLflow rejected the model {MODEL}: Refusal: there is no registry" in caplog.text
+    said = f"MLflow rejected the logged model {MODEL}: Refusal: there is no registry"
+    assert said in caplog.text
     assert {run.info.status for run in store.runs()} == {"FINISHED"}
-    assert store.artifacts(store.stages()[0], "checkpoint") == ["checkpoint/final"]
+    assert len(store.models()) == 1

@@ -357,9 +357,9 @@ def test_a_server_down_at_start_in_the_middle_and_at_the_end_gets_everything(
     model.mkdir()
     (model / "model.safetensors").write_text("weights")
     tracker.log_dataset("a5", "digest", "data/a5", "training")
-    tracker.log_artifact(model, "checkpoint")
-    tracker.register_model("mamba2-a5", "weights.dir", "checkpoint/final")
-    tracker.score_model("mamba2-a5", "weights.dir", "accuracy", 0.5, higher_is_better=True)
+    tracker.log_model(model, "weights.dir", phase="final", step=1, registered="mamba2-a5")
+    tracker.log_metrics({"test.accuracy": 0.5})
+    tracker.score_model("mamba2-a5", "weights.dir", "test.accuracy", 0.5, higher_is_better=True)
     tracker.close()
     assert len(sender.send(open_spools(bare_root))) == 1
 
@@ -374,7 +374,9 @@ def test_a_server_down_at_start_in_the_middle_and_at_the_end_gets_everything(
         assert {run.info.status for run in runs} == {"FINISHED"} and len(runs) == 2
         version = client.get_model_version_by_alias("mamba2-a5", "best")
         place = client.get_model_version_download_uri("mamba2-a5", version.version)
-        assert place == f"mlflow-artifacts:/1/{version.run_id}/artifacts/checkpoint/final"
+        assert place == f"mlflow-artifacts:/1/models/{version.model_id}/artifacts"
+        scored = client.get_logged_model(version.model_id).metrics
+        assert [(each.key, each.value) for each in scored] == [("test.accuracy", 0.5)]
         found = tracked_run(bare_root, "train_baseline@implicit")
         assert found is not None
         assert found.address == f"{address}/#/experiments/1/runs/{version.run_id}"

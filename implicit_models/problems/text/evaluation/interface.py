@@ -61,7 +61,7 @@ def evaluate(model: Path, data: Path, parameters: TextEvaluationParameters) -> E
         metrics=metrics,
         headline=_headline(metrics),
         files={"evaluation_by_position.csv": positions},
-        score=("evaluation.perplexity.perplexity", metrics["perplexity"]["perplexity"], False),
+        score=("perplexity", metrics["perplexity"]["perplexity"], False),
         discard=store.discard,
     )
 

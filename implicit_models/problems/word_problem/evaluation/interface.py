@@ -71,4 +71,4 @@ def _score(metrics: Mapping[str, Any]) -> tuple[str, float, bool]:
     """Return the accuracy of the last answers to the longest sequences."""
     accuracy = metrics["accuracy_last_10"]
     longest = max(accuracy, key=int)
-    return f"evaluation.accuracy_last_10.{longest}", accuracy[longest], True
+    return f"accuracy_last_10.{longest}", accuracy[longest], True
