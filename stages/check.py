@@ -22,7 +22,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from implicit_models.parameters import ParameterError
-from stages.check_entries import Finding, Findings, check_content
+from stages.check_entries import check_content
+from stages.check_findings import Finding, Findings
 from stages.check_machine import check_machine
 from stages.chosen_parameters import write_parameters
 from stages.common import RefusedError

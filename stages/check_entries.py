@@ -1,8 +1,7 @@
 """What is wrong with the tables and sections of a file of parameters, all of it at once."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from implicit_models.problems.table import TABLES as KINDS_OF_DATA
 from implicit_models.problems.table import TESTED_APART
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.training.parameters import MonitoringParameters
+from stages.check_findings import Findings
 from stages.code_dependencies import SWEPT
 from stages.common import (
     TABLES,
@@ -37,68 +37,6 @@ from stages.entries import (
 from stages.evaluation.apart_entries import read_apart
 
 SECTIONS = (*ALL_TABLES, "monitoring", "evaluation", "sweep", "report")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What the check has found, in one line.
-
-    Attributes
-    ----------
-    level
-        ``error``; or ``missing``, where the preset may be right and this machine lacks something.
-        Nothing runs with either. ``warning``: it can run.
-    """
-
-    line: str
-    level: str = "error"
-
-    @property
-    def stops(self) -> bool:
-        """Whether nothing runs with it."""
-        return self.level != "warning"
-
-
-class Findings:
-    """What is found in a file of parameters, each line once.
-
-    Attributes
-    ----------
-    path
-        The file.
-    source
-        What it is called.
-    """
-
-    def __init__(self, path: Path, source: str) -> None:
-        self.path, self.source = path, source
-        self._lines: dict[str, Finding] = {}
-
-    def add(self, text: Any, level: str = "error") -> None:
-        """Add a line; where it comes from stands before it."""
-        plain = " ".join(str(text).split()).replace(f"{self.path}: ", "")
-        plain = plain.replace(str(self.path), self.source)
-        line = plain if plain.startswith(self.source) else f"{self.source}: {plain}"
-        self._lines.setdefault(line, Finding(line, level))
-
-    @contextmanager
-    def gathering(self) -> Iterator[None]:
-        """Add what a block raises, and all that was wrong with the same section."""
-        try:
-            yield
-        except ParameterError as error:
-            for each in error.every():
-                self.add(each)
-        except OSError as error:  # a file that cannot be looked at
-            self.add(error, "missing")
-
-    def all(self) -> list[Finding]:
-        """Return everything, mistakes first."""
-        return sorted(self._lines.values(), key=lambda finding: finding.level != "error")
-
-    def mistakes(self) -> list[Finding]:
-        """Return what is wrong with the parameters themselves."""
-        return [finding for finding in self._lines.values() if finding.level == "error"]
 
 
 def check_content(found: Findings) -> None:
@@ -186,6 +124,8 @@ def _check_model(found: Findings, table: str, name: str) -> None:
             for line in entry.model.missing():
                 found.add(f"{table}.{name}.model.{line}", "missing")
     if data is not None:
+        with suppress(ParameterError):  # which is told already
+            _check_trained_amounts(found, f"{table}.{name}", entry, data)
         if entry.model.is_upcycled:
             _check_source(found, table, name, entry, data)
         reads = {f"{table}.{name}.{k}.lengths.end": v.end for k, v in entry.curricula.items()}
@@ -213,12 +153,37 @@ def _check_tests(
                 evaluation = parameters
             check = getattr(problem.parameters_of(data.kind), f"check_{section}")
             check(data.key, data.parameters, parameters, where)
+            if asked := problem.checks_of(data.kind).tokens_tested(parameters):
+                _check_amount(found, f"{where}.{asked[0]}", asked[1], data, "test")
     if evaluation is not None and entry is not None:
         where = tests_key("evaluation", table, name, data, found.path)
         with found.gathering():
             checks = problem.checks_of(data.kind)
             checks.check_trained(where, entry.training_length, evaluation)
     return evaluation
+
+
+def _check_trained_amounts(
+    found: Findings, key: str, entry: RunParameters | BaselineParameters, data: Data
+) -> None:
+    """Find texts that are too short for one batch, or for the validation."""
+    length, _ = problem.parameters_of(data.kind).check_training(data.key, data.parameters)
+    monitoring = read_section("monitoring", MonitoringParameters, found.path)
+    batch = entry.optimisation.sequences_a_step(length) * length + 1
+    _check_amount(found, f"{key}.optimisation's batch", batch, data, "train")
+    held_out = monitoring.validation_sequences * length + 1
+    _check_amount(found, "monitoring.validation_sequences", held_out, data, "validation")
+
+
+def _check_amount(found: Findings, asking: str, needed: int, data: Data, split: str) -> None:
+    """Find that a split cannot have as many tokens as something needs."""
+    most = problem.checks_of(data.kind).tokens_at_most(data.parameters).get(split)
+    if most is not None and needed > most:
+        found.add(
+            f"{asking} needs {needed:,} tokens of the {split} split of {data.key}, and its files "
+            f"make at most {most:,}; ask for fewer or shorter sequences, or add text",
+            "missing",
+        )
 
 
 def _check_positions(

@@ -8,7 +8,7 @@ from pathlib import Path
 from implicit_models.parameters import read_content
 from implicit_models.problems import problem
 from implicit_models.problems.table import TABLES as DATA_TABLES
-from stages.check_entries import Findings
+from stages.check_findings import Findings
 from stages.common import TABLES, read_data, read_dataset
 from stages.entries import BaselineParameters, RunParameters, read_model
 

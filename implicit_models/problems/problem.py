@@ -202,6 +202,14 @@ class ProblemChecks(Protocol):
         """
         ...
 
+    def tokens_at_most(self, data: Any) -> Mapping[str, int]:
+        """Return how many tokens a split can have at most, of the splits of which that is known."""
+        ...
+
+    def tokens_tested(self, parameters: Any) -> tuple[str, int] | None:
+        """Return the key of an evaluation or a sweep that asks for tokens, and how many."""
+        ...
+
     def same_tokens(self, data: Any, other: Any) -> bool:
         """Return whether a model of the one data can read the other, as far as it is known."""
         ...

@@ -213,7 +213,8 @@ def _with_new_configuration(root: Path, folder: Path) -> Path:
     """Return an index of git's in a folder that has the presets, too, that git has not got yet."""
     found = root / _git(root, "rev-parse", "--git-path", "index").stdout.decode().strip()
     index = folder / "index"
-    shutil.copy(found, index)
+    if found.exists():
+        shutil.copy(found, index)
     _git(root, "add", "--intent-to-add", "--", CONFIGURATION, index=index)
     return index
 

@@ -228,4 +228,14 @@ MISTAKES = [
         {"readings": {"other": {"model": "gpt2", "corpus": "text"}}},
         ["readings.other.model = 'gpt2' has 1024 positions", "evaluation.text.lengths = 2048"],
     ),
+    (
+        TEXT,
+        {"corpora.text.source": "short"},
+        ["sweep.text.num_sequences needs 4,097 tokens of the test split", "add text"],
+    ),
+    (
+        TEXT,
+        {"monitoring.validation_sequences": 99, "corpora.text.source": "short"},
+        ["monitoring.validation_sequences needs 25,345 tokens", "or add text"],
+    ),
 ]

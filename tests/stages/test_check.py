@@ -41,7 +41,10 @@ def folder(tmp_path_factory):
     """A repository's folder with conf/, a text, tasks and a model of the hub's downloads."""
     path = tmp_path_factory.mktemp("repository")
     (path / "conf").symlink_to(ROOT / "conf")
+    write_text(path / "short")
     write_text(path / "text")
+    for file in (path / "text").rglob("*.txt"):
+        file.write_text(100 * file.read_text())
     (path / "text" / "broken.json").write_text("{")
     write_tasks(path / "tasks")
     (path / "gpt2").mkdir()

@@ -92,6 +92,46 @@ def test_laptop_is_the_committed_file(compose):
     assert compose("laptop").read_bytes() in (in_git, (ROOT / "params.yaml").read_bytes()), message
 
 
+FIRST = {
+    "laptop": "a5_implicit_mamba2",
+    "quick": "s3_implicit_mamba2",
+    "text_small": "text_implicit_mamba2",
+    "text_miniature": "mini_mamba2_24_4",
+    "word_problem_paper": "a5_m_p50_implicit_mamba2",
+    "pile_130m_mamba2": "pile_implicit_mamba2_130m",
+}
+
+
+@pytest.mark.parametrize("preset", FIRST)
+def test_all_models_follow_the_run_that_they_are_compared_with(preset, compose):
+    run = f"runs.{FIRST[preset]}"
+    changes = {"model.d_model": 128, "model.num_layers": 3, "optimisation.learning_rate": 0.001}
+    before = yaml.safe_load(compose(preset).read_text())
+    after = yaml.safe_load(
+        compose(preset, *(f"{run}.{key}={value}" for key, value in changes.items())).read_text()
+    )
+    family = before["runs"][FIRST[preset]]["model"]["family"]
+    for table in TABLES:
+        for entry in after[table].values():
+            assert entry["optimisation"]["learning_rate"] == 0.001
+            if entry["model"]["family"] == family:
+                assert entry["model"]["d_model"] == 128
+            if table == "matched" and entry["match"]["run"] == FIRST[preset]:
+                assert entry["model"]["num_layers"] == 3
+
+
+def test_a_baseline_is_changed_alone(compose):
+    before = yaml.safe_load(compose("text_small").read_text())
+    settings = ("optimisation.learning_rate=0.5", "model.d_model=64")
+    after = yaml.safe_load(
+        compose("text_small", *(f"baselines.text_mamba2.{each}" for each in settings)).read_text()
+    )
+    assert after["baselines"]["text_mamba2"]["optimisation"]["learning_rate"] == 0.5
+    assert after["baselines"]["text_mamba2"]["model"]["d_model"] == 64
+    before.pop("baselines"), after.pop("baselines")
+    assert after == before
+
+
 def test_five_seeds_differ_in_the_seed_alone(compose):
     compose("five_seeds", "runs.a5_implicit_mamba2.free.max_steps=9")
     first, *others = (read_run("runs", name) for name in read_names("runs"))

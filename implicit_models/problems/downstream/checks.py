@@ -26,6 +26,15 @@ def longest_read(data: Any, evaluation: Any) -> tuple[tuple[str, int], ...]:
     return ()
 
 
+def tokens_at_most(data: TaskFilesParameters) -> dict[str, int]:
+    """Return nothing: its splits are not made of a text."""
+    return {}
+
+
+def tokens_tested(parameters: Any) -> None:
+    """Return None, for want of a text."""
+
+
 def same_tokens(data: TaskFilesParameters, other: TaskFilesParameters) -> bool:
     """Return True: tasks are text, which any tokenizer reads."""
     return True

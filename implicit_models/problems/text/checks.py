@@ -11,6 +11,7 @@ from implicit_models.problems.text.parameters import (
     CorpusParameters,
     HubCorpusParameters,
     TextEvaluationParameters,
+    TextSweepParameters,
     vocabulary_size,
 )
 
@@ -48,6 +49,38 @@ def longest_read(
         yield "context_length", evaluation.context_length
         if evaluation.lengths:
             yield "lengths", max(evaluation.lengths)
+
+
+def tokens_at_most(data: CorpusParameters) -> dict[str, int]:
+    """Return the bytes of the files of each split, and an end for each: no tokenizer makes more.
+
+    Nothing of a split that has compressed files, or a share of all others.
+    """
+    from implicit_models.problems.text.data.local_source import open_local_source
+    from implicit_models.problems.text.data.shards import CorpusError
+
+    source = _path(data.source)
+    is_local = not isinstance(data, HubCorpusParameters) and source.exists()
+    if not is_local or data.validation.share or data.test.share or _files(source) is None:
+        return {}
+    try:
+        found = open_local_source(data, max_bytes=1)
+    except (CorpusError, ParameterError):  # which is told elsewhere
+        return {}
+    return {
+        split: sum((found.root / name).stat().st_size + 1 for name in names)
+        for split, names in found.files.items()
+        if all(name.lower().endswith((".txt", ".jsonl")) for name in names)
+    }
+
+
+def tokens_tested(
+    parameters: TextEvaluationParameters | TextSweepParameters,
+) -> tuple[str, int] | None:
+    """Return what the sequences of the longest length take, each with the token after it."""
+    is_sweep = isinstance(parameters, TextSweepParameters)
+    length = parameters.length if is_sweep else max(parameters.lengths, default=0)
+    return ("num_sequences", length * (parameters.num_sequences or 1) + 1) if length else None
 
 
 def same_tokens(data: CorpusParameters, other: CorpusParameters) -> bool:

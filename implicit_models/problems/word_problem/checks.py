@@ -1,6 +1,7 @@
 """What is known of a word problem, and of models of it, before anything runs."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -41,6 +42,15 @@ def longest_read(
         yield "validation.length", data.validation.length
     if evaluation is not None:
         yield "lengths", max(evaluation.lengths)
+
+
+def tokens_at_most(data: WordProblemParameters) -> dict[str, int]:
+    """Return nothing: its splits are not made of a text."""
+    return {}
+
+
+def tokens_tested(parameters: Any) -> None:
+    """Return None, for want of a text."""
 
 
 def same_tokens(data: WordProblemParameters, other: WordProblemParameters) -> bool:
