@@ -4,7 +4,7 @@ import csv
 import json
 import math
 from collections.abc import Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +18,26 @@ class MissingResultError(FileNotFoundError):
     ----------
     command
         What makes them.
+    is_lost
+        Whether a stage has written what is missing.
     """
 
-    def __init__(self, message: str, command: str) -> None:
+    def __init__(self, message: str, command: str, *, is_lost: bool = False) -> None:
         super().__init__(message)
         self.command = command
+        self.is_lost = is_lost
 
 
 @contextmanager
 def noting_missing(name: str, missing: MutableMapping[str, str] | None) -> Iterator[None]:
-    """Note an entry whose results are missing, with the command that makes them.
+    """Note an entry without all of its results yet, with the command that makes what is missing.
 
-    Where there is nowhere to note it, it is an error as ever.
+    Where there is nowhere to note it, and where results were there and are gone, it is an error.
     """
     try:
         yield
     except MissingResultError as error:
-        if missing is None:
+        if missing is None or error.is_lost:
             raise
         missing[name] = error.command
 
@@ -57,12 +60,22 @@ def _read_text(path: Path, stage: str) -> str:
     command = f"dvc repro {stage}@{path.parent.name}"
     written_by = f"the stage {stage}@{path.parent.name} writes it: `{command}`"
     if not path.is_file():
-        raise MissingResultError(f"{path} does not exist; {written_by}", command)
+        message = f"{path} does not exist; {written_by}"
+        raise MissingResultError(message, command, is_lost=_is_listed(path))
     try:
         _compare(path)
     except DamagedFileError as error:
         raise DamagedResultError(f"{error}; {written_by}") from None
     return path.read_bytes().decode("utf-8")
+
+
+def _is_listed(path: Path) -> bool:
+    """Return whether a stage has listed a file among those that it has written."""
+    for each in path.parent.glob(f"*{SUFFIX}"):
+        with suppress(DamagedFileError):
+            if path.name in read_checksums(each):
+                return True
+    return False
 
 
 def _compare(path: Path) -> None:

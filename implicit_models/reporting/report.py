@@ -106,7 +106,6 @@ def make_report(
         "tracked": tracked,
         "provenance": provenance,
         "unfinished": unfinished_sentence(missing, finished + len(missing)) if missing else None,
-        "has_source": any(run.has_source for run in runs),
     }
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),

@@ -218,8 +218,8 @@ def read_results(
     class_of
         Finds the class of the results of a kind of problem.
     missing
-        Where it is given, entries without all of their results are left out, and are put here with
-        the command that makes what they lack.
+        Where it is given, entries without all of their results yet are left out, and are put here
+        with the command that makes what they lack.
 
     Raises
     ------

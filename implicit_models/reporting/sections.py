@@ -16,7 +16,7 @@ class Section:
     lead
         What came out, for the report's beginning: a headline, and sentences that tell more.
     illustrations, tables
-        The first figure and the first tables, up to that of the costs, stand before the others.
+        The first figure and the first two tables, scores and costs, stand before the others.
     """
 
     title: str

@@ -20,7 +20,7 @@ from implicit_models.reporting.results import read_results
 from implicit_models.reporting.training_notes import training_notes
 from implicit_models.tracking.tracker import NullTracker
 from stages.report import main
-from tests.reporting.synthetic import datasets_of, parameters, tables, write_results
+from tests.reporting.synthetic import datasets_of, parameters, seal, tables, write_results
 from tests.reporting.synthetic_text import (
     EXPLICIT,
     IMPLICIT,
@@ -176,6 +176,9 @@ def test_unfinished(tmp_path, monkeypatch):
     write_results(tmp_path)
     results = Path("results/runs")
     (results / "a5_lstm" / "evaluation.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"a5_lstm/evaluation\.json does not exist; "):
+        main("")  # a stage has written it: it is lost
+    seal(results / "a5_lstm")
     for path in (results / "a5_implicit_mamba2_seed2").iterdir():
         path.unlink()
     main("")
