@@ -26,7 +26,7 @@ def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) ->
     Raises
     ------
     ParameterError
-        Where the prompt is nothing that the model reads.
+        Where the prompt is nothing that the model reads, or the model generates nothing.
     SourceError
         Where there is no such model.
     """
@@ -36,6 +36,11 @@ def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) ->
     from implicit_models.language_models.sources import load_source
 
     loaded: Any = load_source(model)
+    if not loaded.can_generate():
+        raise ParameterError(
+            f"{model} is a model of the type {loaded.config.model_type}, which generates nothing; "
+            "allowed are Mamba2, Llama, and whatever transformers generates with"
+        )
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     except (OSError, ValueError, KeyError):

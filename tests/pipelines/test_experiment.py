@@ -90,8 +90,15 @@ def test_the_command_runs_nothing_anew_and_ends_with_scores_report_and_next_step
 
     table = made.run(*command, "compare", RUN, BASELINE)
     assert "training FLOPs" in table and "accuracy last 10 at 24" in table
-    continued = made.run(*command, "generate", BASELINE, "1 2 3", "--tokens", "4").splitlines()[-1]
+    continued = made.run(*command, "generate", RUN, "1 2 3", "--tokens", "4").splitlines()[-1]
     assert continued.startswith("1 2 3 ") and len(continued.split()) == 7
+    for model, prompt, said in (
+        (BASELINE, "1 2 3", "of the type implicit_models_lstm, which generates nothing"),
+        (RUN, "1 six 3", "'six', and the model has no tokenizer; allowed are numbers from 0 to 5"),
+    ):
+        process = made.start(*command, "generate", model, prompt)
+        assert said in process.communicate()[0]
+        assert process.returncode == 2
 
     made.run(sys.executable, "scripts/compose.py", "laptop")
     words = made.run(sys.executable, "-m", "pipelines.closing")
