@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument("repository", type=Path, help="where the dashboards run")
     parser.add_argument("--implicit", required=True, help="an implicit run, of the same family as")
     parser.add_argument("--explicit", required=True, help="an explicit one")
+    parser.add_argument("--only", choices=("prefect", "mlflow", "report"), help="only its")
     parser.add_argument("--output", type=Path, default=IMAGES)
     options = parser.parse_args()
     file = options.repository / FOLDER / DASHBOARDS
@@ -41,23 +42,30 @@ def main() -> int:
         return 1
     options.output.mkdir(parents=True, exist_ok=True)
     with browser_page() as page:
-        show_flow_run(page, addresses["prefect"])
-        page.screenshot(path=options.output / "prefect_flow_run.png")
-        runs = find_runs(addresses["mlflow"], [options.implicit, options.explicit])
-        show_curves(page, addresses["mlflow"], runs, "train.accuracy")
-        page.screenshot(path=options.output / "mlflow_curves.png")
-        show_parameters(page, addresses["mlflow"], runs, "model.expand")
-        page.screenshot(path=options.output / "mlflow_comparison.png")
-        address = comparison_page(addresses["mlflow"], reproduced(options.repository))
-        if address is None:
-            print("error: there is no report of runs that MLflow has: dvc repro", file=sys.stderr)
-            return 1
-        show_runs(page, address, options.implicit)
-        page.screenshot(path=options.output / "mlflow_runs.png")
-        show_charts(page, address, "test.accuracy")
-        page.screenshot(path=options.output / "mlflow_charts.png")
-        take_report(page, options.repository / "results" / "report.html", options.output)
+        if options.only in (None, "prefect"):
+            show_flow_run(page, addresses["prefect"])
+            page.screenshot(path=options.output / "prefect_flow_run.png")
+        if options.only in (None, "mlflow"):
+            take_mlflow(page, addresses["mlflow"], options)
+        if options.only in (None, "report"):
+            take_report(page, options.repository / "results" / "report.html", options.output)
     return 0
+
+
+def take_mlflow(page: "Page", mlflow: str, options: argparse.Namespace) -> None:
+    """Take the pictures of MLflow: the runs of the last report, their charts, two compared."""
+    address = comparison_page(mlflow, reproduced(options.repository))
+    if address is None:
+        raise LookupError(f"MLflow at {mlflow} has no run of the last report: dvc repro")
+    show_runs(page, address, options.implicit)
+    page.screenshot(path=options.output / "mlflow_runs.png")
+    show_charts(page, address, "test.accuracy")
+    page.screenshot(path=options.output / "mlflow_charts.png")
+    runs = find_runs(mlflow, [options.implicit, options.explicit])
+    show_curves(page, mlflow, runs, "train.accuracy")
+    page.screenshot(path=options.output / "mlflow_curves.png")
+    show_parameters(page, mlflow, runs, "model.expand")
+    page.screenshot(path=options.output / "mlflow_comparison.png")
 
 
 @contextmanager
@@ -183,7 +191,7 @@ def _close_assistant(page: "Page") -> None:
 def _chosen(runs: list[dict[str, Any]]) -> str:
     names = quote(json.dumps([run["run_id"] for run in runs]))
     experiments = quote(json.dumps(sorted({run["experiment_id"] for run in runs})))
-    return f"runs={names}&experiments={experiments}"
+    return f"runs={names}&experiments={experiments}&workflowType=machine_learning"
 
 
 if __name__ == "__main__":

@@ -177,8 +177,8 @@ def test_the_printed_page_has_the_runs_of_the_last_report_with_their_scores(serv
     shown = [text.strip() for _, text in heads]
     beginnings = ("kind", "family", "test.", "train.")
     assert [head for head in shown if head.startswith(beginnings)] == [
-        *("kind", "family", "test.accuracy_last_10.6", "test.accuracy_last_10.12"),
-        *("train.flops", "train.seconds"),
+        *("kind", "test.accuracy_last_10.6", "test.accuracy_last_10.12"),
+        *("train.flops", "train.seconds", "family"),
     ]
     cells = page.locator('[col-id="metrics.`test.accuracy_last_10.12`"][role=gridcell]')
     assert cells.all_inner_texts() == ["0.75", "0.125"]  # the best first; two runs, not three
@@ -206,11 +206,13 @@ def test_the_view_has_scores_before_costs_and_the_longest_decides():
     searches = [f"test.{quantity}.{length}" for quantity in quantities for length in (9, 160)]
     implicit = run("1", "train.seconds", *searches, *lengths, "train.loss")
     view = view_of([implicit, run("2", "num_parameters")])
-    columns = ["tags.`kind`", "tags.`family`", *(f"metrics.`{name}`" for name in lengths)]
-    costs = ["test.self_iterations.160", "train.seconds", "num_parameters"]
-    assert view["selectedColumns"] == [*columns, *(f"metrics.`{name}`" for name in costs)]
+    ends = ["test.accuracy_last_10.9", "test.accuracy_last_10.160"]
+    costs = ["train.seconds", "test.self_iterations.160", "num_parameters"]
+    metrics = [f"metrics.`{name}`" for name in (*ends, *costs)]
+    assert view["selectedColumns"] == ["tags.`kind`", *metrics, "tags.`family`"]
+    assert list(view["columnWidths"]) == view["columnOrder"] == view["selectedColumns"]
     assert view["searchFilter"] == "attributes.run_id IN ('1', '2')"
-    assert (view["orderByKey"], view["orderByAsc"]) == (columns[-1], False)
+    assert (view["orderByKey"], view["orderByAsc"]) == (metrics[1], False)
     of_text = view_of([run("1", "test.perplexity", "test.bits_per_byte")])
     assert (of_text["orderByKey"], of_text["orderByAsc"]) == ("metrics.`test.perplexity`", True)
 

@@ -14,12 +14,14 @@ SUMMARY = Path("results") / "summary.json"
 VIEW = "last-reproduction"
 
 _MODELS_IN_TRAINING = "custom_model_development"
-# What the columns begin with, in their order. Each length has a column for its score; for what
-# the search took of it, of which the first that was measured counts, the longest alone.
-_SCORES = ("test.accuracy", "test.perplexity", "test.bits_per_byte")
+_MODE = {"workflowType": "machine_learning"}  # of MLflow's pages, which else are of agents
+# What columns begin with. Of scores, the first kind that was measured is shown, of the shortest
+# and of the longest sequences; of searches the first, of the longest.
+_SCORES = ("test.accuracy", "test.perplexity")
 _SEARCHES = ("test.self_iterations", "test.evaluations_per_token")
-_WIDTH = 170  # of a column, in pixels: the name of a score
-_COSTS = ("train.flops", "train.seconds", "num_parameters")
+_COSTS = ("train.flops", "train.seconds")
+_PIXELS_A_LETTER, _PIXELS_BESIDE = 7, 30  # of a column's head
+_MOST_DIGITS = 13  # of FLOPs
 
 
 def reproduced(root: Path) -> list[str]:
@@ -53,7 +55,7 @@ def comparison_page(server: str, run_ids: Sequence[str]) -> str | None:
     if len(experiments) > 1:
         chosen = [run["info"]["run_id"] for run in runs]
         query = {"runs": json.dumps(chosen), "experiments": json.dumps(experiments)}
-        return f"{server}/#/compare-runs?{urlencode(query)}"
+        return f"{server}/#/compare-runs?{urlencode(query | _MODE)}"
     (experiment,) = experiments
     tags = {
         f"mlflow.sharedViewState.{VIEW}": json.dumps(view_of(runs)),
@@ -62,7 +64,7 @@ def comparison_page(server: str, run_ids: Sequence[str]) -> str | None:
     for key, value in tags.items():
         content = {"experiment_id": experiment, "key": key, "value": value}
         ask(f"{server}/api/2.0/mlflow/experiments/set-experiment-tag", content)
-    query = urlencode({"viewStateShareKey": VIEW, "workflowType": "machine_learning"})
+    query = urlencode({"viewStateShareKey": VIEW} | _MODE)
     return f"{server}/#/experiments/{experiment}/runs?{query}"
 
 
@@ -70,36 +72,43 @@ def view_of(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what MLflow's page of an experiment is to show of runs, as their API returns them."""
     runs = list(runs)
     measured = {each["key"] for run in runs for each in run["data"].get("metrics", ())}
-    scores, costs = (_ordered(measured, beginnings) for beginnings in (_SCORES, _COSTS))
-    searches = (_ordered(measured, [beginning]) for beginning in _SEARCHES)
-    costs = [*next(filter(None, searches), [])[-1:], *costs]
-    columns = [f"tags.`{name}`" for name in ("kind", "family")]
-    columns += [f"metrics.`{name}`" for name in (*scores, *costs)]
+    scores, searches = (_first_measured(measured, each) for each in (_SCORES, _SEARCHES))
+    ends = dict.fromkeys((*scores[:1], *scores[-1:]))
+    costs = [name for name in _COSTS if name in measured]
+    sizes = [name for name in ("num_parameters",) if name in measured]
+    metrics = (*ends, *costs, *searches[-1:], *sizes)
+    widths = {"tags.`kind`": _width("kind")}
+    widths |= {f"metrics.`{name}`": _width(name) for name in metrics}
+    widths |= {"tags.`family`": _width("family")}
+    columns = list(widths)
     chosen = ", ".join(f"'{run['info']['run_id']}'" for run in runs)
     view: dict[str, Any] = {
         "searchFilter": f"attributes.run_id IN ({chosen})",
         "selectedColumns": columns,
         "columnOrder": columns,
-        "columnWidths": dict.fromkeys(columns[2:], _WIDTH),
+        "columnWidths": widths,
     }
     if scores:
         # Of several lengths the longest comes last, and tells most.
-        quantity = _quantity(scores[0])
-        *_, longest = (name for name in scores if _quantity(name) == quantity)
-        is_better_higher = quantity.startswith("test.accuracy")
-        view |= {"orderByKey": f"metrics.`{longest}`", "orderByAsc": not is_better_higher}
+        is_better_higher = scores[-1].startswith("test.accuracy")
+        view |= {"orderByKey": f"metrics.`{scores[-1]}`", "orderByAsc": not is_better_higher}
     return view
 
 
-def _ordered(names: Iterable[str], beginnings: Sequence[str]) -> list[str]:
-    """Return the names with these beginnings, and numbers at their ends in order."""
+def _first_measured(names: Iterable[str], beginnings: Sequence[str]) -> list[str]:
+    """Return the names with the first of these beginnings that any has, by their lengths."""
 
     def order(name: str) -> tuple[str, int]:
         quantity = _quantity(name)
         return quantity, int(name[len(quantity) + 1 :] or 0)
 
     known = sorted(names, key=order)
-    return [name for start in beginnings for name in known if name.startswith(start)]
+    found = ([name for name in known if name.startswith(start)] for start in beginnings)
+    return next(filter(None, found), [])
+
+
+def _width(text: str) -> int:
+    return _PIXELS_A_LETTER * max(len(text), _MOST_DIGITS) + _PIXELS_BESIDE
 
 
 def _quantity(name: str) -> str:

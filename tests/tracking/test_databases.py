@@ -224,9 +224,9 @@ def test_postgresql_gets_everything_and_its_password_stays_in_the_environment(
         found = sorted((point.step, point.value) for point in points)
         assert found == [(step, float(step)) for step in range(NUM_STEPS)]
     version = client.get_model_version_by_alias("mamba2-a5", registry.BEST)
-    assert version.source == f"{root}/mlartifacts/models/{version.model_id}/artifacts"
-    scored = client.get_logged_model(version.model_id).metrics
-    assert [(each.key, each.value) for each in scored] == [("test.accuracy", 0.5)]
+    (logged,) = client.search_logged_models([experiment.experiment_id])
+    assert version.source == f"{root}/mlartifacts/models/{logged.model_id}/artifacts"
+    assert [(each.key, each.value) for each in logged.metrics] == [("test.accuracy", 0.5)]
     assert Path(version.source, "model.safetensors").read_text() == "weights"
 
     kept = "".join(file.read_text() for file in (root / ".tracking").rglob("*") if file.is_file())

@@ -374,9 +374,9 @@ def test_a_server_down_at_start_in_the_middle_and_at_the_end_gets_everything(
         assert {run.info.status for run in runs} == {"FINISHED"} and len(runs) == 2
         version = client.get_model_version_by_alias("mamba2-a5", "best")
         place = client.get_model_version_download_uri("mamba2-a5", version.version)
-        assert place == f"mlflow-artifacts:/1/models/{version.model_id}/artifacts"
-        scored = client.get_logged_model(version.model_id).metrics
-        assert [(each.key, each.value) for each in scored] == [("test.accuracy", 0.5)]
+        (logged,) = client.search_logged_models(["1"])
+        assert place == f"mlflow-artifacts:/1/models/{logged.model_id}/artifacts"
+        assert [(each.key, each.value) for each in logged.metrics] == [("test.accuracy", 0.5)]
         found = tracked_run(bare_root, "train_baseline@implicit")
         assert found is not None
         assert found.address == f"{address}/#/experiments/1/runs/{version.run_id}"
