@@ -56,7 +56,7 @@ def lock_path(root: Path) -> Path:
 
 def is_running(root: Path) -> bool:
     """Return whether the repository's courier is at work."""
-    with locked(lock_path(root), wait=False) as is_free:
+    with locked(lock_path(root), seconds=0) as is_free:
         return not is_free
 
 
@@ -115,7 +115,7 @@ def serve(root: Path, send: Send, pace: Pace | None = None) -> None:
         what could not be sent, and why.
     """
     while True:
-        with locked(lock_path(root), wait=False) as is_free:
+        with locked(lock_path(root), seconds=0) as is_free:
             if not is_free:
                 return
             _serve(root, send, pace or Pace())

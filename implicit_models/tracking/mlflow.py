@@ -48,6 +48,7 @@ _ENVIRONMENT = {
 }
 # With it MLflow's pages are those of a training of models, and not of an application's traces.
 _KIND = {"mlflow.experimentKind": "custom_model_development"}
+_SENDING_SECONDS = 20.0  # of another process, for a stage that needs all to be sent
 _POLL_SECONDS = 0.05
 _MAX_EXPERIMENTS = 1000
 
@@ -110,7 +111,8 @@ def tag_entries(
 def deliver(root: Path = Path("."), patience: float = 5.0) -> None:
     """Wait until everything that stages have recorded is sent, and warn of what cannot be.
 
-    What a courier has not sent after `patience` seconds is sent from here.
+    What a courier has not sent after `patience` seconds is sent from here. One that is sending, and
+    gets no processor since all are busy, is not waited for without end.
     """
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline and any(
@@ -119,7 +121,7 @@ def deliver(root: Path = Path("."), patience: float = 5.0) -> None:
         if (start := spool.start()) and not spool.is_being_written()
     ):
         time.sleep(_POLL_SECONDS)
-    problems = Sender(root).send(open_spools(root))
+    problems = Sender(root).send(open_spools(root), patience=_SENDING_SECONDS)
     for problem, count in Counter(problems.values()).items():
         _logger.warning(
             "tracking: %d runs could not be sent to MLflow: %s (they are kept; once it answers: "
@@ -182,7 +184,12 @@ class Sender:
         self._clients: dict[str, Any] = {}
         self._unreachable: dict[str | None, str] = {}
 
-    def send(self, spools: Sequence[Spool], live_seconds: float = math.inf) -> dict[Spool, str]:
+    def send(
+        self,
+        spools: Sequence[Spool],
+        live_seconds: float = math.inf,
+        patience: float = math.inf,
+    ) -> dict[Spool, str]:
         """Send what is new in the spools; return of each that could not be sent why.
 
         Never raises because of a store. One that does not answer is asked once for all spools.
@@ -194,21 +201,28 @@ class Sender:
         live_seconds
             Of processor time, after which the rest of a spool that is being written is left for
             the next time.
+        patience
+            Seconds to wait for another process that sends.
         """
         problems: dict[Spool, str] = {}
+        lock = self._root / FOLDER / "sending.lock"
         self._unreachable.clear()
         with _environment():
             for spool in spools:
                 start = spool.start()
                 if start is None:
-                    with locked(self._root / FOLDER / "sending.lock"):
-                        spool.set_aside_if_lost()
+                    with locked(lock, patience) as is_free:
+                        if is_free:
+                            spool.set_aside_if_lost()
                     continue
                 destination = self._destination or start["destination"]
                 if not _has_news(spool, destination):
                     continue
-                with locked(self._root / FOLDER / "sending.lock"):
-                    if not spool.path.exists():  # sent by someone else while we waited
+                with locked(lock, patience) as is_free:
+                    if not is_free:
+                        problems[spool] = "another process is sending, and takes long"
+                        patience = 0.0
+                    if not is_free or not spool.path.exists():  # sent by it while we waited
                         continue
                     with self._credentials(destination):
                         problem = self._send(spool, start, destination, live_seconds)

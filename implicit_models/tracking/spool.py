@@ -23,9 +23,11 @@ import contextlib
 import dataclasses
 import fcntl
 import logging
+import math
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -58,6 +60,7 @@ _FORMS: dict[str, dict[str, Any]] = {
     },
     "end": {"status": str},
 }
+_POLL_SECONDS = 0.05
 _named: set[tuple[Path, int]] = set()  # the damaged lines, by the offsets of their ends
 
 
@@ -98,9 +101,9 @@ class Spool:
     @classmethod
     def new(cls, root: Path, entry: str, stage: str) -> "Spool":
         """Choose the path of a spool that does not exist yet; sorted by name they are by age."""
-        time = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
+        now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
         label = re.sub(r"[^\w.-]", "_", f"{entry}-{stage}")
-        return cls(root / FOLDER / f"{time}-{label}-{uuid.uuid4().hex[:8]}.jsonl")
+        return cls(root / FOLDER / f"{now}-{label}-{uuid.uuid4().hex[:8]}.jsonl")
 
     @property
     def artifact_folder(self) -> Path:
@@ -269,15 +272,26 @@ def newest_first(root: Path, **values: str | None) -> Iterator[tuple[Spool, Even
 
 
 @contextlib.contextmanager
-def locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Hold the lock on a file, made where missing; yields whether it could be had."""
+def locked(path: Path, seconds: float = math.inf) -> Iterator[bool]:
+    """Hold the lock on a file, made where missing; yields whether it could be had in time."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield _lock(descriptor, seconds)
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, seconds: float) -> bool:
+    if math.isinf(seconds):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return True
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        else:
+            return True

@@ -134,10 +134,10 @@ def test_sent_state_is_read_as_written(spool):
 
 
 def test_a_lock_is_held_once(tmp_path):
-    with locked(tmp_path / "lock") as first, locked(tmp_path / "lock", wait=False) as second:
+    with locked(tmp_path / "lock") as first, locked(tmp_path / "lock", seconds=0) as second:
         assert first
         assert not second
-    with locked(tmp_path / "lock", wait=False) as again:
+    with locked(tmp_path / "lock", seconds=0) as again:
         assert again
 
 

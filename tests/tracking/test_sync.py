@@ -137,6 +137,18 @@ def test_an_unreachable_server_warns_once_and_loses_nothing(
     assert len(store.runs()) == 2
 
 
+def test_a_courier_that_gets_no_processor_is_not_waited_for(root, store, monkeypatch, caplog):
+    with SpoolTracker(Spool.new(root, "implicit", "train_free"), start_event(None)) as tracker:
+        tracker.log_metrics({"loss": 1.0}, 0)
+    monkeypatch.setattr("implicit_models.tracking.mlflow._SENDING_SECONDS", 0.2)
+    with locked(root / ".tracking" / "sending.lock"):
+        deliver(root, patience=0.0)
+    assert "another process is sending" in caplog.records[-1].message
+    assert store.runs() == [] and len(open_spools(root)) == 1
+    deliver(root, patience=0.0)
+    assert len(store.runs()) == 2 and open_spools(root) == []
+
+
 def test_events_go_out_while_the_stage_runs(root, store):
     spool = Spool.new(root, "implicit", "train_free")
     ensure = functools.partial(ensure_thread, root)
