@@ -16,6 +16,7 @@ from implicit_models.problems.table import TESTED_APART
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.training.parameters import MonitoringParameters
 from stages.check_findings import Findings
+from stages.checked_entries import model_mistakes, read_monitoring
 from stages.code_dependencies import SWEPT
 from stages.common import (
     TABLES,
@@ -30,9 +31,7 @@ from stages.common import (
 from stages.entries import (
     BaselineParameters,
     RunParameters,
-    model_mistakes,
     read_model,
-    read_monitoring,
 )
 from stages.evaluation.apart_entries import read_apart
 

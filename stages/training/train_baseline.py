@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from stages.checked_entries import read_baseline, read_monitoring
 from stages.common import find_table, run_stage
-from stages.entries import MatchedParameters, read_baseline, read_monitoring
+from stages.entries import MatchedParameters
 from stages.training.launching import start_processes
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from stages.checked_entries import read_monitoring, read_run
 from stages.common import run_stage, run_table
-from stages.entries import read_monitoring, read_run
 from stages.training.launching import start_processes
 
 

@@ -17,6 +17,7 @@ from implicit_models.problems.problem import parameters_of
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.training.curriculum import bounded_segment, free_segment
 from scripts import pile_presets
+from stages.checked_entries import read_baseline, read_monitoring, read_run
 from stages.common import (
     TABLES,
     find_table,
@@ -26,7 +27,6 @@ from stages.common import (
     read_part,
     run_table,
 )
-from stages.entries import read_baseline, read_monitoring, read_run
 from tests.repositories import presets
 
 ROOT = Path(__file__).parents[2]
