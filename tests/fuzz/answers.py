@@ -23,7 +23,7 @@ _AFTER_READING = {
     "training.train_baseline": "stages.training.train_baseline.start_processes",
     "evaluation.sweep_test_time_compute": "stages.evaluation.sweep_test_time_compute.open_test",
     "evaluation.evaluate_benchmarks": "stages.evaluation.evaluate_benchmarks.discard_recorded",
-    "report": "stages.report.tracked_run_id",
+    "report": "implicit_models.reporting.results.read_results",
 }
 MOST_SECONDS = 1.0  # of processor time, to refuse
 _APART = "stages.evaluation.tested_apart.open_test"

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 
 from tests.fuzz import damage_cases, parameter_cases
 from tests.fuzz.answers import MOST_SECONDS, ask_reader
-from tests.fuzz.project import make_project
-from tests.stages.tiny import write_tasks, write_text
+from tests.fuzz.project import make_project, write_accepted
 
 Found = tuple[collections.Counter[str], list[str]]
 
@@ -48,12 +46,7 @@ def fuzz_parameters(number: int, seed: int) -> Found:
             wrong.append(f"{kind}: {case.stage} {case.name} with {kept}: {last}")
 
     with in_folder() as folder:
-        write_text(folder / "text")
-        write_tasks(folder / "tasks")
-        Path("params.yaml").write_text(yaml.safe_dump(base, sort_keys=False))
-        for stage, name in parameter_cases.stages_of(base):  # which imports what they need
-            answer = ask_reader(stage, name)
-            assert answer.kind == "done", (stage, name, answer.said)
+        write_accepted(folder, base)
         try_all()
     return counts, wrong
 

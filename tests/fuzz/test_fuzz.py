@@ -4,13 +4,12 @@ import random
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.fuzz import damage_cases, parameter_cases
 from tests.fuzz.answers import MOST_SECONDS, ask_reader
+from tests.fuzz.project import write_accepted
 from tests.stages.in_process import send_nothing
-from tests.stages.tiny import write_tasks, write_text
 
 NUM_DAMAGED = 60
 
@@ -23,12 +22,7 @@ pytestmark = [
 def test_parameters(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     base = parameter_cases.base()
-    write_text(tmp_path / "text")
-    write_tasks(tmp_path / "tasks")
-    Path("params.yaml").write_text(yaml.safe_dump(base, sort_keys=False))
-    for stage, name in parameter_cases.stages_of(base):  # which imports what they need
-        answer = ask_reader(stage, name)
-        assert answer.kind == "done", (stage, name, answer.said)
+    write_accepted(tmp_path, base)
     refused = 0
 
     @settings(

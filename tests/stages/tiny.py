@@ -119,11 +119,11 @@ def sentences(count: int, seed: int = 0) -> list[str]:
     return [" ".join(draw.choice(WORDS) for _ in range(40)) + "." for _ in range(count)]
 
 
-def write_text(folder: Path) -> None:
+def write_text(folder: Path, num_sentences: int = 8) -> None:
     """Write the files that presets on text of one's own ask for."""
     for seed, split in enumerate(("train", "validation", "test")):
         (folder / split).mkdir(parents=True)
-        (folder / split / "text.txt").write_text("\n\n".join(sentences(8, seed)) + "\n")
+        (folder / split / "text.txt").write_text("\n\n".join(sentences(num_sentences, seed)) + "\n")
 
 
 def task_items() -> dict[str, dict[str, Any]]:
