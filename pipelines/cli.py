@@ -83,12 +83,18 @@ def run(
 
 
 @app.command()
-def check(preset: Preset, overrides: Overrides = None) -> None:
+def check(
+    preset: Annotated[
+        str | None,
+        typer.Argument(help="A file of conf/preset, without .yaml; none: params.yaml as it is."),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
     """Check all of a preset, before anything runs.
 
     Example: `implicit-models check text_small runs.text_implicit_mamba2.seed=1`
     """
-    _hand_over("stages.check", preset, *(overrides or ()))
+    _hand_over("stages.check", *([preset] if preset else []), *(overrides or ()))
 
 
 @app.command()

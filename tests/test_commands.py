@@ -103,6 +103,7 @@ def test_nothing_heavy_is_imported_to_answer():
 @pytest.mark.parametrize(
     ("given", "handed_over"),
     [
+        (["check"], ["-m", "stages.check"]),
         (["check", "quick", "report.success_threshold=0.9"],
          ["-m", "stages.check", "quick", "report.success_threshold=0.9"]),
         (["plan", "quick", "gpus=2"], ["-m", "stages.plan", "preset=quick", "gpus=2"]),
