@@ -129,6 +129,7 @@ def test_without_room_for_checkpoints_nothing_is_begun(tiny_project, fresh):
 
 def test_without_room_for_the_cache_nothing_is_recorded_and_again_it_goes_on(tmp_path):
     repository = clone(tmp_path / "repository", "quick", "datasets.s3.train.num_sequences=1000")
+    repository.run("dvc", "repro", "code")
     with full(repository.path / ".dvc" / "cache"):
         process = repository.start("dvc", "repro", "prepare@s3")
         said, _ = process.communicate()
