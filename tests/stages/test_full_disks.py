@@ -131,10 +131,12 @@ def test_without_room_for_the_cache_nothing_is_recorded_and_again_it_goes_on(tmp
     repository = clone(tmp_path / "repository", "quick", "datasets.s3.train.num_sequences=1000")
     repository.run("dvc", "repro", "code")
     with full(repository.path / ".dvc" / "cache"):
+        filler = fill(repository.path / ".dvc" / "cache")
         process = repository.start("dvc", "repro", "prepare@s3")
         said, _ = process.communicate()
         assert process.returncode
         assert "No space left on device" in said
         assert "prepare@s3" not in (repository.path / "dvc.lock").read_text()
+        filler.unlink()
     repository.run("dvc", "repro", "prepare@s3")
     assert repository.run("dvc", "status", "prepare@s3").strip().endswith("up to date.")
