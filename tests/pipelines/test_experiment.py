@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from tests import warm_python
 from tests.repositories import clone
 
 RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"
@@ -51,9 +52,12 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def experiment(tmp_path_factory):
-    """Return a clone in which an experiment has run, and what that has printed."""
-    made = clone(tmp_path_factory.mktemp("experiment"), "laptop")
-    return made, made.run(sys.executable, "-c", EXPERIMENT)
+    """Yield a clone in which an experiment has run, and what that has printed."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in warm_python.for_own_processes().items():
+            patch.setenv(name, value)
+        made = clone(tmp_path_factory.mktemp("experiment"), "laptop")
+        yield made, made.run(sys.executable, "-c", EXPERIMENT)
 
 
 def test_results_are_those_of_the_entries(experiment):

@@ -5,7 +5,10 @@ import signal
 import socket
 import sys
 
-WARM = ("stages.", "tests.training.", "implicit_models.", "torch.distributed.run")
+WARM = (
+    *("stages.", "implicit_models.", "benchmarks.", "torch.distributed.run"),
+    *("tests.training.", "tests.crash", "tests.fuzz"),
+)
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # Read by libraries when they are imported.
 READ_ON_IMPORT = (

@@ -304,4 +304,4 @@ def test_parameters_are_read_without_torch():
 
 def test_models_are_ranked_by_their_hardest_test():
     metrics = {"accuracy_last_10": {"20": 1.0, "160": 0.5, "80": 0.75}}
-    assert interface._score(metrics) == ("evaluation.accuracy_last_10.160", 0.5, True)
+    assert interface._score(metrics) == ("accuracy_last_10.160", 0.5, True)
