@@ -1,5 +1,6 @@
 """Bars are silent by default, bars on a terminal, and a line every ten seconds elsewhere."""
 
+import contextlib
 import io
 import logging
 import os
@@ -105,6 +106,16 @@ def test_of_several_processes_the_first_one_shows(monkeypatch):
         assert type(bar(1, "work", "step")).__name__ != "Bar"
 
 
+def read_all(leader: int) -> str:
+    """Return what was written to a terminal that is closed, and close its other end."""
+    parts = []
+    with contextlib.suppress(OSError):  # EIO: there is no more
+        while part := os.read(leader, 65536):
+            parts.append(part)
+    os.close(leader)
+    return b"".join(parts).decode()
+
+
 def test_a_terminal_has_bars_and_log_lines_stand_above_them(monkeypatch):
     leader, follower = pty.openpty()
     log = logging.getLogger("implicit_models.test_bars")
@@ -122,8 +133,7 @@ def test_a_terminal_has_bars_and_log_lines_stand_above_them(monkeypatch):
                 counted.update(6)
         finally:
             logging.getLogger().removeHandler(handler)
-    text = os.read(leader, 65536).decode()
-    os.close(leader)
+    text = read_all(leader)
     assert "bounded: 100%" in text and "8/8" in text and "loss=0.3" in text
     assert "validation" in text
     assert text.split("a step was left out")[0].endswith("\r")  # in a line of its own

@@ -233,7 +233,9 @@ def test_missing_models_and_results(refuse, quick_parameters):
     write_splits(read_section("datasets.s3", WordProblemParameters), Path("data/s3"))
     assert f"models/{RUN}/bounded/training_state.safetensors" in refuse(FREE, RUN)
     assert f"models/{RUN}/final" in refuse(EVALUATE, RUN)
-    assert f"results/runs/{RUN}" in refuse("report")
+    said = refuse("report")
+    assert "results/runs has no results" in said
+    assert f"`dvc repro sweep_test_time_compute@{RUN}`" in said
 
 
 def test_only_the_first_process_of_torchrun_prints_a_mistake(
