@@ -172,7 +172,7 @@ def test_a_pod_that_cannot_start_is_told_of_and_comes_too_late(cluster, use, tmp
     clones = deployed(tmp_path / "clones")
     cluster.images.clear()
     before = set(cluster.names("pods"))
-    place(clones, 3)
+    place(clones, 12)
     with flow_in(use(Project(clones.caller))) as flow:
         assert flow.stdout is not None
         told = next((line for line in flow.stdout if "counts as lost" in line), "nothing")
