@@ -60,7 +60,7 @@ def score_lines(entries: Sequence[EntryResult]) -> list[str]:
                 for name in columns
                 if name in entry.metrics
             ]
-            lines.append(f"  {entry.name:{width}}  {entry.kind:10}{'   '.join(cells)}")
+            lines.append(f"  {entry.name:{width}}  {entry.kind:11}{'   '.join(cells)}")
     return lines
 
 
