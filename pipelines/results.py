@@ -30,7 +30,7 @@ class EntryResult:
     table, name
         Where it stands.
     kind
-        Of the model, as the report has it: ``"implicit"``, ``"explicit"``.
+        Of the model, as the report has it: ``"implicit"``, ``"explicit"``, ``"recurrent"``.
     metrics
         The headline metrics by dotted name, such as ``accuracy_last_10.40``.
     costs
@@ -121,7 +121,8 @@ def _scores(content: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _numbers(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
-    for name, value in content.items():
+    for name in sorted(content, key=int) if all(map(str.isdigit, content)) else content:
+        value = content[name]
         if isinstance(value, Mapping):
             yield from _numbers(value, f"{prefix}{name}.")
         elif isinstance(value, int | float) and not isinstance(value, bool):

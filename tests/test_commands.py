@@ -172,7 +172,7 @@ def results(tmp_path, monkeypatch):
     ):
         folder = tmp_path / "results" / "runs" / name
         folder.mkdir(parents=True)
-        metrics = {"accuracy_last_10": {"8": 0.875, "16": 0.5}, **extra}
+        metrics = {"accuracy_last_10": {"16": 0.5, "8": 0.875}, **extra}  # as text is sorted
         (folder / "metrics.json").write_text(json.dumps(metrics))
         runs[name] = {
             "kind": kind,

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import yaml
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from implicit_models.parameters.composition import compose
@@ -55,6 +56,18 @@ def base() -> dict[str, Any]:
         "books_again": {"model": text["benchmarks"][benchmark]["model"], "corpus": "text"}
     }
     return found
+
+
+def generated(number: int, *, derandomize: bool = False) -> settings:
+    """Return the settings under which so many cases are tried, each for itself."""
+    return settings(
+        max_examples=number,
+        deadline=None,
+        database=None,
+        derandomize=derandomize,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 def cases(base: Mapping[str, Any]) -> st.SearchStrategy[Case]:

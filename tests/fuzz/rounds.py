@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 from hypothesis import seed as seeded
 
 from tests.fuzz import damage_cases, parameter_cases
@@ -26,13 +26,7 @@ def fuzz_parameters(number: int, seed: int) -> Found:
     base = parameter_cases.base()
 
     @seeded(seed)
-    @settings(
-        max_examples=number,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @parameter_cases.generated(number)
     @given(parameter_cases.cases(base))
     def try_all(case: parameter_cases.Case) -> None:
         Path("params.yaml").write_bytes(case.text)

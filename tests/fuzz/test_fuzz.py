@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given
 
 from tests.fuzz import damage_cases, parameter_cases
 from tests.fuzz.answers import MOST_SECONDS, ask_reader
@@ -25,14 +25,7 @@ def test_parameters(tmp_path, monkeypatch):
     write_accepted(tmp_path, base)
     refused = 0
 
-    @settings(
-        max_examples=300,
-        deadline=None,
-        database=None,
-        derandomize=True,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @parameter_cases.generated(300, derandomize=True)
     @given(parameter_cases.cases(base))
     def answered(case: parameter_cases.Case) -> None:
         nonlocal refused

@@ -4,10 +4,8 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from implicit_models.problems.problem import results_of
 from implicit_models.problems.text.report.lead import text_lead
@@ -20,7 +18,14 @@ from implicit_models.reporting.results import read_results
 from implicit_models.reporting.training_notes import training_notes
 from implicit_models.tracking.tracker import NullTracker
 from stages.report import main
-from tests.reporting.synthetic import datasets_of, parameters, seal, tables, write_results
+from tests.reporting.synthetic import (
+    datasets_of,
+    parameters,
+    seal,
+    tables,
+    write_parameters,
+    write_results,
+)
 from tests.reporting.synthetic_text import (
     EXPLICIT,
     IMPLICIT,
@@ -155,16 +160,8 @@ def test_models_that_share_no_length_are_not_compared(runs):
 
 
 def unfinished_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
-    content: dict[str, Any] = parameters() | {"report": {"success_threshold": 0.99}}
-    content["datasets"]["a5"] |= {
-        "kind": "word_problem",
-        "seed": 0,
-        "train": {"num_sequences": 8, "length": 16},
-        "validation": {"num_sequences": 4, "length": 16},
-        "test": {"num_sequences": 4, "lengths": [64]},
-    }
     monkeypatch.chdir(root)
-    Path("params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    content = write_parameters()
     monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "<svg></svg>\n")
     monkeypatch.setattr("stages.report.tracked_run_id", lambda *_: None)
     monkeypatch.setattr("stages.report.open_run", lambda *_: NullTracker())

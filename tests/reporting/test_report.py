@@ -3,10 +3,8 @@ import dataclasses
 import functools
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
-import yaml
 
 from implicit_models.problems.problem import results_of
 from implicit_models.problems.word_problem.report.tables import (
@@ -20,7 +18,14 @@ from implicit_models.reporting.report import TrackedPage, make_report
 from implicit_models.reporting.results import read_results
 from implicit_models.tracking.tracker import NullTracker
 from stages.report import main
-from tests.reporting.synthetic import LENGTHS, datasets_of, parameters, tables, write_results
+from tests.reporting.synthetic import (
+    LENGTHS,
+    datasets_of,
+    parameters,
+    tables,
+    write_parameters,
+    write_results,
+)
 
 TRACKED = {"a5_lstm": TrackedPage(run_id="0123abcd")}
 
@@ -221,16 +226,8 @@ def test_the_stage_tracks_the_report_and_the_figures_of_each_entry(tmp_path, mon
             tracked.setdefault(self.name, []).append((path.name, folder))
 
     tracked = {}
-    content = parameters() | {"report": {"success_threshold": 0.99}}
-    content["datasets"]["a5"] |= {
-        "kind": "word_problem",
-        "seed": 0,
-        "train": {"num_sequences": 8, "length": 16},
-        "validation": {"num_sequences": 4, "length": 16},
-        "test": {"num_sequences": 4, "lengths": [64]},
-    }
     monkeypatch.chdir(tmp_path)
-    Path("params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    content = write_parameters()
     write_results(tmp_path)
     monkeypatch.setattr("stages.report.tracked_run_id", lambda *_: None)
     monkeypatch.setattr("stages.report.open_run", lambda table, name, *_: Recorder(name))
