@@ -7,7 +7,7 @@ from implicit_models.language_models.source_names import is_folder, is_hub_id
 from implicit_models.parameters import ParameterError, read_section
 from implicit_models.problems.problem import parameters_of
 from implicit_models.training.parameters import MonitoringParameters
-from stages.common import owner, read_dataset, read_entries
+from stages.common import Data, owner, read_dataset, read_entries
 from stages.entries import BaselineParameters, MatchedParameters, RunParameters, read_model
 
 
@@ -76,6 +76,7 @@ def model_mistakes(
         entry.optimisation.sequences_a_step(longest)
     except ParameterError as error:
         yield error.inside(f"{table}.{name}")
+    yield from _carry_mistakes(f"{table}.{name}", entry, data)
     for part, lengths in entry.curricula.items():
         if lengths.end > longest:
             yield ParameterError(
@@ -97,6 +98,27 @@ def read_monitoring(
             f"allowed is at most {data.key}.{known[1]}, {known[0]}"
         )
     return monitoring
+
+
+def _carry_mistakes(
+    key: str, entry: RunParameters | BaselineParameters, data: Data
+) -> Iterator[ParameterError]:
+    """Yield why a phase cannot pass its carry on."""
+    for part, phase in entry.phases.items():
+        if phase.carry == "reset":
+            continue
+        where = f"{key}.{part}"
+        if entry.model.has_state is False:
+            yield ParameterError(
+                f"{where}.carry = 'passed' is not allowed with family {entry.model.family}, which "
+                "has no state of a fixed size; allowed is 'reset', or a family that has one "
+                "(mamba2, lstm)"
+            )
+        try:
+            check = parameters_of(data.kind).check_carry
+            check(data.key, data.parameters, phase.lengths.minimum)
+        except ParameterError as error:
+            yield error.inside(where)
 
 
 def _match_mistakes(key: str, baseline: MatchedParameters, path: Path) -> Iterator[ParameterError]:

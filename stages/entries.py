@@ -104,9 +104,14 @@ class RunParameters(_ModelEntry):
             )
 
     @property
+    def phases(self) -> dict[str, BoundedParameters | FreeParameters]:
+        """What is trained, by section."""
+        return {"bounded": self.bounded, "free": self.free}
+
+    @property
     def curricula(self) -> dict[str, LengthParameters]:
         """The lengths that are trained on, by section."""
-        return {"bounded": self.bounded.lengths, "free": self.free.lengths}
+        return {name: phase.lengths for name, phase in self.phases.items()}
 
     @property
     def training_length(self) -> int:
@@ -154,9 +159,14 @@ class BaselineParameters(_ModelEntry):
             )
 
     @property
+    def phases(self) -> dict[str, ExplicitParameters]:
+        """What is trained, by section."""
+        return {"training": self.training}
+
+    @property
     def curricula(self) -> dict[str, LengthParameters]:
         """The lengths that are trained on, by section."""
-        return {"training": self.training.lengths}
+        return {name: phase.lengths for name, phase in self.phases.items()}
 
     @property
     def training_length(self) -> int:

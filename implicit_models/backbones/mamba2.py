@@ -146,13 +146,13 @@ class Mamba2Mixer(nn.Module):
 
     def initial_carry(self, batch: int) -> Mamba2Carry:
         """Return the carry at the start of a sequence: zeros."""
-        shape, like = self.shape, self.D
+        shape, dtype, device = self.shape, self.D.dtype, self.D.device
+        states = (batch, shape.num_heads, shape.head_dim, shape.d_state)
         return Mamba2Carry(
-            like.new_zeros(batch, shape.conv_kernel - 1, shape.d_convolution),
-            like.new_zeros(
-                (batch, shape.num_heads, shape.head_dim, shape.d_state),
-                dtype=accumulation_dtype(like.dtype),
+            torch.zeros(
+                batch, shape.conv_kernel - 1, shape.d_convolution, dtype=dtype, device=device
             ),
+            torch.zeros(states, dtype=accumulation_dtype(dtype), device=device),
         )
 
     def positions(self, carry: Mamba2Carry | None, length: int) -> None:
@@ -174,6 +174,8 @@ class Mamba2Mixer(nn.Module):
         """
         kernels, between = kernels_for(hidden.device), weights.between
         projected = linear(hidden, weights.input, injection)
+        if carry is not None:  # of a model that computes in another precision than it is kept in
+            carry = carry._replace(convolution=carry.convolution.to(projected.dtype))
         before = (None, None) if carry is None else carry
         mixed = kernels.mix(projected, between, self.settings, *before)
         outputs = linear(mixed, weights.output)

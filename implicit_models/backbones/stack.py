@@ -1,5 +1,6 @@
 """Pre-norm residual blocks in a row, and the norm after the last."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -194,6 +195,21 @@ class Stack(nn.Module):
         """Return the carry of a sequence's start."""
         return StackCarry(tuple(mixer.initial_carry(batch) for mixer in self.mixers))
 
+    def check_carry(self, carry: StackCarry) -> None:
+        """Check that a carry is of such a stack.
+
+        Raises
+        ------
+        ValueError
+            Where it is another model's.
+        """
+        found, expected = _shapes(carry), self._carry_shapes
+        if found != expected:
+            raise ValueError(
+                f"the carry is of another model: of {_described(found)}, and this one's is of "
+                f"{_described(expected)}"
+            )
+
     def positions(self, carry: StackCarry | None, length: int) -> Any:
         """Place the next ``length`` tokens of each sequence, for every iteration of a solve."""
         first: Any = None if carry is None else carry.blocks[0]
@@ -288,5 +304,17 @@ class Stack(nn.Module):
             del trail
         return hidden, tuple(left)
 
+    @functools.cached_property
+    def _carry_shapes(self) -> list[tuple[int, ...]]:
+        return _shapes(self.initial_carry(0))
+
     def _blocks(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]
+
+
+def _shapes(carry: StackCarry) -> list[tuple[int, ...]]:
+    return [tuple(block.by_sequence.shape[1:]) for block in carry.blocks]
+
+
+def _described(shapes: list[tuple[int, ...]]) -> str:
+    return f"{len(shapes)} blocks of the shape {shapes[0]}" if shapes else "no block"

@@ -23,8 +23,9 @@ def step_flops(
     num_sequences: int,
     search_evaluations: float = 0.0,
     checkpointing: bool = False,
+    passes_carry: bool = False,
 ) -> float:
-    """Return the FLOPs of a training step: search, forward and backward pass, penalty.
+    """Return the FLOPs of a training step: search, forward and backward pass, penalty, carry.
 
     Of a gradient that solves in the backward pass (`ImplicitFunction`) they are what it takes at
     most: the pass does not tell how long it solved.
@@ -38,6 +39,9 @@ def step_flops(
         gradient not included: the sum of `Solution.token_evaluations`.
     checkpointing
         Whether blocks are evaluated again in the backward pass.
+    passes_carry
+        Whether sequences are gone on from in the next step: the carry comes from what an explicit
+        model computes anyway, and from one more evaluation of an implicit one's cell.
 
     Raises
     ------
@@ -47,6 +51,9 @@ def step_flops(
     evaluation = model.stack.evaluation(length)
     again = evaluation.total - model.stack.last_products(length) if checkpointing else 0.0
     differentiated, penalty, window = _WITH_GRADIENT * evaluation.total + again, 0.0, None
+    carry = model.stack.carry(length) if passes_carry else 0.0
+    if passes_carry and phase is not None:
+        carry += evaluation.total
     if phase is not None:
         gradient = phase.gradient
         if gradient is None:
@@ -59,7 +66,7 @@ def step_flops(
             penalty = _penalty_flops(evaluation, phase.penalty.num_samples)
     once = length * (model.injection + model.head) * _WITH_GRADIENT
     search = search_evaluations / length * _search_flops(model, length, window)
-    return num_sequences * (once + differentiated + penalty) + search
+    return num_sequences * (once + differentiated + penalty + carry) + search
 
 
 def training_flops(
@@ -70,6 +77,7 @@ def training_flops(
     batch_size: int,
     search_evaluations: float = 0.0,
     checkpointing: bool = False,
+    passes_carry: bool = False,
 ) -> float:
     """Return the FLOPs of training steps that share a phase; parameters as in `step_flops`.
 
@@ -94,6 +102,7 @@ def training_flops(
             num_sequences=batch_size,
             search_evaluations=per_token * batch_size * length,
             checkpointing=checkpointing,
+            passes_carry=passes_carry,
         )
         for length, count in counts.items()
     )

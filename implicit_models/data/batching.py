@@ -40,6 +40,27 @@ def batch_indices(
     return indices
 
 
+def stream_indices(
+    position: int, *, batch_size: int, num_sequences: int, seed: int
+) -> Int64[np.ndarray, " B"]:
+    """Return the indices of a batch whose sequences go on from those of the batch before.
+
+    There are ``batch_size`` streams. All walk through the sequences in their order, and from the
+    last one to the first, and they begin at equal distances from each other: in ``num_sequences /
+    batch_size`` steps they come by every sequence once, and in as many times more each of them has.
+
+    Parameters
+    ----------
+    position
+        As in `batch_indices`.
+    seed
+        Turns the circle of sequences.
+    """
+    starts = np.arange(batch_size) * num_sequences // batch_size
+    turned = int(np.random.default_rng(seed).integers(num_sequences))
+    return (starts + turned + position // batch_size) % num_sequences
+
+
 @functools.lru_cache(maxsize=4)
 def _order(size: int, key: tuple[int, int]) -> Int64[np.ndarray, " size"]:
     return np.random.default_rng(key).permutation(size)

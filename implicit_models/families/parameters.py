@@ -33,6 +33,9 @@ class ModelParameters(Chosen):
         Whether an explicit model of it can become an implicit one; None where its source says.
     is_recurrent
         Whether it reads its tokens one after another, in training too.
+    has_state
+        Whether what it remembers of a text has a fixed size, so that training can pass it on; None
+        where its source says.
     """
 
     chosen_by = "family"
@@ -42,6 +45,7 @@ class ModelParameters(Chosen):
     is_upcycled: ClassVar[bool] = False
     can_be_upcycled: ClassVar[bool | None] = None
     is_recurrent: ClassVar[bool] = False
+    has_state: ClassVar[bool | None] = False
 
     family: str
     implicit: bool = False

@@ -1,5 +1,6 @@
 """The carry of a model as transformers' ``generate`` wants it."""
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,11 +20,16 @@ class CarryCache(Cache):
     ----------
     carry
         None before the first token.
+    is_detached
+        Whether the carry that takes its place is computed without gradient, as truncated
+        backpropagation through time has it.
     """
 
-    def __init__(self, carry: StackCarry | None = None, num_tokens: int = 0) -> None:
+    def __init__(
+        self, carry: StackCarry | None = None, num_tokens: int = 0, *, is_detached: bool = False
+    ) -> None:
         super().__init__(layers=[])
-        self.carry = carry
+        self.carry, self.is_detached = carry, is_detached
         self._num_tokens = num_tokens
 
     def advance(self, carry: StackCarry, num_tokens: int) -> "CarryCache":
@@ -34,7 +40,25 @@ class CarryCache(Cache):
 
     def copy(self) -> "CarryCache":
         """Return another cache of the same tokens; going on with one leaves the other as it is."""
-        return CarryCache(self.carry, self._num_tokens)
+        return CarryCache(self.carry, self._num_tokens, is_detached=self.is_detached)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the carry's tensors by name, each with a row for each sequence.
+
+        There are none before the first token, nor of a carry that grows with every token.
+        """
+        blocks = () if self.carry is None else self.carry.blocks
+        named = ((i, name, tensor) for i, b in enumerate(blocks) for name, tensor in _fields(b))
+        return {f"{i}.{name}": tensor for i, name, tensor in named}
+
+    def resumed(self, tensors: Mapping[str, Tensor]) -> "CarryCache":
+        """Return a detached cache of such a carry, whose `tensors` these are."""
+        assert self.carry is not None
+        blocks = tuple(
+            type(block)(**{name: tensors[f"{i}.{name}"] for name, _ in _fields(block)})
+            for i, block in enumerate(self.carry.blocks)
+        )
+        return CarryCache(StackCarry(blocks), self._num_tokens, is_detached=True)
 
     def __len__(self) -> int:
         return 0 if self.carry is None else len(self.carry.blocks)
@@ -85,6 +109,11 @@ class CarryCache(Cache):
     def crop(self, tokens_to_remove: int) -> None:
         """Refuse: the carry of fewer tokens is not known any more."""
         raise ValueError("this cache cannot be cut back; keep a copy() of the earlier one")
+
+
+def _fields(block: Any) -> Iterable[tuple[str, Tensor]]:
+    """Return the tensors of a block's carry of a fixed size, which is a NamedTuple of them."""
+    return block._asdict().items() if hasattr(block, "_asdict") else ()
 
 
 def checked_cache(cache: Any, num_sequences: int) -> CarryCache | None:

@@ -1,7 +1,7 @@
 """A forward pass over whole texts with any causal language model, ours or not."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -11,6 +11,7 @@ from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Solution
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.losses import aligned_loss
+from implicit_models.language_models.memory import Memory
 from implicit_models.language_models.source_names import SourceError
 
 if TYPE_CHECKING:
@@ -29,11 +30,14 @@ class ForwardOutput:
         How the fixed point was found; None for a model that seeks none.
     penalty
         What the phase adds to a loss; None where it adds nothing.
+    memory
+        After the tokens; None where none was given.
     """
 
     logits: Float[Tensor, "B L V"]
     search: Solution | None
     penalty: Float[Tensor, ""] | None
+    memory: Memory | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class LabelledOutput:
     ----------
     loss
         The cross-entropy of the labels alone; see `aligned_loss`.
-    search, penalty
+    search, penalty, memory
         As in `ForwardOutput`.
     """
 
@@ -53,6 +57,7 @@ class LabelledOutput:
     penalty: Float[Tensor, ""] | None
     _predictions: Int[Tensor, "B L"] | None
     _logits: Float[Tensor, "B L V"] | None
+    memory: Memory | None = None
 
     def predictions(self) -> Int[Tensor, "B L"]:
         """Return the likeliest label of each token."""
@@ -67,21 +72,37 @@ def is_implicit(model: LanguageModel) -> "TypeGuard[ImplicitForCausalLM]":
     return getattr(model.config, "implicit", False)
 
 
-def forward(model: nn.Module, tokens: Int[Tensor, "B L"], phase: Phase | None) -> ForwardOutput:
+def language_model_of(module: nn.Module) -> LanguageModel:
+    """Return the language model itself of what calls one, such as a distributed module."""
+    return next(part for part in module.modules() if isinstance(part, PreTrainedModel))
+
+
+def forward(
+    model: nn.Module,
+    tokens: Int[Tensor, "B L"],
+    phase: Phase | None,
+    memory: Memory | None = None,
+) -> ForwardOutput:
     """Run a forward pass over whole sequences, of a model or of what calls one.
 
-    ``phase`` is None for a model that seeks no fixed point.
+    Parameters
+    ----------
+    phase
+        None for a model that seeks no fixed point.
+    memory
+        What stands before the sequences; None for nothing.
 
     Raises
     ------
     SourceError
         Where a model of transformers has not as many positions.
     """
+    before = _before(memory)
     if phase is None:
         try:
-            output = model(input_ids=tokens, use_cache=False)
+            output = model(input_ids=tokens, **before)
         except IndexError as error:
-            called = next(each for each in model.modules() if isinstance(each, PreTrainedModel))
+            called = language_model_of(model)
             limit = getattr(called.config, "max_position_embeddings", None)
             if limit is None or tokens.shape[1] <= limit:
                 raise
@@ -90,9 +111,9 @@ def forward(model: nn.Module, tokens: Int[Tensor, "B L"], phase: Phase | None) -
                 "tokens; choose a configuration with more, or shorter sequences"
             ) from error
     else:
-        output = model(input_ids=tokens, use_cache=False, phase=phase)
+        output = model(input_ids=tokens, phase=phase, **before)
     search, penalty = (getattr(output, name, None) for name in ("search", "penalty"))
-    return ForwardOutput(output.logits, search, penalty)
+    return ForwardOutput(output.logits, search, penalty, _after(output, memory))
 
 
 def forward_labelled(
@@ -101,21 +122,33 @@ def forward_labelled(
     labels: Int[Tensor, "B L"],
     phase: Phase | None,
     num_items: Tensor | int | None = None,
+    memory: Memory | None = None,
 ) -> LabelledOutput:
-    """Run a forward pass over whole sequences and compute the loss of their labels.
+    """Run a forward pass over whole sequences and compute the loss of their labels; see `forward`.
 
     Models that can do without never hold all logits, which saves memory and time.
     """
-    called = next(part for part in model.modules() if isinstance(part, PreTrainedModel))
-    if not getattr(called, "takes_targets", False):
-        found = forward(model, tokens, phase)
+    if not getattr(language_model_of(model), "takes_targets", False):
+        found = forward(model, tokens, phase, memory)
         loss = aligned_loss(found.logits, labels, num_items)
-        return LabelledOutput(loss, found.search, found.penalty, None, found.logits.detach())
+        logits = found.logits.detach()
+        return LabelledOutput(loss, found.search, found.penalty, None, logits, found.memory)
     output = model(
         input_ids=tokens,
-        use_cache=False,
         phase=phase,
         targets=labels,
         num_items_in_batch=num_items,
+        **_before(memory),
     )
-    return LabelledOutput(output.loss, output.search, output.penalty, output.predictions, None)
+    found = (output.loss, output.search, output.penalty, output.predictions, None)
+    return LabelledOutput(*found, _after(output, memory))
+
+
+def _before(memory: Memory | None) -> dict[str, Any]:
+    if memory is None:
+        return {"use_cache": False}
+    return {"use_cache": True, "past_key_values": memory}
+
+
+def _after(output: Any, memory: Memory | None) -> Memory | None:
+    return None if memory is None else output.past_key_values

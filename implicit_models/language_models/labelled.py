@@ -1,6 +1,11 @@
 """Labelled sequences, as training reads them and evaluation judges them."""
 
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LAST_TOKENS = 10  # the positions at the end of a sequence that ``accuracy_last_10`` is about
 
@@ -32,3 +37,20 @@ class Sequences(Protocol):
     def labels(self) -> TokenArray:
         """What belongs to each token and all before it."""
         ...
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """How the sequences of a data set go on from one another.
+
+    Attributes
+    ----------
+    is_ordered
+        Whether a sequence goes on from the one before it in the data; otherwise from any.
+    labels
+        Takes the labels, (B, L), of sequences that go on from others, and the last labels of those,
+        (B,): what the labels become. None where they stay as they are.
+    """
+
+    is_ordered: bool
+    labels: "Callable[[Tensor, Tensor], Tensor] | None" = None

@@ -1,6 +1,7 @@
 """What the models return."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -57,7 +58,7 @@ class ImplicitCausalLMOutput(ModelOutput):
 
     loss: Float[Tensor, ""] | None = None
     logits: Float[Tensor, "B kept V"] | None = None
-    past_key_values: CarryCache | None = None
+    past_key_values: Any = None
     hidden_states: tuple[Tensor, ...] | None = None
     self_iterations: Int[Tensor, "B L"] | None = None
     search: Solution | None = None

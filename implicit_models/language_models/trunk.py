@@ -203,10 +203,11 @@ class ImplicitModel(ImplicitPreTrainedModel):
         lengths = None if alignment is None else alignment.lengths
 
         states = self._room_for_states(output_hidden_states)
+        has_gradient = torch.is_grad_enabled() and not (cache is not None and cache.is_detached)
         if phase is None:
-            found = self._call_once(embedded, carry, lengths, states)
+            found = self._call_once(embedded, carry, lengths, states, has_gradient)
         else:
-            found = self._solve(embedded, carry, lengths, states, phase)
+            found = self._solve(embedded, carry, lengths, states, phase, has_gradient)
         if found.carry is not None:
             cache = (CarryCache() if cache is None else cache).advance(found.carry, length)
 
@@ -272,7 +273,10 @@ class ImplicitModel(ImplicitPreTrainedModel):
             use_cache = self.config.use_cache and not torch.is_grad_enabled()
         if cache is None:
             return self.stack.initial_carry(batch) if use_cache else None
-        return self.stack.initial_carry(batch) if cache.carry is None else cache.carry
+        if cache.carry is None:
+            return self.stack.initial_carry(batch)
+        self.stack.check_carry(cache.carry)
+        return cache.carry
 
     def _room_for_states(self, wanted: bool | None) -> list[Tensor] | None:
         wanted = self.config.output_hidden_states if wanted is None else wanted
@@ -284,15 +288,17 @@ class ImplicitModel(ImplicitPreTrainedModel):
         carry: StackCarry | None,
         lengths: Tensor | None,
         states: list[Tensor] | None,
+        has_gradient: bool,
     ) -> _Evaluated:
-        """Apply the explicit model's stack."""
+        """Apply the explicit model's stack; the carry after it may have a gradient or not."""
+        keep = methodcaller("carry", lengths)
         hidden, carries = self.stack(
             embedded,
             None,
             carry,
             self.stack.weights(),
             self.stack.positions(carry, embedded.shape[1]),
-            keep=methodcaller("carry", lengths),
+            keep=keep if has_gradient else torch.no_grad()(keep),
             checkpointing=self.gradient_checkpointing,
             hidden_states=states,
         )
@@ -305,10 +311,12 @@ class ImplicitModel(ImplicitPreTrainedModel):
         lengths: Tensor | None,
         states: list[Tensor] | None,
         phase: Phase,
+        has_gradient: bool,
     ) -> _Evaluated:
         """Search the fixed point of the implicit model's cell, and differentiate it.
 
         Where no gradient is wanted, the output is one more evaluation at the point that was found.
+        The carry after it comes from an evaluation too, which may have a gradient or not.
         """
         cell, start = self.cell(None, carry, embedded)
         search = find_fixed_point(
@@ -329,7 +337,8 @@ class ImplicitModel(ImplicitPreTrainedModel):
 
         evaluated, after = value, None
         if carry is not None:
-            evaluated, after = cell.advance(value, lengths, states)
+            with torch.set_grad_enabled(has_gradient):
+                evaluated, after = cell.advance(value, lengths, states)
         elif phase.gradient is None or states is not None:
             evaluated = cell(value, states)
         hidden = evaluated if phase.gradient is None else value

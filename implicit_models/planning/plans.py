@@ -170,6 +170,7 @@ def plan_training(
     precision: str,
     layout: Layout,
     expected_evaluations: float | None = None,
+    num_passing: int = 0,
 ) -> TrainingPlan:
     """Plan training steps that share a phase.
 
@@ -183,6 +184,8 @@ def plan_training(
         Sequences of a step, on all GPUs together.
     expected_evaluations
         Evaluations of a token in a search, on an average; None for as many as it may make.
+    num_passing
+        How many of the last steps pass their carry on.
 
     Raises
     ------
@@ -200,14 +203,20 @@ def plan_training(
     phase = _with_checkpointing(phase, layout.checkpointing)
     most = 0 if phase is None else phase.stopping.max_steps
 
+    alone = lengths[: len(lengths) - num_passing]
+
     def flops(evaluations: float) -> float:
-        return training_flops(
-            configuration_flops(config),
-            phase,
-            lengths=lengths,
-            batch_size=batch_size,
-            search_evaluations=evaluations * num_tokens,
-            checkpointing=layout.checkpointing == "blocks",
+        return sum(
+            training_flops(
+                configuration_flops(config),
+                phase,
+                lengths=some,
+                batch_size=batch_size,
+                search_evaluations=evaluations * batch_size * sum(some),
+                checkpointing=layout.checkpointing == "blocks",
+                passes_carry=passes_carry,
+            )
+            for some, passes_carry in ((alone, False), (lengths[len(alone) :], True))
         )
 
     expected = most if expected_evaluations is None else min(most, expected_evaluations)

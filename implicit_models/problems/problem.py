@@ -24,7 +24,7 @@ from implicit_models.problems.table import KINDS
 
 if TYPE_CHECKING:
     from implicit_models.evaluation.sweep import SweepResult
-    from implicit_models.language_models.labelled import Sequences
+    from implicit_models.language_models.labelled import Continuation, Sequences
     from implicit_models.parameters import Parameters
     from implicit_models.problems.tested_apart import TestedApart
     from implicit_models.reporting.entry_results import EntryResults
@@ -49,6 +49,8 @@ class TrainingData:
         Sees that a model's folder, which is trained on, fits them, or raises a ValueError.
     save_beside
         Writes into a model's folder what the model needs to be used, such as a tokenizer.
+    continuation
+        How training sequences go on from one another where the carry is passed; None: they cannot.
     """
 
     train: "Sequences"
@@ -60,6 +62,7 @@ class TrainingData:
     verify: Callable[[], None]
     check_model: Callable[[Path], None] = lambda _: None
     save_beside: Callable[[Path], None] = lambda _: None
+    continuation: "Continuation | None" = None
 
     def files(self) -> list[Path]:
         """Return the files that are trained on and validated with."""
@@ -142,6 +145,16 @@ class ProblemParameters(Protocol):
         ------
         ParameterError
             Where the data, ``key`` being its place, are not fit to train on.
+        """
+        ...
+
+    def check_carry(self, key: str, data: Any, shortest: int) -> None:
+        """See that sequences of ``shortest`` tokens or more can go on from one another.
+
+        Raises
+        ------
+        ParameterError
+            Where the data, ``key`` being its place, have none that do.
         """
         ...
 

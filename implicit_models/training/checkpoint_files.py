@@ -7,10 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 
 from implicit_models.files import checksum, listed, sealed, size, unsealed, write_whole
+from implicit_models.training.carried import PREFIX
 from implicit_models.training.checkpoint_metadata import METADATA, read_metadata
 from implicit_models.training.failures import described
 from implicit_models.training.progress import Progress
@@ -21,7 +22,7 @@ PROGRESS = "progress.json"  # with the sizes and checksums of the others, and it
 
 def write_progress(folder: Path, progress: Progress, files: Mapping[str, Any]) -> None:
     """Write what a checkpoint says: how far it is, and the sizes and checksums of its files."""
-    content = {"progress": progress.__dict__, "files": dict(files)}
+    content = {"progress": progress.plain(), "files": dict(files)}
     write_whole(folder / PROGRESS, sealed(content))
 
 
@@ -48,14 +49,18 @@ def damage(folder: Path) -> str | None:
 
 
 def read_tensors(folder: Path, model: nn.Module) -> dict[str, Tensor]:
-    """Read a process's part of a checkpoint into tensors of its own.
+    """Read a process's part of a checkpoint into tensors of its own, and all that was carried.
 
     Nothing in it is executed: torch reads tensors by themselves, and what describes them is taken
     from here and not from the pickle that it is.
     """
     reader = _Reader(folder)
-    here = layout(model, reader.read_metadata().state_dict_metadata)
+    written = reader.read_metadata().state_dict_metadata
+    here = layout(model, [name for name in written if not name.startswith(PREFIX)])
     state: dict[str, Any] = {name: torch.empty_like(tensor) for name, tensor in here.items()}
+    for name, found in written.items():
+        if name.startswith(PREFIX) and isinstance(found, TensorStorageMetadata):
+            state[name] = torch.empty(found.size, dtype=found.properties.dtype)
     # Each process reads by itself, so that one that fails keeps no other waiting.
     load(state, storage_reader=reader, no_dist=True)
     return state

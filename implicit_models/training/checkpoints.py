@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.tensor import DTensor
 
 from implicit_models.files import PARTIAL, checksum, remove, sync
+from implicit_models.training.carried import Carried
 from implicit_models.training.checkpoint_files import (
     METADATA,
     damage,
@@ -85,16 +86,19 @@ class CheckpointFolder:
         self.wait()  # whatever has happened: what is being written is worth having
 
     def save(self, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
-        """Copy the state, and write it as a checkpoint while training goes on.
+        """Copy the state, and write it as a checkpoint while training goes on; all call this.
 
         The checkpoint before is waited for. Where writing fails, such as on a full disk, the log
         has a warning, and the checkpoints before stay.
         """
         self.wait()
         _expect_no_dist()
-        own = self._own_share(named_state(model, optimiser))
+        state = named_state(model, optimiser)
+        if progress.carried is not None:
+            state |= progress.carried.gathered(self.processes).tensors()
+        own = self._own_share(state)
         state = {name: tensor.detach().to("cpu", copy=True) for name, tensor in own.items()}
-        progress = replace(progress, history=list(progress.history))
+        progress = replace(progress, history=list(progress.history), carried=None)
         folder = self.path / f"step_{progress.step:09d}"
         self._writing = threading.Thread(
             target=self._write, args=(folder, state, progress), name=f"checkpoint {folder.name}"
@@ -110,7 +114,8 @@ class CheckpointFolder:
     def resume(self, model: nn.Module, optimiser: torch.optim.Optimizer) -> Progress | None:
         """Load the newest whole checkpoint; None where there is none, with all as it was.
 
-        All processes load the same one. One that is damaged is named in the log.
+        All processes load the same one; what its sequences have carried is that of all of them.
+        One that is damaged is named in the log.
         """
         self.wait()
         _expect_no_dist()
@@ -131,7 +136,7 @@ class CheckpointFolder:
                     put_state(model, optimiser, state)
                     if main:
                         log.info("continuing from %s", folder)
-                    return found
+                    return replace(found, carried=Carried.of_tensors(state))
             if main:
                 log.warning("%s cannot be used (%s); trying the one before it", folder, why)
         if inspected and main:

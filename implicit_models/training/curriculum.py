@@ -4,17 +4,46 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from jaxtyping import Bool
 
 from implicit_models.equilibrium.jacobian import JacobianPenalty
 from implicit_models.equilibrium.phase import Phase, bounded_phase
 from implicit_models.language_models.phases import search_settings
 from implicit_models.training.parameters import (
     BoundedParameters,
+    CarryParameters,
     ExplicitParameters,
     FreeParameters,
     LengthParameters,
     OptimisationParameters,
 )
+
+_RESETS = 2**32  # keeps the stream of random numbers apart from those of lengths and penalties
+
+
+@dataclass(frozen=True)
+class Passing:
+    """How the last steps of a segment pass their carries on.
+
+    Attributes
+    ----------
+    num_steps
+        How many steps they are.
+    reset_share, if_right
+        As ``carry_reset_share`` and ``carry_if_right`` of `CarryParameters`.
+    """
+
+    num_steps: int
+    reset_share: float
+    if_right: int | None
+
+    @classmethod
+    def of(cls, parameters: CarryParameters, num_steps: int) -> "Passing | None":
+        """Return what a phase of so many steps asks for; None where it passes nothing on."""
+        if parameters.carry == "reset":
+            return None
+        num_passing = num_steps if parameters.carry_steps is None else parameters.carry_steps
+        return cls(num_passing, parameters.carry_reset_share, parameters.carry_if_right)
 
 
 @dataclass(frozen=True)
@@ -31,6 +60,7 @@ class Segment:
     phase: Phase | None
     lengths: LengthParameters
     decay_steps: int
+    passing: Passing | None = None
 
     @property
     def last_step(self) -> int:
@@ -63,6 +93,19 @@ class Segment:
         drawn = np.random.default_rng((seed, step)).integers(lengths.minimum, longest + 1)
         return int(drawn)
 
+    def passing_at(self, step: int) -> Passing | None:
+        """Return how a step's sequences go on from those of the step before; None: they do not."""
+        if self.passing is None or step < self.last_step - self.passing.num_steps:
+            return None
+        return self.passing
+
+    def begins_at(self, step: int, seed: int, batch_size: int) -> Bool[np.ndarray, " B"]:
+        """Return which places of a step's batch begin anew, whatever was passed on to them."""
+        if self.passing is None or not self.passing.reset_share:
+            return np.zeros(batch_size, dtype=bool)
+        drawn = np.random.default_rng((seed, step, _RESETS)).random(batch_size)
+        return drawn < self.passing.reset_share
+
     def learning_rate_at(self, step: int, optimisation: OptimisationParameters) -> float:
         """Return a step's learning rate: linear warm-up, constant, square-root decay."""
         peak, final = optimisation.learning_rate, optimisation.final_learning_rate
@@ -81,7 +124,15 @@ def bounded_segment(parameters: BoundedParameters) -> Segment:
         parameters.phantom_steps,
         1.0 if parameters.damping is None else parameters.damping,
     )
-    return Segment("bounded", 0, parameters.steps, phase, parameters.lengths, decay_steps=0)
+    return Segment(
+        "bounded",
+        0,
+        parameters.steps,
+        phase,
+        parameters.lengths,
+        decay_steps=0,
+        passing=Passing.of(parameters, parameters.steps),
+    )
 
 
 def free_segment(
@@ -106,6 +157,7 @@ def free_segment(
         phase,
         parameters.lengths,
         parameters.decay_steps,
+        Passing.of(parameters, num_steps),
     )
 
 
@@ -118,4 +170,5 @@ def explicit_segment(parameters: ExplicitParameters) -> Segment:
         None,
         parameters.lengths,
         parameters.decay_steps,
+        Passing.of(parameters, parameters.num_training_steps),
     )

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from torch import nn
 
-from implicit_models.language_models.labelled import Sequences
+from implicit_models.language_models.labelled import Continuation, Sequences
 from implicit_models.training.curriculum import Segment
 from implicit_models.training.distributed import Execution
 from implicit_models.training.parameters import MonitoringParameters, OptimisationParameters
@@ -26,7 +26,14 @@ class BatchIndices(Protocol):
 class CountFlops(Protocol):
     """Counts what a training step computes."""
 
-    def __call__(self, num_sequences: int, length: int, search_evaluations: float) -> float:
+    def __call__(
+        self,
+        num_sequences: int,
+        length: int,
+        search_evaluations: float,
+        passes_carry: bool = False,
+        /,
+    ) -> float:
         """Count; ``search_evaluations`` are of single tokens, without gradient."""
         ...
 
@@ -41,6 +48,10 @@ class Training:
         Sequences of a step, those of all processes together.
     batch_indices
         Which these are.
+    stream_indices
+        Which these are where they go on from those of the step before.
+    continuation
+        How they do; None where they cannot.
     validate
         Metrics of the model on held-out data, logged under ``validation_``.
     count_flops
@@ -60,3 +71,5 @@ class Training:
     count_flops: CountFlops
     seed: int
     peak_flops: float | None = None
+    stream_indices: BatchIndices | None = None
+    continuation: Continuation | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from implicit_models.language_models.labelled import Sequences, TokenArray
@@ -25,16 +25,20 @@ class MicroBatch:
     ----------
     first
         The place of the first of them in the global batch.
+    begins
+        Which of them begin anew, where sequences go on from those of the step before.
     """
 
     inputs: Int[Tensor, "B L"]
     labels: Int[Tensor, "B L"]
     first: int
+    begins: Bool[Tensor, " B"]
 
     def to(self, device: torch.device) -> "MicroBatch":
         """Return them on a device."""
-        inputs, labels = (t.to(device, non_blocking=True) for t in (self.inputs, self.labels))
-        return MicroBatch(inputs, labels, self.first)
+        tensors = (self.inputs, self.labels, self.begins)
+        inputs, labels, begins = (t.to(device, non_blocking=True) for t in tensors)
+        return MicroBatch(inputs, labels, self.first, begins)
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ def read_batch(
     size: int = 1,
     at_once: int | None = None,
     pinned: bool = False,
+    begins: np.ndarray | None = None,
 ) -> Batch:
     """Copy a process's share of a global batch out of the files.
 
@@ -83,7 +88,10 @@ def read_batch(
         The most sequences of a micro-batch; None takes the share as one.
     pinned
         Whether the copies can go to a GPU while that computes.
+    begins
+        Which places of the global batch begin anew; None means none.
     """
+    begins = np.zeros(len(rows), dtype=bool) if begins is None else begins
     share = len(rows) // size
     own = range(rank * share, (rank + 1) * share)
     micro_batches = []
@@ -93,7 +101,8 @@ def read_batch(
         labels = as_tensor(sequences.labels[chosen, :length])
         if pinned:
             inputs, labels = inputs.pin_memory(), labels.pin_memory()
-        micro_batches.append(MicroBatch(inputs, labels, first))
+        anew = torch.from_numpy(begins[first : first + len(chosen)].copy())
+        micro_batches.append(MicroBatch(inputs, labels, first, anew))
     num_labels = _num_labels(sequences.labels, rows, length)
     return Batch(tuple(micro_batches), len(rows), length, num_labels)
 

@@ -106,7 +106,60 @@ class LengthParameters(Parameters):
             )
 
 
-class BoundedParameters(Parameters):
+class CarryParameters(Parameters):
+    """What a step's sequences hand to those that stand in their places in the next step.
+
+    Attributes
+    ----------
+    carry
+        ``reset``: nothing, each sequence begins a text. ``passed``: what the model remembers, and
+        what the labels go on from, without gradient (truncated backpropagation through time).
+    carry_steps
+        The training steps at the end of the phase that pass it; null for all of them.
+    carry_reset_share
+        The probability with which a sequence begins anew all the same.
+    carry_if_right
+        Pass only the carries of sequences whose last so many predictions were right; null passes
+        all. A state that has lost count makes noise of the labels that go on from it.
+    """
+
+    carry: Literal["reset", "passed"] = "reset"
+    carry_steps: int | None = Field(default=None, ge=1)
+    carry_reset_share: float = Field(default=0.0, ge=0.0, lt=1.0)
+    carry_if_right: int | None = Field(default=None, ge=1)
+
+    def check_carry(self, lengths: LengthParameters, num_training_steps: int) -> None:
+        """Check that what belongs to a carry is there with one alone, and fits.
+
+        Raises
+        ------
+        ParameterError
+            Naming what is not allowed.
+        """
+        if self.carry == "reset":
+            for name, allowed in (
+                ("carry_steps", None),
+                ("carry_reset_share", 0.0),
+                ("carry_if_right", None),
+            ):
+                if getattr(self, name) != allowed:
+                    raise ParameterError(
+                        f"{name} = {getattr(self, name)} is not allowed; allowed is only "
+                        f"{'null' if allowed is None else allowed} with carry = 'reset'"
+                    )
+        if self.carry_steps is not None and self.carry_steps > num_training_steps:
+            raise ParameterError(
+                f"carry_steps is {self.carry_steps}; it must be at most num_training_steps, "
+                f"{num_training_steps}"
+            )
+        if self.carry_if_right is not None and self.carry_if_right > lengths.minimum:
+            raise ParameterError(
+                f"carry_if_right is {self.carry_if_right}; it must be at most lengths.minimum, "
+                f"{lengths.minimum}"
+            )
+
+
+class BoundedParameters(CarryParameters):
     """The bounded phase: a few self-iterations from zero, always as many.
 
     Attributes
@@ -123,6 +176,8 @@ class BoundedParameters(Parameters):
         phantom step.
     damping
         How far each self-iteration goes towards the cell's value, where there are phantom steps.
+    carry, carry_steps, carry_reset_share, carry_if_right
+        As in `CarryParameters`.
     """
 
     num_training_steps: int | None = Field(default=None, ge=1)
@@ -149,6 +204,7 @@ class BoundedParameters(Parameters):
                 "phantom_steps"
             )
         _check_growth(self.lengths, self.steps)
+        self.check_carry(self.lengths, self.steps)
 
     @property
     def steps(self) -> int:
@@ -161,7 +217,7 @@ class BoundedParameters(Parameters):
         )
 
 
-class FreeParameters(SearchParameters):
+class FreeParameters(SearchParameters, CarryParameters):
     """The free phase: search to a relative residual, then a gradient there.
 
     Attributes
@@ -182,6 +238,8 @@ class FreeParameters(SearchParameters):
         value (Hutchinson's estimate, one sample).
     decay_steps
         Training steps at the end over which the learning rate decays.
+    carry, carry_steps, carry_reset_share, carry_if_right
+        As in `CarryParameters`.
     """
 
     suitable: ClassVar[Mapping[str, Any]] = {"patience": 12}
@@ -239,10 +297,11 @@ class FreeParameters(SearchParameters):
         """
         _check_decay(self.decay_steps, num_training_steps)
         _check_growth(self.lengths, num_training_steps)
+        self.check_carry(self.lengths, num_training_steps)
 
 
-class ExplicitParameters(Parameters):
-    """The only phase of an explicit model."""
+class ExplicitParameters(CarryParameters):
+    """The only phase of an explicit model; ``carry`` and the like as in `CarryParameters`."""
 
     num_training_steps: int = Field(ge=1)
     decay_steps: int = Field(ge=0)
@@ -252,6 +311,7 @@ class ExplicitParameters(Parameters):
         """Check that the decay and the growth of lengths fit."""
         _check_decay(self.decay_steps, self.num_training_steps)
         _check_growth(self.lengths, self.num_training_steps)
+        self.check_carry(self.lengths, self.num_training_steps)
 
 
 class MonitoringParameters(Parameters):

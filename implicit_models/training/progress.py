@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from implicit_models.training.carried import Carried
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -25,6 +27,9 @@ class Progress:
         What was changed in the midst of the training, in words: other code, another batch.
     history
         One row of metrics for each time something was logged in this segment.
+    carried
+        What the sequences of the next step go on from, of this process; None where they do not. Its
+        tensors lie beside the model's.
     """
 
     step: int
@@ -35,3 +40,8 @@ class Progress:
     skipped_steps: int = 0
     changes: list[str] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
+    carried: Carried | None = field(default=None, compare=False)
+
+    def plain(self) -> dict[str, Any]:
+        """Return all but the tensors, as JSON has it."""
+        return {name: value for name, value in self.__dict__.items() if name != "carried"}

@@ -44,16 +44,20 @@ class Record:
             Where too many steps in a row had to be left out.
         """
         batch, step, before = outcome.batch, self.progress.step, self.progress
+        flops = self._training.count_flops(
+            batch.num_sequences,
+            batch.length,
+            outcome.search_evaluations,
+            self._training.segment.passing_at(step) is not None,
+        )
         self.progress = dataclasses.replace(
             before,
             step=step + 1,
             sequences=before.sequences + batch.num_sequences,
             tokens=before.tokens + batch.num_tokens,
-            flops=before.flops
-            + self._training.count_flops(
-                batch.num_sequences, batch.length, outcome.search_evaluations
-            ),
+            flops=before.flops + flops,
             skipped_steps=before.skipped_steps + bool(outcome.fault),
+            carried=outcome.carried,
         )
         self._skipped_in_a_row = self._skipped_in_a_row + 1 if outcome.fault else 0
         if outcome.fault:

@@ -38,7 +38,7 @@ def save_state(
         partial = path.with_suffix(PARTIAL)
         remove(partial)  # of a process that was killed; or a link
         try:
-            save_file(whole, partial, {"progress": json.dumps(progress.__dict__)})
+            save_file(whole, partial, {"progress": json.dumps(progress.plain())})
         except SafetensorError as error:  # what the disk refuses
             raise OSError(f"{path} could not be written: {error}") from error
         sync(partial)

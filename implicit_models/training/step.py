@@ -11,7 +11,11 @@ from torch.distributed.tensor import DTensor
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Result, Solution
-from implicit_models.language_models.forward import forward_labelled
+from implicit_models.language_models.forward import forward_labelled, language_model_of
+from implicit_models.language_models.labelled import Continuation
+from implicit_models.language_models.memory import initial_memory
+from implicit_models.training.carried import Carried, begin, carry_on, joined
+from implicit_models.training.curriculum import Passing
 from implicit_models.training.definition import Training
 from implicit_models.training.distributed import Execution, Processes, accumulating
 from implicit_models.training.interruption import StopRequest
@@ -29,12 +33,16 @@ class MicroBatchOutcome:
         Its share of the global batch's.
     right
         Of the labelled tokens; empty where the step is not measured.
+    carried, went_on
+        What its sequences carry on, and how many went on from something; None where they do not.
     """
 
     loss: Tensor
     penalty: Tensor | None
     search: Solution | None
     right: Mapping[str, Mean]
+    carried: Carried | None = None
+    went_on: int | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,8 @@ class StepOutcome:
         Why the step was left out; None where it was not.
     micro_batches
         Those of this process.
+    carried
+        What its sequences carry on into the next step; None where they carry nothing.
     """
 
     batch: Batch
@@ -61,6 +71,7 @@ class StepOutcome:
     is_asked_to_stop: bool
     micro_batches: Sequence[MicroBatchOutcome]
     gradient_steps: int
+    carried: Carried | None
 
     def metrics(self, processes: Processes) -> dict[str, float]:
         """Return the metrics of a step that was measured; every process calls this."""
@@ -74,6 +85,9 @@ class StepOutcome:
         }
         if self.penalty is not None:
             metrics["jacobian_penalty"] = self.penalty
+        if self.carried is not None or self.micro_batches[0].went_on is not None:
+            (went_on,) = processes.total(sum(each.went_on or 0 for each in self.micro_batches))
+            metrics["share_carried"] = went_on / self.batch.num_sequences
         searches = _searches(self.micro_batches)
         if searches:
             found = {"self_iterations": 0.0, "token_evaluations": 0.0}
@@ -95,6 +109,7 @@ def training_step(
     stop: StopRequest,
     *,
     measured: bool,
+    carried: Carried | None = None,
 ) -> StepOutcome:
     """Make one optimiser step, or leave it out where something in it is not finite.
 
@@ -102,6 +117,8 @@ def training_step(
     ----------
     measured
         Whether the metrics of the step will be asked for.
+    carried
+        What the step before has carried on; None where all sequences begin.
     """
     segment, optimisation, processes = training.segment, training.optimisation, execution.processes
     learning_rate = segment.learning_rate_at(step, optimisation)
@@ -109,12 +126,22 @@ def training_step(
         group["lr"] = learning_rate
     _seed_dropout(processes.device, _seed_of(training.seed, step, processes.rank))
     optimiser.zero_grad(set_to_none=True)
+    passing = segment.passing_at(step)
     outcomes = []
     for micro_batch in batch.micro_batches:
         phase = _checkpointed(segment.phase_at(step, training.seed, micro_batch.first), execution)
         is_last = micro_batch.first == batch.micro_batches[-1].first
+        before = None
+        if passing is not None:
+            assert training.continuation is not None
+            start = micro_batch.first - batch.micro_batches[0].first
+            rows = slice(start, start + len(micro_batch.inputs))
+            known = None if carried is None else carried.rows(rows)
+            before = _Before(passing, training.continuation, known)
         with accumulating(module, is_last=is_last):
-            outcomes.append(_add_gradients(module, micro_batch, batch, phase, processes, measured))
+            outcomes.append(
+                _add_gradients(module, micro_batch, batch, phase, processes, measured, before)
+            )
     norm = nn.utils.clip_grad_norm_(module.parameters(), optimisation.clip_norm)
     norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
     penalties = [each.penalty for each in outcomes if each.penalty is not None]
@@ -131,6 +158,7 @@ def training_step(
     if fault is None:
         optimiser.step()
     gradient = segment.phase.gradient if segment.phase is not None else None
+    parts = [each.carried for each in outcomes if each.carried is not None]
     return StepOutcome(
         batch=batch,
         loss=loss,
@@ -142,7 +170,17 @@ def training_step(
         is_asked_to_stop=asked > 0,
         micro_batches=outcomes,
         gradient_steps=gradient.num_steps if gradient is not None else 0,
+        carried=joined(parts) if parts and fault is None else None,
     )
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What a micro-batch's sequences go on from; ``carried`` None: all begin."""
+
+    passing: Passing
+    continuation: Continuation
+    carried: Carried | None
 
 
 def _add_gradients(
@@ -152,23 +190,34 @@ def _add_gradients(
     phase: Phase | None,
     processes: Processes,
     measured: bool,
+    before: _Before | None,
 ) -> MicroBatchOutcome:
     """Add the gradients of a micro-batch's share of the loss to those of the ones before."""
     micro_batch = micro_batch.to(processes.device)
+    labels, memory, begun = micro_batch.labels, None, None
+    if before is not None:
+        start = initial_memory(language_model_of(module), len(labels))
+        begun = begin(labels, before.carried, micro_batch.begins, start, before.continuation)
+        labels, memory = begun.labels, begun.memory
     # The mean over the labels of all processes; a batch without any has none to divide by.
-    output = forward_labelled(
-        module, micro_batch.inputs, micro_batch.labels, phase, max(batch.num_labels, 1)
-    )
+    num_labels = max(batch.num_labels, 1)
+    output = forward_labelled(module, micro_batch.inputs, labels, phase, num_labels, memory)
     loss, penalty = output.loss, None
     if output.penalty is not None:
         penalty = output.penalty * (len(micro_batch.inputs) / batch.num_sequences)
         loss = loss + penalty
     (loss * processes.size).backward()  # gradients are averaged over the processes
+    carried = None
+    if before is not None:
+        assert output.memory is not None
+        carried = carry_on(output.memory, labels, output.predictions(), before.passing)
     return MicroBatchOutcome(
         loss=loss.detach(),
         penalty=None if penalty is None else penalty.detach(),
         search=None if output.search is None else output.search.without_value(),
-        right=accuracies(output.predictions(), micro_batch.labels) if measured else {},
+        right=accuracies(output.predictions(), labels) if measured else {},
+        carried=carried,
+        went_on=None if begun is None else begun.went_on,
     )
 
 

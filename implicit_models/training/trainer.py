@@ -1,16 +1,19 @@
 """The training loop."""
 
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from torch import nn
 
 from implicit_models.bars import bar
+from implicit_models.training.carried import Carried
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.definition import Training
-from implicit_models.training.distributed import Execution, whole_weights
+from implicit_models.training.distributed import Execution, Processes, whole_weights
 from implicit_models.training.interruption import Stopped, StopRequest
 from implicit_models.training.loading import Batch, Loader, read_batch
 from implicit_models.training.progress import Progress
@@ -60,6 +63,7 @@ def train(
         Where the process was asked to stop (SIGTERM); a checkpoint has been kept.
     """
     segment, monitoring, processes = training.segment, training.monitoring, execution.processes
+    start = dataclasses.replace(start, carried=_carried(training, start, processes))
     record = Record(training, start, processes)
     batches = Loader(_reader(training, start, execution), range(start.step, segment.last_step))
     module.train()
@@ -70,7 +74,15 @@ def train(
             is_last = done == segment.last_step
             is_logged = done % monitoring.log_every == 0 or is_last
             outcome = training_step(
-                training, step, batch, module, optimiser, execution, stop, measured=is_logged
+                training,
+                step,
+                batch,
+                module,
+                optimiser,
+                execution,
+                stop,
+                measured=is_logged,
+                carried=record.progress.carried,
             )
             record.add(outcome)
             if is_logged:
@@ -102,17 +114,46 @@ def _reader(training: Training, start: Progress, execution: Execution) -> Callab
 
     def read_step(step: int) -> Batch:
         position = start.sequences + (step - start.step) * training.batch_size
+        rows, begins = _chosen(training, step, position)
         return read_batch(
             training.sequences,
-            training.batch_indices(position),
+            rows,
             training.segment.length_at(step, training.seed),
             rank=processes.rank,
             size=processes.size,
             at_once=execution.micro_batch,
             pinned=processes.device.type == "cuda",
+            begins=begins,
         )
 
     return read_step
+
+
+def _chosen(training: Training, step: int, position: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return which sequences a step has, and which of them begin anew."""
+    if training.segment.passing_at(step) is None:
+        return training.batch_indices(position), None
+    assert training.continuation is not None
+    begins = training.segment.begins_at(step, training.seed, training.batch_size)
+    if not training.continuation.is_ordered:
+        return training.batch_indices(position), begins
+    assert training.stream_indices is not None
+    rows = training.stream_indices(position)
+    return rows, begins | (rows == 0)  # nothing goes on from the last to the first
+
+
+def _carried(training: Training, start: Progress, processes: Processes) -> Carried | None:
+    """Return this process's share of what was carried; None where it is another batch's."""
+    if start.carried is None:
+        return None
+    own = start.carried.share(processes, training.batch_size)
+    if own is None and processes.is_main:
+        log.warning(
+            "what was carried is of %d sequences, and a step has %d: all begin anew",
+            len(start.carried),
+            training.batch_size,
+        )
+    return own
 
 
 def _validate(training: Training, module: nn.Module, execution: Execution) -> dict[str, float]:

@@ -14,11 +14,12 @@ from implicit_models.cost.devices import peak_flops
 from implicit_models.cost.flops import model_flops
 from implicit_models.cost.meter import Meter
 from implicit_models.cost.passes import step_flops
-from implicit_models.data.batching import batch_indices
+from implicit_models.data.batching import batch_indices, stream_indices
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.families.building import build
 from implicit_models.files import checksum
 from implicit_models.language_models.language_model import LanguageModel
+from implicit_models.language_models.memory import initial_memory
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.language_models.sources import digest_source
@@ -118,6 +119,8 @@ def train_segment(this: SegmentStage) -> None:
         read = read_dataset(this.table, this.name)
         data = _open_data(this, read, processes)
         model = _build_model(this, data).to(processes.device)  # type: ignore[arg-type]
+        if this.segment.passing is not None:
+            initial_memory(model, 1)  # or say that it has none
         training = _define_training(this, data, model, processes.device)
         module = distribute(model, this.entry.optimisation.precision, execution)
         optimiser = build_optimiser(model, this.entry.optimisation)
@@ -221,18 +224,16 @@ def _define_training(
     optimisation, monitoring = this.entry.optimisation, this.monitoring
     num_sequences, length = data.train.inputs.shape
     batch_size = optimisation.sequences_a_step(length)
+    drawn = {"batch_size": batch_size, "num_sequences": num_sequences, "seed": this.entry.seed}
     return Training(
         segment=this.segment,
         optimisation=optimisation,
         monitoring=monitoring,
         sequences=data.train,
         batch_size=batch_size,
-        batch_indices=functools.partial(
-            batch_indices,
-            batch_size=batch_size,
-            num_sequences=num_sequences,
-            seed=this.entry.seed,
-        ),
+        batch_indices=functools.partial(batch_indices, **drawn),
+        stream_indices=functools.partial(stream_indices, **drawn),
+        continuation=data.continuation,
         validate=validator(
             data.validation, monitoring.validation_sequences, this.segment.phase, batch_size
         ),
@@ -245,13 +246,16 @@ def _define_training(
 def _flops_counter(model: LanguageModel, phase: Phase | None) -> CountFlops:
     shapes = model_flops(model)  # which may have to run the model, in one piece
 
-    def count(num_sequences: int, length: int, search_evaluations: float) -> float:
+    def count(
+        num_sequences: int, length: int, search_evaluations: float, passes_carry: bool = False
+    ) -> float:
         return step_flops(
             shapes,
             phase,
             length=length,
             num_sequences=num_sequences,
             search_evaluations=search_evaluations,
+            passes_carry=passes_carry,
         )
 
     return count

@@ -14,6 +14,7 @@ from implicit_models.equilibrium.phase import Phase, bounded_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
 from implicit_models.equilibrium.window import Window
+from implicit_models.language_models.memory import initial_memory
 from tests.cost.counting import count
 from tests.language_models.kinds import IMPLICIT, model_of, tokens
 
@@ -82,6 +83,30 @@ def test_a_training_step_whose_search_slides_a_window(kind: str) -> None:
         search_evaluations=float(outputs[0].search.token_evaluations.sum()),
     )
     assert found == pytest.approx(counted, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["mamba2-implicit", "mamba2-explicit"])
+def test_a_step_that_passes_its_carry_on(kind: str) -> None:
+    model, ids = model_of(kind), tokens(BATCH, 32)
+    phase = FREE if model.is_implicit else None
+    flops = model_flops(model)
+
+    def step(passes_carry: bool) -> None:
+        start = initial_memory(model, BATCH)
+        memory = start.resumed(start.tensors()) if passes_carry else None
+        model(
+            ids, labels=ids, past_key_values=memory, use_cache=passes_carry, phase=phase
+        ).loss.backward()
+
+    def found(passes_carry: bool) -> float:
+        steps = 0 if phase is None else phase.stopping.max_steps
+        evaluations = steps * BATCH * 32
+        shape = {"length": 32, "num_sequences": BATCH, "search_evaluations": evaluations}
+        return step_flops(flops, phase, passes_carry=passes_carry, **shape)
+
+    plain, passed = count(lambda: step(False)), count(lambda: step(True))
+    assert found(False) == plain and passed > plain
+    assert found(True) == pytest.approx(passed, rel=0.02)
 
 
 def test_a_step_without_gradient_is_refused() -> None:

@@ -51,6 +51,33 @@ MISTAKES = [
         {f"{RUN}.optimisation.warmup_steps": 999},
         ["warmup_steps = 999", "at most the training steps"],
     ),
+    # Carries that are passed on.
+    (
+        QUICK,
+        {f"{RUN}.free.carry": "pased"},
+        [f"{RUN}.free.carry = 'pased'", "'reset'", "'passed'"],
+    ),
+    (QUICK, {f"{RUN}.free.carry_steps": 5}, ["carry_steps = 5", "null with carry = 'reset'"]),
+    (
+        QUICK,
+        {f"{RUN}.free.carry": "passed", f"{RUN}.free.carry_steps": 5000},
+        ["carry_steps is 5000", "at most num_training_steps"],
+    ),
+    (
+        QUICK,
+        {f"{RUN}.free.carry": "passed", f"{RUN}.free.carry_if_right": 50},
+        ["carry_if_right is 50", "at most lengths.minimum"],
+    ),
+    (
+        QUICK,
+        {f"{GPT2}.training.carry": "passed"},
+        [f"{GPT2}.training.carry = 'passed'", "family huggingface", "(mamba2, lstm)"],
+    ),
+    (
+        TEXT,
+        {f"{TEXT_RUN}.free.carry": "passed", f"{TEXT_RUN}.free.lengths.minimum": 8},
+        [f"{TEXT_RUN}.free.carry = 'passed'", "lengths.minimum = 8", "sequence_length"],
+    ),
     # Groups and data sets.
     (
         QUICK,

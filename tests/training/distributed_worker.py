@@ -20,14 +20,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 from transformers import LlamaConfig
 
 from implicit_models.data.batching import batch_indices
 from implicit_models.families.building import build
 from implicit_models.families.parameters import ModelParameters
+from implicit_models.language_models.labelled import Continuation
 from implicit_models.language_models.losses import IGNORED
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import (
+    Passing,
     Segment,
     bounded_segment,
     explicit_segment,
@@ -55,6 +58,7 @@ from implicit_models.training.validation import validator
 
 VOCABULARY, LENGTH, STEPS = 30, 12, 20
 PARTLY_LABELLED = "free, partly labelled"
+CARRIED = ("free, carried", "explicit, carried")
 LENGTHS = LengthParameters(minimum=LENGTH, start=LENGTH, end=LENGTH)
 OPTIMISATION = OptimisationParameters(
     learning_rate=1e-3, clip_norm=1.0, batch_size=8, warmup_steps=5, weight_decay=0.1
@@ -62,6 +66,7 @@ OPTIMISATION = OptimisationParameters(
 SIZES: dict[str, dict[str, Any]] = {
     "mamba2": {"num_layers": 2, "d_model": 16, "d_state": 8, "head_dim": 8},
     "llama": {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_feed_forward": 24},
+    "lstm": {"num_layers": 2, "d_model": 16, "hidden_size": 12},
 }
 SEGMENTS: dict[str, Segment] = {
     "explicit": explicit_segment(
@@ -93,8 +98,13 @@ SEGMENTS: dict[str, Segment] = {
     ),
 }
 SEGMENTS[PARTLY_LABELLED] = SEGMENTS["free"]
-CASES = [(family, phase) for family in SIZES for phase in SEGMENTS]
+CASES = [(family, phase) for family in ("mamba2", "llama") for phase in SEGMENTS]
 CASES.append(("huggingface", "explicit"))  # a Llama of transformers, which has buffers
+CASES += [("mamba2", CARRIED[0]), ("lstm", CARRIED[1])]
+for name in CARRIED:  # in the last steps, of some of the sequences
+    SEGMENTS[name] = dataclasses.replace(
+        SEGMENTS[name.partition(",")[0]], passing=Passing(STEPS - 4, reset_share=0.2, if_right=None)
+    )
 
 
 class Log:
@@ -156,18 +166,23 @@ def run(
         batch_size=8,
         batch_indices=remembered,
         validate=validator(data(phase), 12, segment.phase, 4),
-        count_flops=lambda num_sequences, length, search: num_sequences * length + search,
+        count_flops=lambda num_sequences, length, search, *_: num_sequences * length + search,
         seed=0,
+        continuation=Continuation(is_ordered=False, labels=_shifted),
     )
     checkpoints = CheckpointFolder(folder, f"{family}-{phase}", execution.processes)
     start = checkpoints.resume(module, optimiser) or Progress(0)
     return train(training, start, module, optimiser, checkpoints, log or Log(), execution), drawn
 
 
+def _shifted(labels: Tensor, before: Tensor) -> Tensor:
+    return (labels + before[:, None]) % VOCABULARY
+
+
 def parameters_of(family: str, phase: str, folder: Path) -> ModelParameters:
     """Return the parameters of a case; a model of transformers has its configuration in a file."""
     if family != "huggingface":
-        return ModelParameters(family=family, implicit=phase != "explicit", **SIZES[family])
+        return ModelParameters(family=family, implicit="explicit" not in phase, **SIZES[family])
     source = folder / f"llama_{os.environ.get('RANK', 0)}"
     LlamaConfig(
         hidden_size=16,
@@ -217,6 +232,7 @@ FEW = (
     ("mamba2", PARTLY_LABELLED),
     ("llama", "free"),
     ("huggingface", "explicit"),
+    ("mamba2", CARRIED[0]),
 )
 SEARCHING = (("mamba2", "free"),)
 ADDED = {"micro_batch": 2, "checkpointing": "iterations"}

@@ -130,7 +130,7 @@ def _losses(parameters: ModelParameters, segment: Segment, folder: Path) -> list
         batch_size=BATCH,
         batch_indices=order,
         validate=lambda module, execution: {},
-        count_flops=lambda num_sequences, length, search_evaluations: 0.0,
+        count_flops=lambda *_: 0.0,
         seed=0,
     )
     optimiser = build_optimiser(model, _OPTIMISATION)

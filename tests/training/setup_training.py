@@ -80,8 +80,10 @@ def sequences(num: int = 16, length: int = 6) -> Any:
     return SimpleNamespace(inputs=inputs, labels=(np.cumsum(inputs, 1) % 5).astype(np.uint8))
 
 
-def count_flops(num_sequences: int, length: int, search_evaluations: float) -> float:
-    return 10.0 * num_sequences * length + search_evaluations
+def count_flops(
+    num_sequences: int, length: int, search_evaluations: float, passes_carry: bool = False
+) -> float:
+    return (11.0 if passes_carry else 10.0) * num_sequences * length + search_evaluations
 
 
 def small_training(segment: Segment = FREE, **changes: Any) -> Training:
@@ -110,11 +112,13 @@ def run(
     stop_after: int | None = None,
     device: torch.device | None = None,
     execution: Execution | None = None,
+    parameters: ModelParameters = MODEL,
+    model: LanguageModel | None = None,
 ) -> tuple[LanguageModel, torch.optim.Optimizer, Progress | None, Recorder]:
     """Train from the newest checkpoint in the folder, or from the start."""
     training = training or small_training()
     execution = execution or Execution(Processes(device=device or torch.device("cpu")))
-    model = build(MODEL, vocabulary_size=5, seed=0).to(device)
+    model = (model or build(parameters, vocabulary_size=5, seed=0)).to(device)
     module = distribute(model, training.optimisation.precision, execution)
     optimiser = build_optimiser(model, training.optimisation)
     recorder = Recorder(stop_after)

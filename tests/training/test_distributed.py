@@ -76,6 +76,7 @@ SAME = {
     "loss", "accuracy", "accuracy_last_10", "gradient_norm", "learning_rate", "batch_tokens",
     "self_iterations", "token_evaluations", "residual", "tokens", "sequences", "training_flops",
     "validation_loss", "validation_accuracy", "validation_self_iterations", "epoch",
+    "share_carried",
 }  # fmt: skip
 
 

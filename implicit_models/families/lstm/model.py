@@ -1,7 +1,11 @@
 """torch's LSTM as a language model."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
 import torch.nn.functional as F
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from implicit_models.equilibrium.phase import Phase
@@ -11,11 +15,34 @@ from implicit_models.language_models.outputs import ImplicitCausalLMOutput
 from implicit_models.language_models.pretrained import StrictPreTrainedModel
 
 
+@dataclass(frozen=True)
+class LSTMStates:
+    """What an LSTM remembers of a text: its layers' states.
+
+    Attributes
+    ----------
+    is_detached
+        As in `CarryCache`.
+    """
+
+    hidden: Float[Tensor, "B layers H"]
+    cell: Float[Tensor, "B layers H"]
+    is_detached: bool = False
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return them by name, each with a row for each sequence."""
+        return {"hidden": self.hidden, "cell": self.cell}
+
+    def resumed(self, tensors: Mapping[str, Tensor]) -> "LSTMStates":
+        """Return the states whose `tensors` these are, detached."""
+        return LSTMStates(**tensors, is_detached=True)
+
+
 class LSTMLanguageModel(StrictPreTrainedModel):
     """Embedding, LSTM, projection to the embedding's width, head tied to the embedding.
 
     Initialisation: embeddings normal with ``initializer_range``, the rest torch's own
-    (uniform in +-1/sqrt(hidden_size)). It has no cache: it takes whole texts.
+    (uniform in +-1/sqrt(hidden_size)). Its cache are the `LSTMStates`.
     """
 
     config_class = LSTMConfig
@@ -44,16 +71,49 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         labels: Int[Tensor, "B L"] | None = None,
         phase: Phase | None = None,
         use_cache: bool | None = None,
+        past_key_values: LSTMStates | None = None,
     ) -> ImplicitCausalLMOutput:
-        """Compute logits for each token; see `ImplicitForCausalLM.forward`."""
+        """Compute logits for each token; see `ImplicitForCausalLM.forward`.
+
+        Raises
+        ------
+        ValueError
+            Where a phase is given, or the states of another model or of other texts.
+        """
         if phase is not None:
             raise ValueError(f"phase is {phase}; this explicit model takes None")
-        hidden, _ = self.lstm(self.embed_tokens(input_ids))
+        embedded = self.embed_tokens(input_ids)
+        hidden, after = self.lstm(embedded, self._states(past_key_values, len(embedded)))
+        kept = None
+        if use_cache or past_key_values is not None:
+            is_detached = past_key_values is not None and past_key_values.is_detached
+            after = (state.detach() if is_detached else state for state in after)
+            kept = LSTMStates(*(state.transpose(0, 1) for state in after), is_detached)
         logits = F.linear(self.projection(hidden), self.embed_tokens.weight)
         loss = None
         if labels is not None:
             loss = LOSSES[self.config.label_alignment](logits, labels, None)
-        return ImplicitCausalLMOutput(loss=loss, logits=logits)
+        return ImplicitCausalLMOutput(loss=loss, logits=logits, past_key_values=kept)
+
+    def initial_cache(self, batch: int) -> LSTMStates:
+        """Return the states of a text's start: zeros."""
+        config, like = self.config, self.projection.weight
+        sizes = (batch, config.num_hidden_layers, config.hidden_size)
+        zeros = torch.zeros(sizes, dtype=like.dtype, device=like.device)
+        return LSTMStates(zeros, zeros)
+
+    def _states(self, cache: LSTMStates | None, batch: int) -> tuple[Tensor, Tensor] | None:
+        """Return what torch's LSTM takes."""
+        if cache is None:
+            return None
+        expected = (batch, self.config.num_hidden_layers, self.config.hidden_size)
+        if tuple(cache.hidden.shape) != expected:
+            raise ValueError(
+                f"past_key_values has states of the shape {tuple(cache.hidden.shape)}; this model "
+                f"and {batch} sequences take {expected}"
+            )
+        hidden, cell = (s.transpose(0, 1).contiguous() for s in (cache.hidden, cache.cell))
+        return hidden, cell
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, nn.LSTM | nn.Linear):

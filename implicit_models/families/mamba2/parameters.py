@@ -20,6 +20,8 @@ class Mamba2Parameters(StackParameters):
         only.
     """
 
+    has_state = True
+
     family: Literal["mamba2"]
     d_state: int = Field(ge=1)
     head_dim: int = Field(ge=1)

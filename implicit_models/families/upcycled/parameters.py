@@ -16,6 +16,7 @@ class UpcycledParameters(ModelParameters):
 
     allows_implicit = (True,)
     is_upcycled = True
+    has_state = None
 
     family: Literal["upcycled"]
     source: str

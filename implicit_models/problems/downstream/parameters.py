@@ -132,6 +132,11 @@ def check_training(key: str, data: TaskFilesParameters) -> tuple[int, str]:
     raise ParameterError(f"{key} is a set of tasks; allowed is data to train on")
 
 
+def check_carry(key: str, data: TaskFilesParameters, shortest: int) -> None:
+    """Raise a ParameterError: nothing is trained on tasks."""
+    raise ParameterError(f"{key} is a set of tasks; allowed is data to train on")
+
+
 def num_validation_sequences(data: TaskFilesParameters) -> None:
     """Return None: nothing is trained on tasks."""
 

@@ -283,6 +283,21 @@ def check_training(key: str, data: CorpusParameters) -> tuple[int, str]:
     return data.sequence_length, f"{key}.sequence_length"
 
 
+def check_carry(key: str, data: CorpusParameters, shortest: int) -> None:
+    """See that sequences are not cut, so that each begins where the one before has ended.
+
+    Raises
+    ------
+    ParameterError
+        Where they are.
+    """
+    if shortest < data.sequence_length:
+        raise ParameterError(
+            f"carry = 'passed' is not allowed with lengths.minimum = {shortest}; allowed is "
+            f"{key}.sequence_length, {data.sequence_length}: texts go on where sequences end"
+        )
+
+
 def num_validation_sequences(data: CorpusParameters) -> None:
     """Return None: how many there are is known once the corpus is prepared."""
 

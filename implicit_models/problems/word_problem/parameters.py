@@ -143,6 +143,10 @@ def check_training(key: str, data: WordProblemParameters) -> tuple[int, str]:
     return data.train.length, f"{key}.train.length"
 
 
+def check_carry(key: str, data: WordProblemParameters, shortest: int) -> None:
+    """Accept all: any sequence goes on from any other, and its labels from their product."""
+
+
 def num_validation_sequences(data: WordProblemParameters) -> tuple[int, str]:
     """Return how many validation sequences there will be, and the key that says so."""
     return data.validation.num_sequences, "validation.num_sequences"

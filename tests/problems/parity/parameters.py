@@ -43,6 +43,10 @@ def check_training(key: str, data: ParityParameters) -> tuple[int, str]:
     return data.length, f"{key}.length"
 
 
+def check_carry(key: str, data: ParityParameters, shortest: int) -> None:
+    raise ParameterError(f"carry is not allowed: the sequences of {key} stand alone")
+
+
 def num_validation_sequences(data: ParityParameters) -> tuple[int, str]:
     return data.num_sequences, "num_sequences"
 

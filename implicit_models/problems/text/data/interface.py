@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from implicit_models.language_models.labelled import Continuation
 from implicit_models.problems.problem import TrainingData
 from implicit_models.problems.text.data.corpora import open_corpus, write_corpus
 from implicit_models.problems.text.data.tokenisation import load_tokenizer, tokenizer_digest
@@ -36,4 +37,5 @@ def open_training(folder: Path, parameters: CorpusParameters) -> TrainingData:
         verify=corpus.verify,
         check_model=check_model,
         save_beside=lambda model: load_tokenizer(tokenizer).save(model),
+        continuation=Continuation(is_ordered=True),
     )

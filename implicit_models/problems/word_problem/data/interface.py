@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from implicit_models.language_models.labelled import Continuation
 from implicit_models.problems.problem import TrainingData
+from implicit_models.problems.word_problem.data.continuing import ContinuedProducts
 from implicit_models.problems.word_problem.data.splits import open_splits
 from implicit_models.problems.word_problem.data.writing import write_splits
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
@@ -26,4 +28,5 @@ def open_training(folder: Path, parameters: WordProblemParameters) -> TrainingDa
         identity=[data.metadata["table_digest"], *(data.metadata["splits"][s] for s in names)],
         folder=folder,
         verify=data.verify,
+        continuation=Continuation(is_ordered=False, labels=ContinuedProducts.of(data)),
     )
