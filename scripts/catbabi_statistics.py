@@ -20,7 +20,7 @@ from implicit_models.problems.catbabi.stories.reading import StoryError, read_fo
 from implicit_models.problems.catbabi.stories.story import Story
 
 TRAINING_STORIES = 1000
-TEST_STORIES = 200
+TEST_STORIES = 500
 
 _STEPS, _RATE, _MOMENTUM, _DECAY = 300, 0.3, 0.9, 1e-3
 _COLUMNS = (
@@ -64,18 +64,23 @@ def generated(task: int, num_training: int, num_test: int) -> Stories:
 
 
 def real(folder: Path, task: int, num_training: int, num_test: int) -> Stories:
-    """Return real stories, the first of their files; of the validation file if there is no other.
+    """Return real stories: of the training file, and for testing of the others, then of the rest.
+
+    Where there is no training file, the stories of the validation file are taken for it.
 
     Raises
     ------
     StoryError
         If a file is missing or has no stories.
     """
+    test = read_folder(folder, "test", {task})[task]
+    valid = read_folder(folder, "valid", {task})[task]
     try:
         training = read_folder(folder, "train", {task})[task]
     except StoryError:
-        training = read_folder(folder, "valid", {task})[task]
-    return Stories(training[:num_training], read_folder(folder, "test", {task})[task][:num_test])
+        training, valid = valid, []
+    others = [*test, *valid, *training[num_training:]]
+    return Stories(training[:num_training], others[:num_test])
 
 
 def measure(stories: Stories) -> Statistics:

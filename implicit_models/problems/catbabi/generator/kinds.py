@@ -19,6 +19,7 @@ HERDS = (
     ((5,), 0.008),
 )
 ALIKE = 0.51  # is how often somebody is of the first one's color, and otherwise of any
+LATE = 1.9  # the power that makes the kind of the one asked about stand late
 
 
 def deduction(dice: Dice) -> Teller:
@@ -29,23 +30,24 @@ def deduction(dice: Dice) -> Teller:
     teller = Teller()
     kinds = tuple(PLURALS)
     feared = {kind: dice.other_than(kinds, kind) for kind in kinds}
-    kind_of = {animal: dice.one_of(kinds) for animal in ANIMALS}
-    kind_lines: dict[str, int] = {}
+    kind_of: dict[str, str] = {}
     lines: dict[str, int] = {}
-    left = dice.shuffled((*kinds, *ANIMALS))
+    left = [*kinds, *ANIMALS]
     while left:
-        each = next(e for e in left if e in feared or kind_of[e] in kind_lines)
-        left.remove(each)
+        each = dice.one_of(left)
         if each in feared:
             plural = PLURALS[each].capitalize()
-            kind_lines[each] = teller.tell(plural, "are", "afraid", "of", PLURALS[feared[each]])
-        else:
-            lines[each] = teller.tell(each, "is", "a", kind_of[each])
+            lines[each] = teller.tell(plural, "are", "afraid", "of", PLURALS[feared[each]])
+            left.remove(each)
+        elif (kind := dice.one_of(kinds)) in lines:
+            kind_of[each] = kind
+            lines[each] = teller.tell(each, "is", "a", kind)
+            left.remove(each)
     for _ in range(NUM_QUESTIONS):
         animal = dice.one_of(ANIMALS)
         kind = kind_of[animal]
         question = ("What", "is", animal.lower(), "afraid", "of")
-        teller.ask(question, feared[kind], (lines[animal], kind_lines[kind]))
+        teller.ask(question, feared[kind], (lines[animal], lines[kind]))
     return teller
 
 
@@ -60,7 +62,7 @@ def induction(dice: Dice) -> Teller:
     kind_of, color_of = _herds(dice, asked, others)
     kind_lines: dict[str, int] = {}
     color_lines: dict[str, int] = {}
-    for name in dice.shuffled((asked, *others, *others)):  # the second time it is the color
+    for name in _order(dice, asked, others):
         if name not in kind_lines:
             kind_lines[name] = teller.tell(name, "is", "a", kind_of[name])
         else:
@@ -70,6 +72,21 @@ def induction(dice: Dice) -> Teller:
     support = (kind_lines[asked], kind_lines[model], color_lines[model])
     teller.ask(("What", "color", "is", asked), color_of[model], support)
     return teller
+
+
+def _order(dice: Dice, asked: str, others: list[str]) -> list[str]:
+    """Draw about whom each fact is: once about the one asked about, twice about the others."""
+    left = dict.fromkeys(others, 2)
+    order: list[str] = []
+    while left:
+        name = dice.one_of(tuple(left))
+        left[name] -= 1
+        if not left[name]:
+            del left[name]
+        order.append(name)
+    from_end = int((len(order) + 1) * dice.fraction() ** LATE)
+    order.insert(len(order) - from_end, asked)
+    return order
 
 
 def _herds(dice: Dice, asked: str, others: list[str]) -> tuple[dict[str, str], dict[str, str]]:

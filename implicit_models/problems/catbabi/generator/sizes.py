@@ -54,11 +54,18 @@ def _tell(dice: Dice, teller: Teller, small: Thing, large: Thing) -> int:
 
 
 def _chains(facts: list[Larger]) -> list[tuple[Larger, Larger]]:
-    """Return facts that follow on each other, one of the last among them."""
-    recent = facts[-RECENT:]
+    """Return facts that follow on each other, one of the last among them.
+
+    Of a fact that was told twice it is the first time that counts.
+    """
+    first: dict[tuple[Thing, Thing], Larger] = {}
+    for fact in facts:
+        first.setdefault((fact.small, fact.large), fact)
+    recent = {(fact.small, fact.large) for fact in facts[-RECENT:]}
     return [
         (lower, upper)
-        for lower in facts
-        for upper in facts
-        if lower.large == upper.small and (lower in recent or upper in recent)
+        for lower in first.values()
+        for upper in first.values()
+        if lower.large == upper.small
+        and not recent.isdisjoint(((lower.small, lower.large), (upper.small, upper.large)))
     ]

@@ -157,9 +157,7 @@ def _decoded(raw: bytes, place: str) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise StoryError(
-            f"{place}: is not UTF-8 (byte {error.start + 1} of the line)"
-        ) from None
+        raise StoryError(f"{place}: is not UTF-8 (byte {error.start + 1} of the line)") from None
 
 
 def _numbered(line: str, place: str) -> tuple[int, str]:
