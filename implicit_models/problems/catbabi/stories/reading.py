@@ -28,6 +28,17 @@ def read_folder(
     StoryError
         Naming the tasks whose file is missing, or file and line of what is no story.
     """
+    return {task: read_file(path, task) for task, path in find_files(folder, split, tasks).items()}
+
+
+def find_files(folder: Path, split: str, tasks: Collection[int] | None = None) -> dict[int, Path]:
+    """Return the file of each task, of all twenty or of those asked for.
+
+    Raises
+    ------
+    StoryError
+        Naming the tasks whose file is missing.
+    """
     folder = Path(folder)
     wanted = check_wanted(folder, split, tasks)
     paths = {task: _find(folder, task, split) for task in wanted}
@@ -38,7 +49,7 @@ def read_folder(
             f"{folder}: has no file of {split} stories for {_of_tasks(missing)}; for task "
             f"{missing[0]} it may be called {names}; tasks may also be left out"
         )
-    return {task: read_file(path, task) for task, path in paths.items() if path is not None}
+    return {task: path for task, path in paths.items() if path is not None}
 
 
 def read_file(path: Path, task: int) -> list[Story]:
