@@ -1,0 +1,1 @@
+"""CatbAbI: bAbI's twenty tasks as streams of words."""
