@@ -67,6 +67,16 @@ def layers_of(model: Candidate) -> int | None:
     return runs_of(model)[0].num_layers
 
 
+def family_of(model: Candidate) -> str:
+    """Return the family of a model."""
+    return getattr(model.runs[0].entry.model, "family", "")
+
+
+def layers_known(runs: Sequence[CatbabiResults]) -> list[int]:
+    """Return the numbers of layers that the runs have."""
+    return sorted({run.num_layers for run in runs if run.num_layers is not None})
+
+
 def of_task(model: Candidate, task: int) -> Candidate | None:
     """Return a model with its accuracy on one task."""
     return part_of(model, lambda run: run.by_task.get(task))
@@ -77,65 +87,36 @@ def tasks_of(runs: Iterable[CatbabiResults]) -> list[int]:
     return sorted({task for run in runs for task in run.by_task})
 
 
-def compare_tasks(runs: Sequence[CatbabiResults]) -> TaskComparison | None:
-    """Compare the best implicit model that an explicit one of as many layers stands beside with it.
+def compare_tasks(runs: Sequence[CatbabiResults]) -> list[TaskComparison]:
+    """Compare implicit models with explicit ones of as many layers, fewer layers first.
 
-    Of several explicit ones it is the best, of the same family where there is one. None where no
-    implicit model has one beside it.
+    Of several models of as many layers it is the best, of explicit ones that of the same family
+    where there is one.
     """
     models = models_of(runs)
-    implicit = [model for model in models if model.kind == "implicit"]
-    for model in sorted(implicit, key=lambda each: -each.mean):
-        rivals = _rivals(model, models)
-        if rivals:
-            return _compare(model, max(rivals, key=lambda each: each.mean))
-    return None
+    found = []
+    for layers in layers_known(runs):
+        alike = [model for model in models if layers_of(model) == layers]
+        implicit, *_ = best_of_kinds(alike, higher_is_better=True)
+        explicit = [model for model in alike if model.kind == "explicit"]
+        if implicit.kind == "implicit" and explicit:
+            of_family = [model for model in explicit if family_of(model) == family_of(implicit)]
+            rival = max(of_family or explicit, key=lambda model: model.mean)
+            found.append(_compare(implicit, rival, layers))
+    return found
+
+
+def best_comparison(runs: Sequence[CatbabiResults]) -> TaskComparison | None:
+    """Return the comparison of the best implicit model that has one; None where none has."""
+    return max(compare_tasks(runs), key=lambda each: each.implicit.mean, default=None)
 
 
 def shown_by_task(runs: Sequence[CatbabiResults]) -> list[Candidate]:
     """Return the models whose tasks stand beside one another in a figure."""
-    found = compare_tasks(runs)
+    found = best_comparison(runs)
     if found is not None:
         return [found.implicit, found.explicit]
     return best_of_kinds(models_of(runs), higher_is_better=True)
-
-
-def _rivals(model: Candidate, models: Iterable[Candidate]) -> list[Candidate]:
-    layers = layers_of(model)
-    if layers is None:
-        return []
-    explicit = [each for each in models if each.kind == "explicit" and layers_of(each) == layers]
-    own = [each for each in explicit if family_of(each) == family_of(model)]
-    return own or explicit
-
-
-def family_of(model: Candidate) -> str:
-    """Return the family of a model."""
-    return getattr(model.runs[0].entry.model, "family", "")
-
-
-def _compare(implicit: Candidate, explicit: Candidate) -> TaskComparison:
-    pairs = {
-        task: (one, other)
-        for task in tasks_of([*runs_of(implicit), *runs_of(explicit)])
-        if (one := of_task(implicit, task)) and (other := of_task(explicit, task))
-    }
-    ahead, behind, level = [], [], []
-    for task, (one, other) in pairs.items():
-        if chance_of_difference(one, other) * len(pairs) >= LEVEL:
-            level.append(task)
-        else:
-            (ahead if one.mean > other.mean else behind).append(task)
-    num_layers = layers_of(implicit)
-    assert num_layers is not None
-    return TaskComparison(
-        implicit=implicit,
-        explicit=explicit,
-        num_layers=num_layers,
-        ahead=ahead,
-        behind=behind,
-        level=level,
-    )
 
 
 def iterations_of(model: Candidate, task: int) -> float | None:
@@ -158,3 +139,25 @@ def words_of(model: Candidate, fewest_tokens: int) -> Mapping[str, float]:
         if all(words[word].num_tokens >= fewest_tokens for words in of_runs)
     }
     return dict(sorted(found.items(), key=lambda each: (-each[1], each[0])))
+
+
+def _compare(implicit: Candidate, explicit: Candidate, num_layers: int) -> TaskComparison:
+    pairs = {
+        task: (one, other)
+        for task in tasks_of([*runs_of(implicit), *runs_of(explicit)])
+        if (one := of_task(implicit, task)) and (other := of_task(explicit, task))
+    }
+    ahead, behind, level = [], [], []
+    for task, (one, other) in pairs.items():
+        if chance_of_difference(one, other) * len(pairs) >= LEVEL:
+            level.append(task)
+        else:
+            (ahead if one.mean > other.mean else behind).append(task)
+    return TaskComparison(
+        implicit=implicit,
+        explicit=explicit,
+        num_layers=num_layers,
+        ahead=ahead,
+        behind=behind,
+        level=level,
+    )

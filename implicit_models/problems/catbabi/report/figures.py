@@ -12,6 +12,7 @@ from matplotlib.ticker import PercentFormatter
 from implicit_models.problems.catbabi.report.bars import bar_figure, draw_bars, name_rows
 from implicit_models.problems.catbabi.report.comparing import (
     family_of,
+    layers_known,
     layers_of,
     models_of,
     of_task,
@@ -130,11 +131,6 @@ def accuracy_by_distance(runs: Sequence[CatbabiResults], styles: Mapping[str, Ru
     label_ends(axis, ends, styles, "{:.1%}")
     set_title(axis, "Accuracy by distance (bars: two standard errors)")
     return figure
-
-
-def layers_known(runs: Sequence[CatbabiResults]) -> list[int]:
-    """Return the numbers of layers that the runs have."""
-    return sorted({run.num_layers for run in runs if run.num_layers is not None})
 
 
 def model_layers(model: Candidate) -> int:

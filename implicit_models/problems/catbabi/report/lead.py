@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from implicit_models.problems.catbabi.report.comparing import (
     LEVEL,
     TaskComparison,
+    best_comparison,
     compare_tasks,
     models_of,
     runs_of,
@@ -29,15 +30,15 @@ def catbabi_lead(runs: Sequence[CatbabiResults]) -> list[str]:
     """Return the headline, and the sentences that tell more."""
     best = best_of_kinds(models_of(runs), higher_is_better=True)
     told = outcome(best, _shown, higher_is_better=True)
-    tasks = compare_tasks(runs)
+    costly = _with_rival(best, best_comparison(runs))
     return [
         f"{runs[0].dataset}, {stream_name(runs)}, share of right answers: {told}.",
         f"{what_is_read(runs)}; {compared(runs)}.",
         *([noise_sentence(best)] if len(best) > 1 else []),
         interval_sentence(best),
-        *task_sentences(tasks, best),
-        *cost_sentences(_with_rival(best, tasks), runs),
-        *test_cost_sentences(_with_rival(best, tasks)),
+        *task_sentences(compare_tasks(runs), best),
+        *cost_sentences(costly, runs),
+        *test_cost_sentences(costly),
         *([] if runs[0].is_original else [f"{ELSEWHERE}; it is not about these stories."]),
     ]
 
@@ -65,34 +66,34 @@ def interval_sentence(models: Sequence[Candidate]) -> str:
     """Return how sure the models' accuracies are."""
     each = (f"{low} to {high} for {model.name}" for model in models for low, high in [_ends(model)])
     is_one = all(len(model.values) == 1 for model in models)
-    errors = "of the test questions" + (", one seed each," if is_one else " and of the seeds")
-    return f"Two standard errors {errors} leave {listed(list(each))}."
+    errors = "test questions" + (", one seed each" if is_one else " and seeds")
+    return f"Within two standard errors ({errors}) lie {listed(list(each))}."
 
 
-def task_sentences(found: TaskComparison | None, best: Sequence[Candidate]) -> list[str]:
-    """Return on how many tasks the implicit model is ahead, where a model is there to say so."""
-    if found is None:
-        kinds = {model.kind for model in best}
-        if not {"implicit", "explicit"} <= kinds:
+def task_sentences(found: Sequence[TaskComparison], best: Sequence[Candidate]) -> list[str]:
+    """Return on how many tasks implicit models are ahead of explicit ones of as many layers."""
+    if not found:
+        if not {"implicit", "explicit"} <= {model.kind for model in best}:
             return []
         return ["No explicit model here has as many layers as an implicit one: no tasks compared."]
+    models = [model for each in found for model in (each.implicit, each.explicit)]
+    is_one = all(len(model.values) == 1 for model in models)
+    noise = "alone, one seed each" if is_one else "and, of models with several seeds, of the seeds"
+    return [
+        f"Task by task: {'; '.join(_on_tasks(each) for each in found)}.",
+        f"Noise is that of the test questions {noise}, at a level of {percent(LEVEL, 0)} for all "
+        "tasks of a pair together.",
+    ]
+
+
+def _on_tasks(found: TaskComparison) -> str:
     layers = f"{found.num_layers} {'layer' if found.num_layers == 1 else 'layers'} each"
-    rival = f"{found.explicit.name} ({found.explicit.kind}, {layers})"
-    noise = f"Noise is {_noise(found)}, at a level of {percent(LEVEL, 0)} for all tasks together."
+    rival = f"{found.explicit.name} (explicit, {layers})"
     if not found.ahead and not found.behind:
-        told = f"is within noise of {rival} on all {found.num_tasks}"
-        return [f"Task by task, {found.implicit.name} {told}.", noise]
-    told = [f"is ahead of {rival} on {_counted(found.ahead)} of {found.num_tasks}"]
+        return f"{found.implicit.name} is within noise of {rival} on all {found.num_tasks}"
+    told = [f"is ahead of {rival} on {_counted(found.ahead, f' of {found.num_tasks}')}"]
     told += [f"behind it on {_counted(found.behind)}", f"within noise of it on {len(found.level)}"]
-    return [f"Task by task, {found.implicit.name} {listed(told)}.", noise]
-
-
-def _noise(found: TaskComparison) -> str:
-    counts = [len(each.values) for each in (found.implicit, found.explicit)]
-    if max(counts) == 1:
-        return "what the test questions leave open, for each model was trained with one seed"
-    several = "the seeds" if min(counts) > 1 else "the seeds of the model that has several"
-    return f"what the test questions and {several} leave open"
+    return f"{found.implicit.name} {listed(told)}"
 
 
 def test_cost_sentences(models: Sequence[Candidate]) -> list[str]:
@@ -120,10 +121,9 @@ def _with_rival(best: Sequence[Candidate], found: TaskComparison | None) -> list
     return [*best, found.explicit]
 
 
-def _counted(tasks: Sequence[int]) -> str:
-    if not tasks:
-        return "none"
-    return f"{len(tasks)} ({listed([str(task) for task in tasks])})"
+def _counted(tasks: Sequence[int], of: str = "") -> str:
+    named = f" ({listed([str(task) for task in tasks])})" if tasks else ""
+    return f"{len(tasks) or 'none'}{of}{named}"
 
 
 def _mean(model: Candidate, name: str) -> float | None:

@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from implicit_models.problems.catbabi.report import tables
-from implicit_models.problems.catbabi.report.comparing import compare_tasks
+from implicit_models.problems.catbabi.report.comparing import best_comparison, layers_known
 from implicit_models.problems.catbabi.report.figures import (
     accuracy_by_distance,
     accuracy_by_layers,
     accuracy_by_task,
-    layers_known,
 )
 from implicit_models.problems.catbabi.report.lead import (
     catbabi_lead,
@@ -82,7 +81,7 @@ def _search_figures(implicit: Sequence[CatbabiResults]) -> _Drawn:
 
 
 def _by_task_caption(runs: Sequence[CatbabiResults]) -> str:
-    found = compare_tasks(runs)
+    found = best_comparison(runs)
     if found is None:
         return "Accuracy by task of the best model of each kind."
     layers = "1 layer" if found.num_layers == 1 else f"{found.num_layers} layers"

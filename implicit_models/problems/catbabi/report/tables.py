@@ -41,8 +41,8 @@ def accuracy_table(runs: Sequence[CatbabiResults]) -> Table:
     has_perplexity = any(run.evaluation.get("perplexity") is not None for run in runs)
     rows = [
         [
-            *(run.name, run.kind, _count(run.num_layers)),
-            _OBJECTIVES.get(run.objective, run.objective),
+            *(run.name, run.kind, _OBJECTIVES.get(run.objective, run.objective)),
+            _count(run.num_layers),
             _with_error(run.overall),
             *_range(run),
             f"{sum(found.accuracy >= SOLVED for found in run.by_task.values())} of "
@@ -62,12 +62,13 @@ def accuracy_table(runs: Sequence[CatbabiResults]) -> Table:
         + ("The perplexity is that of all tokens of the stream. " if has_perplexity else "")
         + "FLOPs and time are those of the test.",
         columns=[
-            *("run", "kind", "layers", "trained on", "accuracy", "worst task", "best task"),
+            *("run", "kind", "trained on", "layers", "accuracy", "worst task", "best task"),
             f"tasks at {percent(SOLVED, 0)}",
             *(["perplexity"] if has_perplexity else []),
             *("FLOPs per token", "time (s)"),
         ],
         rows=rows,
+        num_text_columns=3,
     )
 
 
