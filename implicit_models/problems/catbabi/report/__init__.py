@@ -1,0 +1,1 @@
+"""Its section of the report."""
