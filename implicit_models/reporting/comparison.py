@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from implicit_models.reporting.intervals import student_factor
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import Run, group_by_seed
 
@@ -41,14 +42,21 @@ class Candidate:
         return fmean(self.values)
 
     @property
-    def error(self) -> float:
-        """The standard error of the mean, by test data and seeds."""
-        of_seeds = stdev(self.values) / math.sqrt(len(self.values)) if len(self.values) > 1 else 0.0
-        return math.hypot(self.sampling_error, of_seeds)
+    def margin(self) -> float:
+        """How far to each side the 95 % interval of the mean reaches, by test data and seeds.
+
+        Few seeds say little of their own spread, for which Student's t makes up; a single one says
+        nothing of it.
+        """
+        count = len(self.values)
+        of_seeds = 0.0
+        if count > 1:
+            of_seeds = student_factor(count) * stdev(self.values) / math.sqrt(count)
+        return math.hypot(2 * self.sampling_error, of_seeds)
 
     def is_level_with(self, other: "Candidate") -> bool:
-        """Return whether the two are within two standard errors of each other."""
-        return abs(self.mean - other.mean) <= 2 * math.hypot(self.error, other.error)
+        """Return whether the two differ by no more than what their margins come to together."""
+        return abs(self.mean - other.mean) <= math.hypot(self.margin, other.margin)
 
     def written(self, write: Callable[[float], str]) -> str:
         """Return the score in words: of several seeds the mean, the lowest and the highest."""

@@ -1,7 +1,8 @@
 """What came out of the models of one corpus, in a few sentences."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from implicit_models.problems.text.parameters import CorpusParameters
 from implicit_models.problems.text.report.results import TextResults
@@ -20,7 +21,11 @@ def text_lead(runs: Sequence[TextResults], corpus: CorpusParameters) -> list[str
     )
     if not best:
         return [f"{name}: no model's perplexity is a number.", what]
-    told = outcome(best, _shown, higher_is_better=False)
+    if len({_reading_of(run) for run in runs}) > 1:
+        other = "another context length, stride or number of tokens"
+        headline = f"models were evaluated with {other}: no comparison can be made"
+        return [f"{name}: {headline}.", what]
+    told = outcome(best, shown_perplexity, higher_is_better=False)
     return [
         f"{name}, perplexity of the test text (lower is better): {told}.",
         what,
@@ -29,18 +34,36 @@ def text_lead(runs: Sequence[TextResults], corpus: CorpusParameters) -> list[str
     ]
 
 
-def _score(run: TextResults) -> Score | None:
-    """Return the logarithm of the perplexity, and its standard error."""
-    found = run.evaluation["perplexity"]
+def perplexity_score(found: Mapping[str, Any]) -> Score | None:
+    """Return the logarithm of a perplexity, and its standard error; None where it is no number.
+
+    An error that is not known is infinite: no difference can be told from noise by it.
+
+    Parameters
+    ----------
+    found
+        What an evaluation has under ``perplexity``.
+    """
     value, error = found["perplexity"], found["standard_error"]
     if value is None or not math.isfinite(value):
         return None
     known = error is not None and math.isfinite(error)
-    return math.log(value), error / value if known else 0.0
+    return math.log(value), error / value if known else math.inf
 
 
-def _shown(each: Candidate) -> str:
+def shown_perplexity(each: Candidate) -> str:
+    """Return the perplexity of a candidate whose values are logarithms of it."""
     if len(each.values) == 1:
         value = math.exp(each.mean)
-        return perplexity(value, value * each.error)
+        return perplexity(value, value * each.sampling_error)
     return each.written(lambda nats: perplexity(math.exp(nats)))
+
+
+def _score(run: TextResults) -> Score | None:
+    return perplexity_score(run.evaluation["perplexity"])
+
+
+def _reading_of(run: TextResults) -> tuple[Any, ...]:
+    """Return how the test text was read; perplexities compare where it was the same."""
+    found = run.evaluation["perplexity"]
+    return tuple(found.get(name) for name in ("context_length", "stride", "max_tokens"))
