@@ -9,6 +9,11 @@ from typing import Any
 from implicit_models.parameters import ParameterError
 
 
+def gigabytes(number: float) -> str:
+    """Return a number of bytes, as lines have it."""
+    return f"{number / 1e9:,.1f} GB"
+
+
 @dataclass(frozen=True)
 class Finding:
     """What the check has found, in one line.

@@ -13,6 +13,7 @@ import yaml
 
 from implicit_models.parameters.composition import CompositionError, compose
 from stages.check import check, check_text, main, refuse
+from stages.check_memory import main_memory
 from stages.common import RefusedError
 from tests.repositories import ROOT, presets
 from tests.stages.mistaken_presets import GONE, LSTM, MISTAKES, QUICK, RUN, WIDE
@@ -148,6 +149,92 @@ def test_many_points_take_a_moment():
 def test_the_disk_is_refused_before_it_is_full(monkeypatch):
     usage = shutil.disk_usage(".")._replace(free=10**9)
     monkeypatch.setattr("stages.check_machine.shutil.disk_usage", lambda _: usage)
-    (finding,) = check("word_problem_paper")
-    assert finding.level == "missing" and finding.stops
+    (finding,) = (each for each in check("word_problem_paper") if each.stops)
+    assert finding.level == "missing"
     assert "and the disk has 1.0 GB free; make room" in finding.line
+
+
+def test_what_is_trained_already_needs_no_more_room(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "conf").symlink_to(ROOT / "conf")
+    usage = shutil.disk_usage(".")._replace(free=10**9)
+    monkeypatch.setattr("stages.check_machine.shutil.disk_usage", lambda _: usage)
+    names = [
+        name
+        for table in ("runs", "baselines", "matched")
+        for name in composed("pile_130m_mamba2")[table]
+    ]
+    assert any(finding.stops for finding in check("pile_130m_mamba2"))
+    for name in names:
+        (tmp_path / "models" / name / "final").mkdir(parents=True)
+    assert not [finding.line for finding in check("pile_130m_mamba2") if finding.stops]
+
+
+PAPER = "word_problem_paper"
+DEEP = "baselines.a5_m_p50_mamba2_16_layers"
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    """Return a function that sets this machine's memory; no other variable counts."""
+    for name in ("MICRO_BATCH", "CHECKPOINTING", "TORCHRUN"):
+        monkeypatch.delenv(f"IMPLICIT_MODELS_{name}", raising=False)
+    monkeypatch.setenv("IMPLICIT_MODELS_DEVICE", "cpu")
+
+    def has(num_bytes: float) -> None:
+        for module in ("check_machine", "check_memory"):
+            monkeypatch.setattr(f"stages.{module}.main_memory", lambda: int(num_bytes))
+
+    return has
+
+
+def test_a_step_that_is_too_large_for_the_memory_is_a_warning_with_the_batch_that_fits(
+    memory, monkeypatch
+):
+    memory(25e9)
+    (finding,) = check(PAPER)
+    assert finding.level == "warning" and not finding.stops
+    assert (
+        f"{DEEP}: a step of 512 sequences of 256 tokens at once (explicit) takes 60.1 GB at least, "
+        "52.0 GB of them kept for the backward pass, and this machine has 25.0 GB; "
+        "IMPLICIT_MODELS_MICRO_BATCH=128 makes it fit; "
+    ) in finding.line
+    monkeypatch.setenv("IMPLICIT_MODELS_MICRO_BATCH", "128")
+    assert not check(PAPER)
+    monkeypatch.delenv("IMPLICIT_MODELS_MICRO_BATCH")
+    memory(100e9)
+    assert not check(PAPER)
+
+
+def test_what_nothing_makes_fit_is_said_and_other_entries_are_counted(memory):
+    memory(10e9)
+    findings = [each for each in check("pile_1.3b_mamba2") if each.level == "warning"]
+    (finding,) = findings
+    assert "nothing makes it fit here: `python -m stages.plan` says on how many" in finding.line
+    assert "(3 other entries do not fit either)" in finding.line
+
+
+def test_of_several_processes_the_shares_are_not_known(memory, monkeypatch):
+    monkeypatch.setenv("IMPLICIT_MODELS_TORCHRUN", "--nproc-per-node=8")
+    memory(25e9)
+    assert not [each for each in check("pile_350m_mamba2") if each.level == "warning"]
+    memory(3e9)
+    (finding,) = (each for each in check("pile_350m_mamba2") if each.level == "warning")
+    assert "weights, gradients and moments of " in finding.line
+
+
+def test_a_device_that_is_not_here_is_missing(memory, monkeypatch):
+    memory(25e9)
+    monkeypatch.setenv("IMPLICIT_MODELS_DEVICE", "abacus")
+    (finding,) = check(PAPER)
+    assert finding.level == "missing" and "IMPLICIT_MODELS_DEVICE is 'abacus'" in finding.line
+
+
+def test_a_container_has_the_memory_that_it_may_have(monkeypatch, tmp_path):
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr("stages.check_memory._LIMIT", limit)
+    whole = main_memory()
+    limit.write_text("max\n")
+    assert main_memory() == whole
+    limit.write_text("1000000\n")
+    assert main_memory() == 1_000_000
