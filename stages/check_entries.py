@@ -99,8 +99,12 @@ def _check_data(found: Findings, table: str, name: str) -> None:
     with found.gathering():
         data = read_data(table, name, found.path)
         problem.parameters_of(data.kind).check_entry(data.key, data.parameters)
-        for line in problem.checks_of(data.kind).missing(data.key, data.parameters):
+        checks = problem.checks_of(data.kind)
+        for line in checks.missing(data.key, data.parameters):
             found.add(line, "missing")
+        if not Path("data", name).exists():
+            for line, is_allowed in checks.downloads(data.key, data.parameters):
+                found.add(line, "warning" if is_allowed else "missing")
 
 
 def _check_model(found: Findings, table: str, name: str) -> None:

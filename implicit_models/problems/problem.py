@@ -175,6 +175,10 @@ class ProblemChecks(Protocol):
         """Yield what is not on this machine that an entry of data needs to be prepared."""
         ...
 
+    def downloads(self, key: str, data: Any) -> Iterable[tuple[str, bool]]:
+        """Yield what has to be downloaded to prepare an entry, and whether that is allowed here."""
+        ...
+
     def check_trained(self, key: str, length: int, evaluation: Any) -> None:
         """See that an evaluation tells what the report needs of a model.
 
