@@ -28,6 +28,8 @@ class Candidate:
         The score of each seed.
     sampling_error
         The standard error of a score on the test data, which all seeds share.
+    num_without
+        Further seeds, whose score is no number.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Candidate:
     runs: Sequence[RunResults]
     values: Sequence[float]
     sampling_error: float = 0.0
+    num_without: int = 0
 
     @property
     def mean(self) -> float:
@@ -60,11 +63,14 @@ class Candidate:
 
     def written(self, write: Callable[[float], str]) -> str:
         """Return the score in words: of several seeds the mean, the lowest and the highest."""
-        if len(self.values) == 1:
-            return write(self.mean)
+        count = len(self.values)
+        of = f"of {count + self.num_without} " if self.num_without else ""
+        without = f"; {self.num_without} without a number" if self.num_without else ""
+        if count == 1:
+            return f"{write(self.mean)} (1 {of}seeds{without})" if of else write(self.mean)
         low, high = write(min(self.values)), write(max(self.values))
         spread = f"all {low}" if low == high else f"{low} to {high}"
-        return f"{write(self.mean)} (mean of {len(self.values)} seeds, {spread})"
+        return f"{write(self.mean)} (mean of {count} {of}seeds, {spread}{without})"
 
 
 def candidates(runs: Iterable[Run], score: Callable[[Run], Score | None]) -> list[Candidate]:
@@ -81,6 +87,7 @@ def candidates(runs: Iterable[Run], score: Callable[[Run], Score | None]) -> lis
                     runs=[run for run, _ in scored],
                     values=values,
                     sampling_error=fmean(errors),
+                    num_without=len(group) - len(scored),
                 )
             )
     return found

@@ -55,7 +55,7 @@ def outcome(
 
     first, *others = best
     if first.kind != "implicit":
-        none = "no implicit model has results here"
+        none = "no implicit model has a score here"
         return f"{none}: {'; '.join(map(stands, best))}"
     if not others:
         return f"{stands(first)}; there is no other kind of model here to compare it with"

@@ -150,7 +150,7 @@ def test_text(texts):
 def test_baselines_only(runs):
     shown = [run for run in runs.values() if run.kind != "implicit"]
     headline, what, *_ = lead_of(*shown)
-    assert "no implicit model has results here: a5_mamba2_4_layers (explicit) has " in headline
+    assert "no implicit model has a score here: a5_mamba2_4_layers (explicit) has " in headline
     assert "; a5_lstm (recurrent) has " in headline and "ahead" not in headline
     assert what.endswith("2 explicit models and 1 recurrent one.")
 
@@ -319,6 +319,20 @@ def test_an_error_that_is_not_known_is_not_zero(texts):
     assert "it is ahead of" in text_lead([first, texts[EXPLICIT[0]]], corpus)[0]
 
 
+def test_a_seed_that_has_diverged_is_not_left_out_in_silence(texts):
+    corpus = datasets_of(text_parameters())["novels"]
+    first, second, rival = (texts[name] for name in (*IMPLICIT, EXPLICIT[0]))
+    diverged = evaluated(second, perplexity=None, standard_error=None)
+    headline = text_lead([first, diverged, rival], corpus)[0]
+    assert "has 4.055 (1 of 2 seeds; 1 without a number); it is" in headline
+    third = dataclasses.replace(first, name="third")
+    headline = text_lead([first, diverged, third, rival], corpus)[0]
+    assert "(mean of 2 of 3 seeds, all 4.055; 1 without a number)" in headline
+    alone = text_lead([diverged, rival], corpus)
+    assert "no implicit model has a score here: " in alone[0]
+    assert f"The perplexity of {diverged.name} is no number." in alone
+
+
 def test_readings_of_all_seeds_count(texts):
     entry = ReadingParameters(model=f"models/{IMPLICIT[0]}/final", corpus="letters")
 
@@ -395,4 +409,10 @@ def test_a_search_that_stays_below_its_cap_is_not_said_to_be_capped(runs):
     values = dataclasses.replace(run.history["self_iterations"])
     object.__setattr__(values, "values", 0.9 * values.values)
     calm = dataclasses.replace(run, history=run.history | {"self_iterations": values})
+    assert "most that training allows" not in " ".join(training_notes([calm]))
+    another = runs["a5_implicit_mamba2_seed1"]
+    assert "most that training allows" in " ".join(training_notes([calm, another]))
+    unknown = dataclasses.replace(values)
+    object.__setattr__(unknown, "values", np.full_like(values.values, np.nan))
+    calm = dataclasses.replace(run, history=run.history | {"self_iterations": unknown})
     assert "most that training allows" not in " ".join(training_notes([calm]))

@@ -7,14 +7,23 @@ from typing import Any
 from implicit_models.problems.text.parameters import CorpusParameters
 from implicit_models.problems.text.report.results import TextResults
 from implicit_models.reporting.comparison import Candidate, Score, best_of_kinds, candidates
-from implicit_models.reporting.lead import compared, cost_sentences, noise_sentence, outcome
+from implicit_models.reporting.lead import (
+    compared,
+    cost_sentences,
+    listed,
+    noise_sentence,
+    outcome,
+)
+from implicit_models.reporting.summary import group_by_seed
 from implicit_models.reporting.tables.table import perplexity
 
 
 def text_lead(runs: Sequence[TextResults], corpus: CorpusParameters) -> list[str]:
     """Return the headline, and the sentences that tell more."""
     name = runs[0].dataset
-    best = best_of_kinds(candidates(runs, _score), higher_is_better=False)
+    scored = candidates(runs, _score)
+    without = [each for each in group_by_seed(runs) if each not in {known.name for known in scored}]
+    best = best_of_kinds(scored, higher_is_better=False)
     what = (
         f'Text from "{corpus.source}", tokenizer "{corpus.tokenizer}", training sequences of '
         f"{corpus.sequence_length} tokens: {compared(runs)}."
@@ -29,6 +38,7 @@ def text_lead(runs: Sequence[TextResults], corpus: CorpusParameters) -> list[str
     return [
         f"{name}, perplexity of the test text (lower is better): {told}.",
         what,
+        *([f"The perplexity of {listed(without)} is no number."] if without else []),
         *([noise_sentence(best)] if len(best) > 1 else []),
         *cost_sentences(best, runs),
     ]
@@ -53,7 +63,7 @@ def perplexity_score(found: Mapping[str, Any]) -> Score | None:
 
 def shown_perplexity(each: Candidate) -> str:
     """Return the perplexity of a candidate whose values are logarithms of it."""
-    if len(each.values) == 1:
+    if len(each.values) == 1 and not each.num_without:
         value = math.exp(each.mean)
         return perplexity(value, value * each.sampling_error)
     return each.written(lambda nats: perplexity(math.exp(nats)))
