@@ -180,7 +180,10 @@ def _check_trained_amounts(
 
 def _check_amount(found: Findings, asking: str, needed: int, data: Data, split: str) -> None:
     """Find that a split cannot have as many tokens as something needs."""
-    most = problem.checks_of(data.kind).tokens_at_most(data.parameters).get(split)
+    if data.key not in found.amounts:
+        counted = problem.checks_of(data.kind).tokens_at_most(data.parameters)
+        found.amounts[data.key] = counted
+    most = found.amounts[data.key].get(split)
     if most is not None and needed > most:
         found.add(
             f"{asking} needs {needed:,} tokens of the {split} split of {data.key}, and its files "

@@ -13,11 +13,12 @@ import yaml
 from tokenizers import Tokenizer, models
 
 from implicit_models.parameters.composition import CompositionError, compose
+from implicit_models.problems.text import checks as text_checks
 from stages.check import check, check_text, main, refuse
 from stages.check_memory import main_memory
 from stages.common import RefusedError
 from tests.repositories import ROOT, presets
-from tests.stages.mistaken_presets import GONE, LSTM, MISTAKES, QUICK, RUN, WIDE
+from tests.stages.mistaken_presets import GONE, LSTM, MISTAKES, QUICK, RUN, TEXT, WIDE
 from tests.stages.tiny import write_tasks, write_text
 
 
@@ -145,6 +146,20 @@ def test_many_points_take_a_moment():
     started = time.process_time()
     assert not [finding for text in contents for finding in check_text(text, "mine")]
     assert time.process_time() - started < 5 * 2.0
+
+
+def test_a_text_is_counted_once_for_all_models_of_it(monkeypatch):
+    counted = []
+    count = text_checks.tokens_at_most
+
+    def noted(data):
+        counted.append(data)
+        return count(data)
+
+    monkeypatch.setattr(text_checks, "tokens_at_most", noted)
+    assert len(composed(TEXT)["runs"]) + len(composed(TEXT)["baselines"]) > 1
+    assert not [finding for finding in check(TEXT) if finding.stops]
+    assert len(counted) == 1
 
 
 def test_the_disk_is_refused_before_it_is_full(monkeypatch):
