@@ -283,7 +283,7 @@ def check_training(key: str, data: CorpusParameters) -> tuple[int, str]:
     return data.sequence_length, f"{key}.sequence_length"
 
 
-def num_validation_sequences(data: CorpusParameters) -> None:
+def num_sequences(data: CorpusParameters, split: str) -> None:
     """Return None: how many there are is known once the corpus is prepared."""
 
 

@@ -43,7 +43,7 @@ def check_training(key: str, data: ParityParameters) -> tuple[int, str]:
     return data.length, f"{key}.length"
 
 
-def num_validation_sequences(data: ParityParameters) -> tuple[int, str]:
+def num_sequences(data: ParityParameters, split: str) -> tuple[int, str]:
     return data.num_sequences, "num_sequences"
 
 
