@@ -33,6 +33,11 @@ def missing(key: str, data: CatbabiParameters) -> Iterator[str]:
                 return
 
 
+def downloads(key: str, data: CatbabiParameters) -> tuple[tuple[str, bool], ...]:
+    """Return nothing: stories are generated, or lie in a folder."""
+    return ()
+
+
 def check_trained(key: str, length: int, evaluation: CatbabiEvaluationParameters) -> None:
     """Accept all: a stream has no length."""
 

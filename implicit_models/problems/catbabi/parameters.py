@@ -142,7 +142,7 @@ def check_carry(key: str, data: CatbabiParameters, shortest: int) -> None:
         )
 
 
-def num_validation_sequences(data: CatbabiParameters) -> None:
+def num_sequences(data: CatbabiParameters, split: str) -> None:
     """Return None: how many there are is known once the stories are there."""
 
 

@@ -92,7 +92,7 @@ def _stories(
     return found, Vocabulary((*known.words, *others))
 
 
-def _of_task(parameters: CatbabiParameters, task: int, split: str) -> Sequence[Story]:
+def _of_task(parameters: CatbabiParameters, task: int, split: str) -> list[Story]:
     if isinstance(parameters, FilesParameters):
         return read_folder(Path(parameters.source), _FILES[split], [task])[task]
     assert isinstance(parameters, GeneratedParameters)
