@@ -67,7 +67,7 @@ def interval_sentence(models: Sequence[Candidate]) -> str:
     each = (f"{low} to {high} for {model.name}" for model in models for low, high in [_ends(model)])
     is_one = all(len(model.values) == 1 for model in models)
     errors = "test questions" + (", one seed each" if is_one else " and seeds")
-    return f"Within two standard errors ({errors}) lie {listed(list(each))}."
+    return f"The 95 % intervals ({errors}) are {listed(list(each))}."
 
 
 def task_sentences(found: Sequence[TaskComparison], best: Sequence[Candidate]) -> list[str]:
@@ -132,11 +132,11 @@ def _mean(model: Candidate, name: str) -> float | None:
 
 
 def _ends(model: Candidate) -> tuple[str, str]:
-    """Return two standard errors below and above the mean."""
-    low, high = model.mean - 2 * model.error, model.mean + 2 * model.error
+    """Return the ends of the 95 % interval of the mean."""
+    low, high = model.mean - model.margin, model.mean + model.margin
     return percent(max(low, 0.0)), percent(min(high, 1.0))
 
 
 def _shown(each: Candidate) -> str:
-    is_chance = abs(each.mean - each.runs[0].evaluation["chance"]) <= 2 * each.error
+    is_chance = abs(each.mean - each.runs[0].evaluation["chance"]) <= each.margin
     return each.written(percent) + (", chance level" if is_chance else "")

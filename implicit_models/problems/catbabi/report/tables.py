@@ -78,7 +78,7 @@ def task_table(runs: Sequence[CatbabiResults]) -> Table:
     return Table(
         title="Accuracy by task (%)",
         note="The share of questions of a task that is answered right; of a model with several "
-        "seeds the mean. After ± is the standard error, by test questions and seeds. "
+        "seeds the mean. ± reaches the ends of the 95 % interval, by test questions and seeds. "
         f"{_headings_note(runs, models)}",
         columns=["task", "questions", *(heading(model.name) for model in models)],
         rows=[
@@ -231,7 +231,7 @@ def _with_error(found: Share | None) -> str:
 
 
 def _percents(model: Candidate | None) -> str:
-    return "-" if model is None else f"{100 * model.mean:.1f} ± {100 * model.error:.1f}"
+    return "-" if model is None else f"{100 * model.mean:.1f} ± {100 * model.margin:.1f}"
 
 
 def _count(value: int | None) -> str:
