@@ -131,6 +131,13 @@ def test_answers_are_counted_by_task_and_by_distance(data: Streams) -> None:
         places = questions[questions[:, 1] == task, 0]
         most += np.unique(stream.tokens[places + 1], return_counts=True)[1].max()
     assert metrics["chance"] == most / len(questions)
+    rows = found.position_rows()
+    assert sum(row["num_questions"] for row in rows) == len(questions)
+    weighted = sum(row["num_questions"] * row["accuracy"] for row in rows)
+    assert weighted / len(questions) == pytest.approx(metrics["accuracy"])
+    words = [data.vocabulary[t] for t in stream.tokens[: int(questions[0, 0]) + 1]]
+    assert words.count("<eos>") == 1  # the first question is in the first story
+    assert any(row["position"] == questions[0, 0] for row in rows)
     assert metrics["perplexity"] is None and metrics["self_iterations_by_word"] is None
 
 

@@ -109,6 +109,23 @@ class AnswersResult:
             "seconds": reading.seconds,
         }
 
+    def position_rows(self) -> list[dict[str, Any]]:
+        """Return the rows of ``evaluation_by_position.csv``: by the place of "?" in its story.
+
+        Places count from 1, in words; the length is that of the furthest.
+        """
+        places, starts = self.questions[:, 0], self.stream.starts
+        inside = places - starts[np.searchsorted(starts, places, side="right") - 1]
+        return [
+            {
+                "length": int(inside.max()),
+                "position": int(position),
+                "num_questions": int((inside == position).sum()),
+                "accuracy": metrics.share(self.is_right[inside == position]),
+            }
+            for position in np.unique(inside)
+        ]
+
     def _by_distance(self) -> dict[str, dict[str, float | int]]:
         """Return the accuracy by how many lines the furthest supporting fact is back."""
         furthest, found = self.questions[:, _FURTHEST], {}

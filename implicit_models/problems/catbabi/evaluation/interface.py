@@ -39,7 +39,11 @@ def evaluate(model: Path, data: Path, parameters: CatbabiEvaluationParameters) -
     return Evaluated(
         metrics=metrics,
         headline=_headline(metrics),
-        files={},
+        files={
+            "evaluation_by_position.csv": [
+                row | {"score": row["accuracy"]} for row in result.position_rows()
+            ]
+        },
         score=("accuracy", metrics["accuracy"], True),
     )
 
