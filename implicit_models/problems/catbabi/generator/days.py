@@ -21,7 +21,7 @@ class Visit:
 
 
 class Diary:
-    """All visits, for each person in the order of time, and in the order in which they were made."""
+    """All visits: each person's in the order of time, and all in the order of their making."""
 
     def __init__(self, dice: Dice) -> None:
         self.dice = dice

@@ -9,7 +9,7 @@ ANIMALS = ("Emily", "Gertrude", "Jessica", "Winona")
 
 BEASTS = ("frog", "lion", "rhino", "swan")
 COLORS = ("gray", "green", "white", "yellow")
-NAMES = ("Bernhard", "Brian", "Greg", "Julius", "Lily")
+NAMES: tuple[str, ...] = ("Bernhard", "Brian", "Greg", "Julius", "Lily")
 # Of task 16: how many are of one kind, that of the one asked about first, and how often.
 HERDS = (
     ((2, 2, 1), 0.595),

@@ -4,7 +4,7 @@ from implicit_models.problems.catbabi.generator import words
 from implicit_models.problems.catbabi.generator.dice import Dice
 from implicit_models.problems.catbabi.generator.telling import Teller
 
-SEEKERS = ("Antoine", "Jason", "Sumit", "Yann")
+SEEKERS: tuple[str, ...] = ("Antoine", "Jason", "Sumit", "Yann")
 WISHES = {
     "bored": ("garden", "football"),
     "hungry": ("kitchen", "apple"),
