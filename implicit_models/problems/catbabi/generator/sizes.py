@@ -25,7 +25,7 @@ class Larger:
 
 
 def size_reasoning(dice: Dice) -> Teller:
-    """Tell a story of task 18: which things are larger, and what follows by way of a third one."""
+    """Write a story of task 18: which things are larger, and what follows by way of a third one."""
     teller = Teller()
     things = (*CHOCOLATES, *dice.shuffled(BOXES))
     pairs = tuple(combinations(things, 2))
