@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
+from implicit_models.bars import bar
 from implicit_models.problems.catbabi.stories.reading import (
     StoryError,
     check_wanted,
@@ -47,10 +48,12 @@ def read_hub_folder(
             f"; for task {missing[0]} allowed is {name}-qa{missing[0]}/{hub_split}/*.parquet or "
             f"{name}-qa{missing[0]}/{hub_split}-*.parquet; tasks may also be left out"
         )
-    return {
-        task: [story for path in paths[task] for story in read_hub_file(path, task)]
-        for task in wanted
-    }
+    stories: dict[int, list[Story]] = {}
+    with bar(len(wanted), f"stories of {folder.name}", "task") as counted:
+        for task in wanted:
+            stories[task] = [each for path in paths[task] for each in read_hub_file(path, task)]
+            counted.update()
+    return stories
 
 
 def read_hub_file(path: Path, task: int) -> list[Story]:

@@ -9,6 +9,7 @@ import functools
 from collections.abc import Collection
 from pathlib import Path
 
+from implicit_models.bars import bar
 from implicit_models.problems.catbabi.stories.story import TASKS, Line, Question, Sentence, Story
 
 SPLITS = ("train", "valid", "test")
@@ -40,7 +41,13 @@ def read_folder(
             f"{folder}: has no file of {split} stories for {_of_tasks(missing)}; for task "
             f"{missing[0]} it may be called {names}; tasks may also be left out"
         )
-    return {task: read_file(path, task) for task, path in paths.items() if path is not None}
+    stories: dict[int, list[Story]] = {}
+    with bar(len(paths), f"stories of {folder.name}", "task") as counted:
+        for task, path in paths.items():
+            if path is not None:
+                stories[task] = read_file(path, task)
+            counted.update()
+    return stories
 
 
 def read_file(path: Path, task: int) -> list[Story]:
