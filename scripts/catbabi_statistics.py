@@ -17,7 +17,7 @@ import numpy as np
 
 from implicit_models.problems.catbabi.generator.families import FAMILIES, generate, share_of_copies
 from implicit_models.problems.catbabi.stories.reading import StoryError, read_folder
-from implicit_models.problems.catbabi.stories.story import Story
+from implicit_models.problems.catbabi.stories.story import Question, Story
 
 TRAINING_STORIES = 1000
 TEST_STORIES = 500
@@ -129,14 +129,12 @@ def _bags(stories: Sequence[Story], words: dict[str, int]) -> tuple[np.ndarray, 
         before = np.zeros(len(words))
         for line in story.lines:
             own = np.zeros(len(words))
-            for word in line.tokens():
-                if word in words:
-                    own[words[word]] += 1
-            if hasattr(line, "answer"):
-                *_, answer = line.tokens()
-                own[words[answer]] -= answer in words
+            for word in line.words:
+                if word.lower() in words:
+                    own[words[word.lower()]] += 1
+            if isinstance(line, Question):
                 rows.append(np.concatenate([before, own]))
-                answers.append(answer)
+                answers.append(line.answer.lower())
             else:
                 before = before + own
     return np.array(rows), answers

@@ -34,6 +34,12 @@ def answer(words: Sequence[str]) -> str:
     raise AssertionError(f"no form of question: {question}")
 
 
+def score(words: Sequence[str]) -> list[bool]:
+    """Return which questions of a story are answered as the word after their "?" has it."""
+    ends = [index for index, word in enumerate(words) if word == "?"]
+    return [answer(words[: end + 1]) == words[end + 1] for end in ends]
+
+
 def _sentences(words: Sequence[str]) -> list[str]:
     """Split words into facts and, as the last one, the question; others go with their answers."""
     facts, sentence, is_answer = [], [], False

@@ -78,12 +78,7 @@ def _stories(
     parameters: CatbabiParameters,
 ) -> tuple[dict[str, dict[int, list[Story]]], Vocabulary]:
     """Return the stories of each split by task, and the words: bAbI's and others."""
-    found: dict[str, dict[int, list[Story]]] = {name: {} for name in SPLITS}
-    with bar(len(SPLITS) * len(parameters.tasks), "stories", "task") as counted:
-        for name in SPLITS:
-            for task in parameters.tasks:
-                found[name][task] = _of_task(parameters, task, name)
-                counted.update()
+    found = {name: _of_split(parameters, name) for name in SPLITS}
     known = Vocabulary((*SPECIAL, *WORDS))
     if isinstance(parameters, GeneratedParameters):
         return found, known
@@ -92,13 +87,17 @@ def _stories(
     return found, Vocabulary((*known.words, *others))
 
 
-def _of_task(parameters: CatbabiParameters, task: int, split: str) -> list[Story]:
+def _of_split(parameters: CatbabiParameters, split: str) -> dict[int, list[Story]]:
     if isinstance(parameters, FilesParameters):
-        return read_folder(Path(parameters.source), _FILES[split], [task])[task]
+        return read_folder(Path(parameters.source), _FILES[split], parameters.tasks)
     assert isinstance(parameters, GeneratedParameters)
-    asked = getattr(parameters.num_questions, split)
-    num_stories = max(1, round(asked / _QUESTIONS * FAMILIES[task].num_stories))
-    return generate(task, num_stories, parameters.seed, _FILES[split])
+    asked, stories = getattr(parameters.num_questions, split), dict[int, list[Story]]()
+    with bar(len(parameters.tasks), f"{split} stories", "task") as counted:
+        for task in parameters.tasks:
+            num_stories = max(1, round(asked / _QUESTIONS * FAMILIES[task].num_stories))
+            stories[task] = generate(task, num_stories, parameters.seed, _FILES[split])
+            counted.update()
+    return stories
 
 
 def _write(

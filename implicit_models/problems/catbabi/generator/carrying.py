@@ -81,7 +81,7 @@ class Stage:
         self.handled: dict[str, dict[str, list[int]]] = {person: {} for person in people}
 
     def happen(self) -> None:
-        """Let one thing happen, and tell it."""
+        """Make one thing happen, and write it."""
         while not self._try(self.dice.one_of(self.people), self.dice.one_of(self.actions)):
             pass
 

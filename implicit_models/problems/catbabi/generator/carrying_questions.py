@@ -111,41 +111,41 @@ def _handling(stage: Stage, person: str) -> tuple[int, ...]:
 
 
 def tell(stage: Stage, find: Find) -> Teller:
-    """Tell a story of a stage."""
+    """Write a story of a stage."""
     take_turns(stage.teller, stage.happen, lambda: find(stage), NUM_QUESTIONS)
     return stage.teller
 
 
 def single_fact(dice: Dice) -> Teller:
-    """Tell a story of task 1, a single supporting fact."""
+    """Write a story of task 1, a single supporting fact."""
     return tell(Stage(dice, actions=(GO,)), where_person)
 
 
 def two_facts(dice: Dice) -> Teller:
-    """Tell a story of task 2, two supporting facts."""
+    """Write a story of task 2, two supporting facts."""
     return tell(Stage(dice), where_thing)
 
 
 def three_facts(dice: Dice) -> Teller:
-    """Tell a story of task 3, three supporting facts."""
+    """Write a story of task 3, three supporting facts."""
     return tell(Stage(dice, always_there=False), where_before)
 
 
 def three_arguments(dice: Dice) -> Teller:
-    """Tell a story of task 5, relations of three arguments."""
+    """Write a story of task 5, relations of three arguments."""
     return tell(Stage(dice, people=words.GIVERS, actions=WITH_GIFTS), who_gave)
 
 
 def yes_or_no(dice: Dice) -> Teller:
-    """Tell a story of task 6, questions of yes or no."""
+    """Write a story of task 6, questions of yes or no."""
     return tell(Stage(dice), is_person_there)
 
 
 def counting(dice: Dice) -> Teller:
-    """Tell a story of task 7, counting."""
+    """Write a story of task 7, counting."""
     return tell(Stage(dice, actions=WITH_GIFTS), how_many)
 
 
 def listing(dice: Dice) -> Teller:
-    """Tell a story of task 8, lists."""
+    """Write a story of task 8, lists."""
     return tell(Stage(dice), which_things)

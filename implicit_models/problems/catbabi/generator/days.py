@@ -21,7 +21,7 @@ class Visit:
 
 
 class Diary:
-    """All visits, for each person in the order of time, and in the order in which they were made."""
+    """All visits: each person's in the order of time, and all in the order of their making."""
 
     def __init__(self, dice: Dice) -> None:
         self.dice = dice
@@ -34,7 +34,7 @@ class Diary:
         return all(len(visits) == len(TIMES) for visits in self.visits.values())
 
     def add(self) -> Visit:
-        """Let somebody make the next visit."""
+        """Add the next visit of somebody."""
         free = [person for person, visits in self.visits.items() if len(visits) < len(TIMES)]
         person = self.dice.one_of(free)
         visits = self.visits[person]
@@ -59,7 +59,7 @@ class Diary:
 
 
 def time_reasoning(dice: Dice) -> Teller:
-    """Tell a story of task 14: some visits, out of order, and then a question about them."""
+    """Write a story of task 14: some visits, out of order, and then a question about them."""
     diary, teller = Diary(dice), Teller()
     for _ in range(NUM_QUESTIONS):
         visits: list[Visit] = []

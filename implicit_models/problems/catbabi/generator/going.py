@@ -18,7 +18,7 @@ class Walkers:
         self.clauses: list[str] = []
 
     def go(self, people: tuple[str, ...], subject: tuple[str, ...], before: tuple[int, ...]) -> int:
-        """Tell that persons go where none of them is, called as said.
+        """Write that persons go where none of them is, called as said.
 
         Parameters
         ----------
@@ -40,12 +40,12 @@ class Walkers:
 
 
 def coreference(dice: Dice) -> Teller:
-    """Tell a story of task 11, in which every other sentence has a pronoun."""
+    """Write a story of task 11, in which every other sentence has a pronoun."""
     return _in_twos(Walkers(dice), 1)
 
 
 def conjunction(dice: Dice) -> Teller:
-    """Tell a story of task 12, in which persons go in pairs."""
+    """Write a story of task 12, in which persons go in pairs."""
     walkers = Walkers(dice)
 
     def happen() -> None:
@@ -57,12 +57,12 @@ def conjunction(dice: Dice) -> Teller:
 
 
 def compound_coreference(dice: Dice) -> Teller:
-    """Tell a story of task 13, in which every other sentence says "they" of a pair."""
+    """Write a story of task 13, in which every other sentence says "they" of a pair."""
     return _in_twos(Walkers(dice), 2)
 
 
 def _in_twos(walkers: Walkers, number: int) -> Teller:
-    """Tell a story whose facts come in twos, the second about the same persons as the first."""
+    """Write a story whose facts come in twos, the second about the same persons as the first."""
     dice = walkers.dice
     named: list[tuple[tuple[str, ...], int]] = []
 

@@ -23,7 +23,7 @@ LATE = 1.9  # the power that makes the kind of the one asked about stand late
 
 
 def deduction(dice: Dice) -> Teller:
-    """Tell a story of task 15: what kinds are afraid of, and of which kind somebody is.
+    """Write a story of task 15: what kinds are afraid of, and of which kind somebody is.
 
     What a kind is afraid of is told before anybody is of it.
     """
@@ -52,7 +52,7 @@ def deduction(dice: Dice) -> Teller:
 
 
 def induction(dice: Dice) -> Teller:
-    """Tell a story of task 16: kinds and colors of some, and the kind of one more.
+    """Write a story of task 16: kinds and colors of some, and the kind of one more.
 
     Asked is its color. Where others of its kind are of several colors, it is the color of the one
     whose kind was told last.

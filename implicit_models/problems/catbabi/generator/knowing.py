@@ -42,7 +42,7 @@ class Rumours:
         self.clauses: list[str] = []
 
     def move(self) -> tuple[str, str, str]:
-        """Let a person go, and return who it was, where from and where to."""
+        """Move a person, and return who it was, where from and where to."""
         person = self.dice.one_of(self.people)
         start = self.places[person]
         end = self.places[person] = self.dice.other_than(self.rooms, start)
@@ -50,7 +50,7 @@ class Rumours:
         return person, start, end
 
     def tell_plainly(self, person: str, place: str) -> Known:
-        """Tell where a person is now: as a move, and half as often as a state."""
+        """Write where a person is now: as a move, and half as often as a state."""
         if self.dice.happens(2 / 3):
             line = self.teller.tell(person, *self.dice.one_of(words.WENT), place)
         else:
@@ -72,7 +72,7 @@ class Rumours:
 
 
 def negation(dice: Dice) -> Teller:
-    """Tell a story of task 9, in which one fact of four says where somebody is not."""
+    """Write a story of task 9, in which one fact of four says where somebody is not."""
     rumours = Rumours(dice, words.PEOPLE, words.ROOMS)
 
     def happen() -> None:
@@ -89,7 +89,7 @@ def negation(dice: Dice) -> Teller:
 
 
 def indefinite_knowledge(dice: Dice) -> Teller:
-    """Tell a story of task 10, in which one fact of four says that somebody may be elsewhere."""
+    """Write a story of task 10, in which one fact of four says that somebody may be elsewhere."""
     rumours = Rumours(dice, words.TOWNSFOLK, words.TOWN)
 
     def happen() -> None:

@@ -14,7 +14,7 @@ WISHES = {
 
 
 def motivations(dice: Dice) -> Teller:
-    """Tell a story of task 20: each person has a mood, goes to a place and gets a thing.
+    """Write a story of task 20: each person has a mood, goes to a place and gets a thing.
 
     There is one of each thing, so of those in the same mood only the first one there gets it. A
     question follows on every fact.

@@ -16,7 +16,7 @@ Way = tuple[str, str, str]  # room, direction, other room: from the first to the
 
 
 def two_arguments(dice: Dice) -> Teller:
-    """Tell a story of task 4: three rooms in a row, and which is beside which."""
+    """Write a story of task 4: three rooms in a row, and which is beside which."""
     teller = Teller()
     one, middle, other = dice.sample(words.ROOMS, 3)
     direction = dice.one_of(DIRECTIONS)
@@ -37,7 +37,7 @@ def two_arguments(dice: Dice) -> Teller:
 
 
 def path_finding(dice: Dice) -> Teller:
-    """Tell a story of task 19: a path of two steps, and three more rooms beside its rooms."""
+    """Write a story of task 19: a path of two steps, and three more rooms beside its rooms."""
     path, others = _map(dice)
     teller = Teller()
     lines: dict[Way, int] = {}

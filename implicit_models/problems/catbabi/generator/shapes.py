@@ -30,7 +30,7 @@ Shape = tuple[str, ...]
 
 
 def positional_reasoning(dice: Dice) -> Teller:
-    """Tell a story of task 17: two shapes on different sides of a third, and how they are."""
+    """Write a story of task 17: two shapes on different sides of a third, and how they are."""
     teller = Teller()
     first, middle, second = dice.sample(SHAPES, 3)
     side = dice.one_of(SIDES)  # of the middle that the first one is on

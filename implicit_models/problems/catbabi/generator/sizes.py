@@ -4,10 +4,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from implicit_models.problems.catbabi.generator.dice import Dice
-from implicit_models.problems.catbabi.generator.telling import RECENT, Teller
+from implicit_models.problems.catbabi.generator.telling import RECENT, Asked, Teller
 
-NUM_FACTS = 5  # told at once, again if they leave nothing to ask
-NUM_QUESTIONS = 5
+NUM_FACTS = 5  # told at once, again where they leave too little to ask
+NUM_QUESTIONS = 5  # in a row
+TRIES = 35  # to find a question
 
 CHOCOLATES = (("chocolate",), ("box", "of", "chocolates"))  # the small ones, in this order
 BOXES = (("box",), ("chest",), ("container",), ("suitcase",))
@@ -25,25 +26,20 @@ class Larger:
 
 
 def size_reasoning(dice: Dice) -> Teller:
-    """Tell a story of task 18: which things are larger, and what follows by way of a third one."""
+    """Write a story of task 18: which things are larger, and what follows by way of a third one."""
     teller = Teller()
     things = (*CHOCOLATES, *dice.shuffled(BOXES))
     pairs = tuple(combinations(things, 2))
     facts: list[Larger] = []
-    while not (chains := _chains(facts)):
+    asked = 0
+    while asked < NUM_QUESTIONS:
         for _ in range(NUM_FACTS):
             small, large = dice.one_of(pairs)
             facts.append(Larger(_tell(dice, teller, small, large), small, large))
-    for _ in range(NUM_QUESTIONS):
-        lower, upper = dice.one_of(chains)
-        is_true = dice.happens(0.5)
-        small, large = (lower.small, upper.large) if is_true else (upper.large, lower.small)
-        if dice.happens(0.5):
-            question = ("Is", "the", *large, "bigger", "than", "the", *small)
-        else:
-            question = ("Does", "the", *small, "fit", "in", "the", *large)
-        support = (upper.line, lower.line) if is_true else (lower.line, upper.line)
-        teller.ask(question, "yes" if is_true else "no", support)
+        asked = 0
+        while asked < NUM_QUESTIONS and (found := _follow(dice, facts)):
+            teller.ask(*_question(dice, *found))
+            asked += 1
     return teller
 
 
@@ -53,19 +49,28 @@ def _tell(dice: Dice, teller: Teller, small: Thing, large: Thing) -> int:
     return teller.tell("The", *small, "fits", "inside", "the", *large)
 
 
-def _chains(facts: list[Larger]) -> list[tuple[Larger, Larger]]:
-    """Return facts that follow on each other, one of the last among them.
+def _follow(dice: Dice, facts: list[Larger]) -> tuple[Larger, Larger] | None:
+    """Draw one of the last facts, and the first one told that something follows from with it.
 
-    Of a fact that was told twice it is the first time that counts.
+    The second is the first other fact about one of the two things; there may be none, or nothing
+    may follow from it, and after some tries it is left at that.
     """
-    first: dict[tuple[Thing, Thing], Larger] = {}
-    for fact in facts:
-        first.setdefault((fact.small, fact.large), fact)
-    recent = {(fact.small, fact.large) for fact in facts[-RECENT:]}
-    return [
-        (lower, upper)
-        for lower in first.values()
-        for upper in first.values()
-        if lower.large == upper.small
-        and not recent.isdisjoint(((lower.small, lower.large), (upper.small, upper.large)))
-    ]
+    for _ in range(TRIES):
+        fact = dice.one_of(facts[-RECENT:])
+        by = dice.one_of((fact.small, fact.large))
+        others = (each for each in facts if each is not fact and by in (each.small, each.large))
+        other = next(others, None)
+        if other is not None and (fact.large == other.small or other.large == fact.small):
+            return fact, other
+    return None
+
+
+def _question(dice: Dice, fact: Larger, other: Larger) -> Asked:
+    """Ask whether the one thing of the first fact is larger than the other thing of the second."""
+    is_true = fact.small == other.large
+    large, small = (fact.large, other.small) if is_true else (fact.small, other.large)
+    if dice.happens(0.5):
+        question = ("Is", "the", *large, "bigger", "than", "the", *small)
+    else:
+        question = ("Does", "the", *small, "fit", "in", "the", *large)
+    return question, "yes" if is_true else "no", (fact.line, other.line)

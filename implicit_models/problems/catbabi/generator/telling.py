@@ -29,7 +29,7 @@ class Teller:
 def take_turns(
     teller: Teller, happen: Callable[[], None], find: Callable[[], Asked | None], num_questions: int
 ) -> None:
-    """Tell two facts and ask a question if there is one to ask, until there were enough."""
+    """Write two facts and ask a question if there is one to ask, until there were enough."""
     asked = 0
     while asked < num_questions:
         for _ in range(FACTS):

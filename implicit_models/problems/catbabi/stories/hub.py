@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
+from implicit_models.bars import bar
 from implicit_models.problems.catbabi.stories.reading import (
     StoryError,
     check_wanted,
@@ -47,10 +48,12 @@ def read_hub_folder(
             f"; for task {missing[0]} allowed is {name}-qa{missing[0]}/{hub_split}/*.parquet or "
             f"{name}-qa{missing[0]}/{hub_split}-*.parquet; tasks may also be left out"
         )
-    return {
-        task: [story for path in paths[task] for story in read_hub_file(path, task)]
-        for task in wanted
-    }
+    stories: dict[int, list[Story]] = {}
+    with bar(len(wanted), f"stories of {folder.name}", "task") as counted:
+        for task in wanted:
+            stories[task] = [each for path in paths[task] for each in read_hub_file(path, task)]
+            counted.update()
+    return stories
 
 
 def read_hub_file(path: Path, task: int) -> list[Story]:
@@ -79,38 +82,39 @@ def _find(folder: Path, split: str) -> list[Path]:
 
 def _story(row: Any, task: int, path: Path, number: int) -> Story:
     place = f"{path}, row {number}"
-    fields = _columns(row, place)
-    if not fields["id"]:
-        raise StoryError(f"{place}: has no line; a story has at least one")
-    lines = tuple(
-        _line(dict(zip(FIELDS, values, strict=True)), index, f"{place}, line {index + 1}")
-        for index, values in enumerate(zip(*(fields[name] for name in FIELDS), strict=True))
-    )
-    return Story(task, lines, str(path), number)
+    try:
+        fields = _columns(row)
+        lines: list[Line] = []
+        for values in zip(*(fields[name] for name in FIELDS), strict=True):
+            place = f"{path}, row {number}, line {len(lines) + 1}"
+            lines.append(_line(dict(zip(FIELDS, values, strict=True)), len(lines)))
+    except StoryError as error:
+        raise StoryError(f"{place}: {error}") from None
+    return Story(task, tuple(lines), str(path), number)
 
 
-def _columns(row: Any, place: str) -> Mapping[str, Sequence[Any]]:
+def _columns(row: Any) -> Mapping[str, Sequence[Any]]:
     """Return the items of each field, whether a row has lists in a struct or structs in a list."""
     if isinstance(row, list) and all(isinstance(line, dict) for line in row):
         row = {name: [line.get(name) for line in row] for name in FIELDS}
     if not isinstance(row, dict) or not {*FIELDS} <= {*row}:
         found = sorted(row) if isinstance(row, dict) else type(row).__name__
-        raise StoryError(f"{place}: story has {found}; allowed are the fields {', '.join(FIELDS)}")
+        raise StoryError(f"story has {found}; allowed are the fields {', '.join(FIELDS)}")
     lengths = {name: len(row[name] or ()) for name in FIELDS}
     if len({*lengths.values()}) > 1:
-        raise StoryError(f"{place}: its fields have {lengths} items; allowed is one for each line")
-    return {name: row[name] or () for name in FIELDS}
+        raise StoryError(f"its fields have {lengths} items; allowed is one for each line")
+    if not lengths["id"]:
+        raise StoryError("has no line; a story has at least one")
+    return row
 
 
-def _line(line: Mapping[str, Any], index: int, place: str) -> Line:
-    if str(line["id"]) != str(index + 1):
-        raise StoryError(f"{place}: has the id {line['id']!r}; allowed is {index + 1}")
+def _line(line: Mapping[str, Any], num_before: int) -> Line:
+    if str(line["id"]) != str(num_before + 1):
+        raise StoryError(f"has the id {line['id']!r}; allowed is {num_before + 1}")
     text = str(line["text"] or "")
     if line["type"] in _SENTENCE:
-        return make_sentence(text, place)
+        return make_sentence(text)
     if line["type"] not in _QUESTION:
-        raise StoryError(
-            f"{place}: is of type {line['type']!r}; allowed is 0, a sentence, or 1, a question"
-        )
+        raise StoryError(f"is of type {line['type']!r}; allowed is 0, a sentence, or 1, a question")
     support = [str(each) for each in line["supporting_ids"] or ()]
-    return make_question(text, str(line["answer"] or ""), support, index, place)
+    return make_question(text, str(line["answer"] or ""), support, num_before)

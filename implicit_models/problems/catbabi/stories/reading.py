@@ -5,13 +5,16 @@ A folder such as ``en-valid-10k`` of the release 1.2 holds ``qa1_train.txt``, ``
 ``qa1_single-supporting-fact_train.txt`` ..., which is understood as well.
 """
 
-import re
+import functools
 from collections.abc import Collection
 from pathlib import Path
 
+from implicit_models.bars import bar
 from implicit_models.problems.catbabi.stories.story import TASKS, Line, Question, Sentence, Story
 
 SPLITS = ("train", "valid", "test")
+
+_MAX_DIGITS = 10  # of an id
 
 
 class StoryError(ValueError):
@@ -28,7 +31,12 @@ def read_folder(
     StoryError
         Naming the tasks whose file is missing, or file and line of what is no story.
     """
-    return {task: read_file(path, task) for task, path in find_files(folder, split, tasks).items()}
+    paths, stories = find_files(folder, split, tasks), dict[int, list[Story]]()
+    with bar(len(paths), f"stories of {Path(folder).name}", "task") as counted:
+        for task, path in paths.items():
+            stories[task] = read_file(path, task)
+            counted.update()
+    return stories
 
 
 def find_files(folder: Path, split: str, tasks: Collection[int] | None = None) -> dict[int, Path]:
@@ -67,36 +75,37 @@ def read_file(path: Path, task: int) -> list[Story]:
     lines: list[Line] = []
     first = 1
     for number, raw in enumerate(path.read_bytes().splitlines(), 1):
-        place = f"{path}:{number}"
-        identifier, text = _numbered(_decoded(raw, place), place)
-        if identifier == 1 and lines:
-            stories.append(Story(task, tuple(lines), str(path), first))
-            lines, first = [], number
-        if identifier != len(lines) + 1:
-            raise StoryError(
-                f"{place}: has the id {identifier}; allowed is "
-                + (f"{len(lines) + 1}, or 1 for a new story" if lines else "1")
-            )
-        lines.append(_line(text, len(lines), place))
+        try:
+            identifier, text = _numbered(_decoded(raw))
+            if identifier == 1 and lines:
+                stories.append(Story(task, tuple(lines), str(path), first))
+                lines, first = [], number
+            if identifier != len(lines) + 1:
+                raise StoryError(
+                    f"has the id {identifier}; allowed is "
+                    + (f"{len(lines) + 1}, or 1 for a new story" if lines else "1")
+                )
+            lines.append(_line(text, len(lines)))
+        except StoryError as error:
+            raise StoryError(f"{path}:{number}: {error}") from None
     if not lines:
         raise StoryError(f"{path}: is empty; a file has at least one story")
     return [*stories, Story(task, tuple(lines), str(path), first)]
 
 
-def make_sentence(text: str, place: str) -> Sentence:
+@functools.lru_cache(maxsize=2**16)
+def make_sentence(text: str) -> Sentence:
     """Return a sentence of its text.
 
     Raises
     ------
     StoryError
-        If it does not end with a full stop, its only one.
+        If it does not end with a full stop, its only one; where that was, the caller knows.
     """
-    return Sentence(_words(text, ".", "a sentence", place))
+    return Sentence(_words(text, ".", "a sentence"))
 
 
-def make_question(
-    text: str, answer: str, support: Collection[str], num_before: int, place: str
-) -> Question:
+def make_question(text: str, answer: str, support: Collection[str], num_before: int) -> Question:
     """Return a question of its text, its answer and the ids of its supporting facts.
 
     Parameters
@@ -109,18 +118,18 @@ def make_question(
     StoryError
         If there is no answer, more than one word, or an id that is none of an earlier line.
     """
-    words = _words(text, "?", "a question", place)
+    words = _words(text, "?", "a question")
     found = answer.split()
     if len(found) != 1:
         what = f"{len(found)} answers, {answer.strip()!r}" if found else "no answer"
-        raise StoryError(f"{place}: has {what}; allowed is one word, such as kitchen or n,w")
+        raise StoryError(f"has {what}; allowed is one word, such as kitchen or n,w")
     if not support:
-        raise StoryError(f"{place}: names no supporting fact; allowed are ids of earlier lines")
+        raise StoryError("names no supporting fact; allowed are ids of earlier lines")
     for each in support:
-        if not re.fullmatch(r"[0-9]{1,9}", each) or not 1 <= int(each) <= num_before:
+        if not _is_number(each) or not 1 <= int(each) <= num_before:
             raise StoryError(
-                f"{place}: names the supporting fact {each!r}; allowed are the ids of earlier "
-                f"lines, 1 to {num_before}"
+                f"names the supporting fact {each!r}; allowed are the ids of earlier lines, "
+                f"1 to {num_before}"
             )
     return Question(words, found[0], tuple(int(each) for each in support))
 
@@ -164,44 +173,49 @@ def _of_tasks(tasks: list[int]) -> str:
     return f"task{'s' * (len(tasks) > 1)} {', '.join(map(str, tasks))}"
 
 
-def _decoded(raw: bytes, place: str) -> str:
+def _decoded(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise StoryError(f"{place}: is not UTF-8 (byte {error.start + 1} of the line)") from None
+        raise StoryError(f"is not UTF-8 (byte {error.start + 1} of the line)") from None
 
 
-def _numbered(line: str, place: str) -> tuple[int, str]:
-    match = re.fullmatch(r"([0-9]{1,9}) (.*\S.*)", line)
-    if match is None:
-        raise StoryError(f"{place}: is {line[:60]!r}; allowed is an id, a space and a text")
-    return int(match[1]), match[2]
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < _MAX_DIGITS
 
 
-def _line(text: str, num_before: int, place: str) -> Line:
+def _numbered(line: str) -> tuple[int, str]:
+    identifier, _, text = line.partition(" ")
+    if not _is_number(identifier) or not text.strip():
+        raise StoryError(f"is {line[:60]!r}; allowed is an id, a space and a text")
+    return int(identifier), text
+
+
+def _line(text: str, num_before: int) -> Line:
     question, *others = text.split("\t")
     if not others:
         if question.rstrip().endswith("?"):
             raise StoryError(
-                f"{place}: has no answer; allowed is a question, a tab, its answer, a tab and the "
-                "ids of its supporting facts"
+                "has no answer; allowed is a question, a tab, its answer, a tab and the ids of "
+                "its supporting facts"
             )
-        return make_sentence(question, place)
+        return make_sentence(question)
     if len(others) != 2:
         raise StoryError(
-            f"{place}: has {len(others)} fields after the question; allowed are two after tabs, "
-            "its answer and the ids of its supporting facts"
+            f"has {len(others)} fields after the question; allowed are two after tabs, its answer "
+            "and the ids of its supporting facts"
         )
     answer, support = others
-    return make_question(question, answer, support.split(), num_before, place)
+    return make_question(question, answer, support.split(), num_before)
 
 
-def _words(text: str, end: str, what: str, place: str) -> tuple[str, ...]:
+def _words(text: str, end: str, what: str) -> tuple[str, ...]:
     text = text.strip()
-    words = tuple(text[:-1].split())
-    if not text.endswith(end) or not words or any(mark in text[:-1] for mark in ".?"):
+    inner = text[:-1]
+    words = tuple(inner.split())
+    if not text.endswith(end) or not words or "." in inner or "?" in inner:
         raise StoryError(
-            f"{place}: is {text[:60]!r}; allowed is {what} that ends with {end!r} and has no "
-            "other '.' or '?'"
+            f"is {text[:60]!r}; allowed is {what} that ends with {end!r} and has no other '.' "
+            "or '?'"
         )
     return words

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from implicit_models.problems.catbabi.stories.reading import StoryError
-from implicit_models.problems.catbabi.stories.story import Story
+from implicit_models.problems.catbabi.stories.story import Question, Story
 
 PAD, EOS = "<pad>", "<eos>"
 SPECIAL = (PAD, EOS)
@@ -55,4 +55,12 @@ class Vocabulary:
 
 def vocabulary_of(stories: Iterable[Story]) -> Vocabulary:
     """Return the vocabulary of all words of some stories, whatever their order."""
-    return Vocabulary((*SPECIAL, *sorted({word for story in stories for word in story.words()})))
+    words: set[str] = set()
+    seen: set[tuple[str, ...]] = set()  # most lines are told again and again
+    for story in stories:
+        for line in story.lines:
+            key = (*line.words, line.answer) if isinstance(line, Question) else line.words
+            if key not in seen:
+                seen.add(key)
+                words.update(line.tokens())
+    return Vocabulary((*SPECIAL, *sorted(words)))
