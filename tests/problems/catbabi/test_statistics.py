@@ -27,7 +27,7 @@ def test_no_answer_is_given_away():
     """Chance is one half, and the words without their order tell no more."""
     for task in (6, 17, 18):
         stories = statistics.generated(task, 200, 200)
-        assert statistics.bag_of_words_accuracy(stories) < 0.58
+        assert statistics.bag_of_words_accuracy(stories) < 0.6
 
 
 def test_the_baseline_learns_what_words_tell():

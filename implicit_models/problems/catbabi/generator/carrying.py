@@ -1,7 +1,8 @@
 """Persons who go about, and take, drop and give things: tasks 1 to 3 and 5 to 8.
 
 Where persons and things are at first is not told; a thing can only be taken, and given, where it
-is. A random person tries a random action until one is possible.
+is. A random person tries a random action until one is possible. Of several things the first is
+given, to the first of several persons, in the order of `words`.
 """
 
 from collections.abc import Sequence
@@ -100,16 +101,14 @@ class Stage:
             place = self.places[person]
             things = [thing for thing, where in self.lying.items() if where == place]
             return bool(things) and self._get(person, self.dice.one_of(things))
-        things = [thing for thing, holder in self.holder.items() if holder == person]
+        things = [thing for thing in words.THINGS if self.holder.get(thing) == person]
         if not things:
             return False
         if action == DROP:
             return self._drop(person, self.dice.one_of(things))
         place = self.places[person]
         others = [other for other in self.people if self.places[other] == place and other != person]
-        return bool(others) and self._give(
-            person, self.dice.one_of(things), self.dice.one_of(others)
-        )
+        return bool(others) and self._give(person, things[0], others[0])
 
     def _go(self, person: str) -> bool:
         place = self.dice.one_of(words.ROOMS)

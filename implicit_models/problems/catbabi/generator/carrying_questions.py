@@ -11,8 +11,8 @@ from implicit_models.problems.catbabi.generator.dice import Dice
 from implicit_models.problems.catbabi.generator.telling import Asked, Teller, take_turns
 
 NUM_QUESTIONS = 5
-# Gifts are tried three and a half times as often as anything else, for they are seldom possible.
-WITH_GIFTS = (*(GO, GET, DROP) * 2, *(GIVE,) * 7)
+# Gifts are tried almost four times as often as anything else, for they are seldom possible.
+WITH_GIFTS = (*(GO, GET, DROP) * 4, *(GIVE,) * 15)
 
 Find = Callable[[Stage], Asked | None]
 

@@ -1,8 +1,8 @@
 """The words that stories are told with; what is said in several ways is drawn uniformly."""
 
-PEOPLE = ("Mary", "John", "Sandra", "Daniel")
+PEOPLE = ("John", "Mary", "Sandra", "Daniel")
 TOWNSFOLK = ("Mary", "Bill", "Fred", "Julie")
-GIVERS = ("Mary", "Bill", "Fred", "Jeff")
+GIVERS = ("Mary", "Fred", "Bill", "Jeff")
 PRONOUNS = {"Mary": "she", "Sandra": "she", "John": "he", "Daniel": "he"}
 
 ROOMS = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
