@@ -122,6 +122,12 @@ def test_the_distance_table_goes_from_near_to_far(runs):
     )
 
 
+def test_a_distance_and_what_lies_beyond_it_are_told_apart(runs):
+    found = {"accuracy": 0.5, "num_questions": 10}
+    run = changed(runs[WIDE], accuracy_by_distance={">2": found, "2": found, "1": found})
+    assert list(run.by_distance) == ["1", "2", ">2"]
+
+
 def test_the_search_tables_hold_the_means(runs):
     (row,) = named(tables.search_table([runs[WIDE]]))
     assert list(row.values()) == [WIDE, "9.25", "8", "17", "11.8", "0.006", "99.87 %"]
