@@ -55,7 +55,7 @@ def accuracy_by_task(runs: Sequence[CatbabiResults], styles: Mapping[str, RunSty
     name_rows(axis, [numbered(task) for task in tasks])
     axis.set_xlim(0, 1.02)
     axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    axis.set_xlabel(wrapped("questions answered right (lines: 95 % intervals)"))
+    axis.set_xlabel("questions answered right")
     set_title(axis, "Accuracy by task")
     legend(figure, axis)
     return figure

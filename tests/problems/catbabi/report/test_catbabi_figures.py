@@ -1,0 +1,181 @@
+"""Figures on streams of bAbI's tasks."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+
+from implicit_models.problems.catbabi.report import figures as drawn
+from implicit_models.problems.catbabi.report import search_figures
+from implicit_models.reporting import figures
+from tests.problems.catbabi.report.synthetic import (
+    DISTANCES,
+    EXPLICIT,
+    IMPLICIT,
+    LSTM,
+    NUM_WORDS,
+    TASKS,
+    WIDE,
+    accuracy,
+    changed,
+    read_catbabi_results,
+    write_catbabi_results,
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("synthetic")
+    write_catbabi_results(root)
+    return read_catbabi_results(root)
+
+
+@pytest.fixture(scope="module")
+def styles(runs):
+    return figures.run_styles(list(runs.values()))
+
+
+def bars_of(axis) -> list[Rectangle]:
+    return [bar for container in axis.containers for bar in container.patches]
+
+
+def labels_of(figure) -> list[str]:
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def rows_of(axis) -> list[str]:
+    return [label.get_text() for label in axis.get_yticklabels()]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_every_task_has_a_bar_of_the_implicit_model_and_one_of_its_rival(runs, styles, narrow):
+    with figures.theme(narrow=narrow):
+        figure = drawn.accuracy_by_task(list(runs.values()), styles)
+    (axis,) = figure.axes
+    bars = bars_of(axis)
+    assert len(bars) == 2 * 20
+    expected = [accuracy(name, task) for name in (WIDE, EXPLICIT[1]) for task in TASKS]
+    np.testing.assert_allclose([bar.get_width() for bar in bars], expected)
+    assert labels_of(figure) == [WIDE, EXPLICIT[1]]
+    assert bars[0].get_facecolor() == to_rgba(styles[WIDE].colour)
+    assert bars[20].get_facecolor() == to_rgba(styles[EXPLICIT[1]].colour, 0.3)
+    assert rows_of(axis)[0] == "1 single supporting fact" and len(rows_of(axis)) == 20
+    first, last = (bars[index].get_y() for index in (0, 19))
+    assert axis.get_ylim()[0] > last > first > axis.get_ylim()[1]  # the first at the top
+    assert figure.get_figwidth() == (4.3 if narrow else 8.5)
+    assert {len(line.get_xdata()) for line in axis.lines} == {2} and len(axis.lines) == 40
+
+
+def test_seeds_share_a_bar_and_their_error(runs, styles):
+    shown = [runs[name] for name in (*IMPLICIT, EXPLICIT[0])]
+    figure = drawn.accuracy_by_task(shown, styles)
+    bars = bars_of(figure.axes[0])
+    assert len(bars) == 40 and bars[1].get_width() == pytest.approx(0.9)
+    assert labels_of(figure)[0] == f"{IMPLICIT[0]} (mean of 3 seeds)"
+    low, high = figure.axes[0].lines[1].get_xdata()
+    assert (low + high) / 2 == pytest.approx(0.9) and 0.018 < (high - low) / 2 < 0.021
+
+
+def test_without_a_rival_of_as_many_layers_the_best_of_each_kind_are_drawn(runs, styles):
+    shown = [runs[name] for name in (WIDE, EXPLICIT[0], EXPLICIT[2], LSTM)]
+    figure = drawn.accuracy_by_task(shown, styles)
+    assert labels_of(figure) == [WIDE, EXPLICIT[2], LSTM]
+    assert len(bars_of(figure.axes[0])) == 60
+
+
+def test_a_task_that_is_not_known_leaves_a_gap(runs, styles):
+    fewer = {"1": 0.5, "3": 0.25}
+    shown = [changed(runs[WIDE], accuracy_by_task=fewer), runs[EXPLICIT[1]]]
+    figure = drawn.accuracy_by_task(shown, styles)
+    widths = [bar.get_width() for bar in bars_of(figure.axes[0])]
+    assert np.isnan(widths[1]) and widths[2] == 0.25 and len(widths) == 40
+    assert len(figure.axes[0].lines) == 2 + 20
+
+
+def test_accuracy_by_layers_has_a_line_for_each_kind(runs, styles):
+    figure = drawn.accuracy_by_layers(list(runs.values()), styles)
+    (axis,) = figure.axes
+    lines = [
+        line for line in axis.lines if line.get_linestyle() == "-" and line.get_linewidth() == 2
+    ]
+    layers = [list(line.get_xdata()) for line in lines]
+    assert layers == [[1, 2], [1, 2, 4], [1]]
+    heights = lines[1].get_ydata()
+    np.testing.assert_allclose(heights, [runs[name].evaluation["accuracy"] for name in EXPLICIT])
+    text = " ".join(label.get_text() for label in axis.texts)
+    assert "implicit  93.7%" in text and "explicit  87.0%" in text and "recurrent  85.6%" in text
+    assert "most frequent answers 34.0%" in text
+    assert axis.get_xticks().tolist() == [1, 2, 4]
+
+
+def test_accuracy_by_distance_draws_every_model(runs, styles):
+    shown = [*runs.values()]
+    shown[-1] = changed(
+        shown[-1], accuracy_by_distance={">8": {"accuracy": 0.5, "num_questions": 9}}
+    )
+    figure = drawn.accuracy_by_distance(shown, styles)
+    (axis,) = figure.axes
+    curves = [container.lines[0] for container in axis.containers]
+    assert [list(curve.get_xdata()) for curve in curves] == [[0, 1, 2, 3, 4]] * 5 + [[4]]
+    found = runs[WIDE].evaluation["accuracy_by_distance"]
+    np.testing.assert_allclose(
+        np.array(curves[1].get_ydata(), dtype=float),
+        [found[distance]["accuracy"] for distance in DISTANCES],
+    )
+    assert [label.get_text() for label in axis.get_xticklabels()] == list(DISTANCES)
+
+
+def test_self_iterations_by_task_draw_the_implicit_models(runs, styles):
+    shown = [runs[name] for name in (*IMPLICIT, WIDE)]
+    shown[-1] = changed(shown[-1], self_iterations_by_task={"1": 5.0, "2": None, "20": 7.5})
+    figure = search_figures.self_iterations_by_task(shown, styles)
+    widths = [bar.get_width() for bar in bars_of(figure.axes[0])]
+    np.testing.assert_allclose(widths[:20], [5.0 + task / 4 for task in TASKS])
+    assert widths[20] == 5.0 and widths[39] == 7.5 and np.isnan(widths[21:39]).all()
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_the_words_with_the_most_and_the_fewest_self_iterations(runs, styles, narrow):
+    shown = [runs[name] for name in (*IMPLICIT, WIDE)]
+    with figures.theme(narrow=narrow):
+        figure = search_figures.self_iterations_by_word(shown, styles)
+    most, fewest = figure.axes
+    assert rows_of(most) == [f"word{n}" for n in range(NUM_WORDS - 1, NUM_WORDS - 13, -1)]
+    # word0 has 49 tokens, one too few
+    assert rows_of(fewest) == [f"word{n}" for n in range(1, 13)]
+    widths = [bar.get_width() for bar in bars_of(fewest)]
+    np.testing.assert_allclose(widths, [3.0 + 0.25 * n for n in range(1, 13)])
+    assert [text.get_text() for text in fewest.texts][:2] == ["3.25", "3.5"]
+    columns = {axis.get_position().x0 for axis in figure.axes}
+    assert len(columns) == (1 if narrow else 2)
+
+
+def test_no_word_is_shown_twice(runs):
+    words = {f"w{n}": {"mean": float(n), "num_tokens": 50} for n in range(5)}
+    run = changed(runs[WIDE], self_iterations_by_word=words | {"$": {"mean": 9, "num_tokens": 3}})
+    model = search_figures.model_of_words([run])
+    most, fewest = search_figures.most_and_least(model)
+    assert list(most) == ["w4", "w3", "w2"] and list(fewest) == ["w0", "w1"]
+
+
+def test_words_that_one_seed_does_not_know_are_left_out(runs):
+    seeds = [
+        changed(runs[name], self_iterations_by_word=words)
+        for name, words in zip(
+            IMPLICIT[:2],
+            (
+                {"a": {"mean": 2.0, "num_tokens": 60}, "b": {"mean": 3.0, "num_tokens": 60}},
+                {"a": {"mean": 4.0, "num_tokens": 60}, "c": {"mean": 3.0, "num_tokens": 60}},
+            ),
+            strict=True,
+        )
+    ]
+    model = search_figures.model_of_words(seeds)
+    most, fewest = search_figures.most_and_least(model)
+    assert (most, fewest) == ({"a": 3.0}, {})
+
+
+def test_without_words_nothing_is_drawn(runs, styles):
+    run = changed(runs[WIDE], self_iterations_by_word=None)
+    assert search_figures.model_of_words([run]) is None
+    assert search_figures.self_iterations_by_word([run], styles).axes == []
