@@ -158,8 +158,16 @@ class ProblemParameters(Protocol):
         """
         ...
 
-    def num_validation_sequences(self, data: Any) -> tuple[int, str] | None:
-        """Return how many there will be, and the key that says so; None where nobody knows yet."""
+    def num_sequences(self, data: Any, split: str) -> tuple[int, str] | None:
+        """Return how many sequences a split will have, and the key that says so.
+
+        None where nobody knows yet.
+
+        Parameters
+        ----------
+        split
+            ``train`` or ``validation``.
+        """
         ...
 
     def check_evaluation(self, key: str, data: Any, parameters: Any, where: str = ...) -> None:

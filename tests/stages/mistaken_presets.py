@@ -89,6 +89,16 @@ MISTAKES = [
     (QUICK, {"datasets.s3.kind": "words"}, ["kind = 'words'", "one of word_problem"]),
     (QUICK, {f"{RUN}.dataset": "s4"}, [f"{RUN}.dataset = 's4'", "the closest is s3"]),
     (QUICK, {"monitoring.validation_sequences": 999}, ["= 999", "validation.num_sequences, 256"]),
+    (
+        QUICK,
+        {"datasets.s3.train.num_sequences": 63},
+        [f"{RUN}.optimisation.batch_size = 64", "at most datasets.s3.train.num_sequences, 63"],
+    ),
+    (
+        QUICK,
+        {f"{LSTM}.optimisation.batch_size": None, f"{LSTM}.optimisation.batch_tokens": 12 * 20000},
+        [f"{LSTM}.optimisation.batch_tokens = 240000 (20000 sequences of 12", "sequences, 16384"],
+    ),
     # Lengths of the curriculum, the evaluation, the sweep and the report.
     (
         QUICK,
