@@ -235,6 +235,15 @@ MISTAKES = [
     ),
     (
         TEXT,
+        {"corpora.text.tokenizer": "tok.json"},
+        [
+            "'tok.json' is not there",
+            "train_tokenizer.py text/train text/tokenizer.json`",
+            "corpora.text.tokenizer=text/tokenizer.json",
+        ],
+    ),
+    (
+        TEXT,
         {"corpora.text.tokenizer": "text/broken.json"},
         ["corpora.text.tokenizer", "broken.json"],
     ),
