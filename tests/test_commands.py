@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from implicit_models import command
 from pipelines import cli, closing, processes
+from pipelines.model_names import ModelNameError, model_source
 from tests import warm_python
 
 ROOT = Path(__file__).parents[1]
@@ -117,8 +119,8 @@ def test_nothing_heavy_is_imported_to_answer():
          ["-m", "pipelines.sweep", "a.b=1,2", "--jobs", "2", "--name", "sweep",
           "--preset", "quick"]),
         (["models"], ["-m", "implicit_models.families.sizes"]),
-        (["generate", "gpt2", "one", "--tokens", "3"],
-         ["-m", "stages.generate", "gpt2", "one", "--tokens", "3", "--temperature", "0.0",
+        (["generate", "openai-community/gpt2", "one", "--tokens", "3"],
+         ["-m", "stages.generate", "openai-community/gpt2", "one", "--tokens", "3", "--temperature", "0.0",
           "--seed", "0"]),
         (["evaluate", "some/model", "--tasks", "piqa"],
          ["-m", "implicit_models.problems.downstream.evaluation.harness", "--model", "implicit",
@@ -128,6 +130,29 @@ def test_nothing_heavy_is_imported_to_answer():
 def test_commands_hand_over_to_what_exists(invoke, given, handed_over):
     _, started = invoke(*given)
     assert started == [handed_over]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("generate", "a5_implicit_mamb2", "0"), ("evaluate", "gpt3", "--tasks", "piqa")]
+)
+def test_a_name_of_no_model_is_refused_without_the_hub(invoke, arguments):
+    done, started = invoke(*arguments, status=2)
+    assert started == [] and len(done.stderr.splitlines()) == 1
+    assert f"error: {arguments[1]} is no entry of params.yaml (" in done.stderr
+    assert "a5_implicit_mamba2" in done.stderr and "OWNER/NAME" in done.stderr
+
+
+def test_an_entry_without_a_model_is_told_so(invoke, tmp_path):
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    with pytest.raises(ModelNameError, match="a5_lstm has no model yet.*dvc repro"):
+        model_source(tmp_path, "a5_lstm")
+
+
+def test_a_model_that_was_downloaded_has_a_name_without_an_owner(invoke, monkeypatch, tmp_path):
+    (tmp_path / "models--gpt2").mkdir()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    _, started = invoke("generate", "gpt2", "one")
+    assert started[0][:3] == ["-m", "stages.generate", "gpt2"]
 
 
 def test_a_folder_below_will_do_and_elsewhere_is_said(invoke, monkeypatch, tmp_path):
