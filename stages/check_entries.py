@@ -65,7 +65,7 @@ def check_content(found: Findings) -> None:
 
 def _warn_of_unread(found: Findings, content: Mapping[str, Mapping[str, Any]]) -> None:
     """Warn of data that are prepared for nobody."""
-    keys = dict.fromkeys(TABLES, "dataset")
+    keys: dict[str, str] = dict.fromkeys(TABLES, "dataset")
     for table, kind in TESTED_APART.items():
         keys[table] = problem.parameters_of(kind).ENTRIES[table].data_key
     read = {

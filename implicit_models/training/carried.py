@@ -109,7 +109,7 @@ def begin(
     start: Memory,
     continuation: Continuation,
 ) -> Begun:
-    """Let sequences go on from what was carried to them.
+    """Return how sequences go on from what was carried to them.
 
     Parameters
     ----------
