@@ -204,6 +204,8 @@ def results(tmp_path, monkeypatch):
             "num_parameters": 1234,
             "training_flops": 2.5e9,
             "train_seconds": 3.25,
+            "chance": 0.45,
+            "standard_errors": {"accuracy_last_10": {"8": 0.02, "16": 0.04}},
         }
     reading = {
         "kind": "explicit",
@@ -219,9 +221,10 @@ def results(tmp_path, monkeypatch):
 
 def test_closing_words_have_the_scores_of_all_entries(results):
     lines = closing.closing_words(results).splitlines()
-    assert [line.split() for line in lines if line.startswith("  ours")] == [
-        ["ours", "implicit", "at", "8:", "87.5%", "at", "16:", "50.0%"]
+    assert [" ".join(line.split()) for line in lines if line.startswith("  ours")] == [
+        "ours implicit at 8: 87.5% ± 4.0 at 16: 50.0% ± 8.0 (chance)"
     ]
+    assert "accuracy last 10 (±: two standard errors of the test data):" in lines
     assert any("theirs" in line and "50.0%" in line for line in lines)
     assert any("elsewhere" in line and "perplexity: 12.5" in line for line in lines)
     assert any("implicit-models compare ours theirs" in line for line in lines)
@@ -263,7 +266,7 @@ def test_compare_shows_runs_side_by_side_and_names_the_closest(results):
         for line in done.output.splitlines()
         if len(row := line.split("│")) > 3
     }
-    assert cells["accuracy last 10 at 16"] == ["50.0%", "50.0%"]
+    assert cells["accuracy last 10 at 16"] == ["50.0% ± 8.0 (chance)"] * 2
     assert cells["training FLOPs"] == ["2.50e+09", "2.50e+09"]
     assert cells["self iterations at 8"] == ["4.5", ""]
     done = CliRunner().invoke(cli.app, ["compare", "our", "theirs"])
