@@ -72,9 +72,19 @@ class _TerminalBar(Bar):
     def __init__(self, shown: tqdm, closed: Callable[[], None]) -> None:
         self._shown = shown
         self._closed = closed
+        self._is_begun = False
 
     def update(self, amount: int = 1) -> None:
-        self._shown.update(amount)
+        shown, is_begun = self._shown, self._is_begun
+        self._is_begun = True
+        if is_begun or shown.n + amount >= (shown.total or 0):
+            shown.update(amount)
+            return
+        # The first step also loads, compiles and tunes: the forecast begins after it.
+        shown.n += amount
+        shown.initial = shown.last_print_n = shown.n
+        shown.unpause()
+        shown.refresh()
 
     def note(self, **values: str) -> None:
         self._shown.set_postfix(values, refresh=False)
@@ -144,10 +154,12 @@ class _LineBar(Bar):
         self._notes: dict[str, str] = {}
         self.began = lines.now()
         self._last = self.began, start  # when a line was written, and what was done then
+        self._first: tuple[float, int] | None = None  # the same of the first step
         self._rate = 0.0
 
     def update(self, amount: int = 1) -> None:
         self._done += amount
+        self._first = self._first or (self._lines.now(), self._done)
         self._lines.look()
 
     def note(self, **values: str) -> None:
@@ -157,8 +169,13 @@ class _LineBar(Bar):
         self._lines.close(self)
 
     def state(self, now: float) -> str:
-        """Return how far it is, with the rate since the last line and the time that is left."""
+        """Return how far it is, with the rate since the last line and the time that is left.
+
+        The first step also loads, compiles and tunes: the rate is of those after it, if there are.
+        """
         since, before = self._last
+        if before == self._start and self._first is not None and self._done > self._first[1]:
+            since, before = self._first
         if self._done > before and now > since:
             self._rate = (self._done - before) / (now - since)
             self._last = now, self._done

@@ -213,7 +213,9 @@ def evaluate(
 
 @app.command()
 def generate(
-    model: Annotated[str, typer.Argument(help="An entry of params.yaml, or a model's folder.")],
+    model: Annotated[
+        str, typer.Argument(help="An entry of params.yaml, a model's folder, or OWNER/NAME.")
+    ],
     prompt: Annotated[
         str, typer.Argument(help="Text; numbers of tokens where the model has no tokenizer.")
     ],
@@ -277,11 +279,14 @@ def _repository() -> Path:
 
 
 def _model(name: str) -> str:
-    """Return the folder of an entry's final model, or of what is a folder or a name of the hub."""
+    """Return a folder, the folder of an entry's final model, or a name of the hub."""
     if Path(name).is_dir():
         return str(Path(name).resolve())
-    final = Path("models", name, "final")
-    return str(final) if (_repository() / final).is_dir() else name
+    root = _repository()
+    from pipelines.model_names import model_source
+
+    with _mistakes():
+        return model_source(root, name)
 
 
 def _hand_over(module: str, *arguments: str) -> NoReturn:

@@ -7,6 +7,7 @@ from pathlib import Path
 from implicit_models.parameters import ParameterError
 from pipelines.results import REPORT, EntryResult, ResultsError, read_results
 
+ERRORS = "±: two standard errors of the test data"
 _MOST_SCORES = 8  # of an entry, in a line
 
 
@@ -54,20 +55,14 @@ def score_lines(entries: Sequence[EntryResult]) -> list[str]:
         heads = {name: _head(name) for name in columns}
         width = max(len(entry.name) for entry in group)
         what = dict.fromkeys(name.partition(".")[0].replace("_", " ") for name in columns)
-        lines.append(f"{', '.join(what)}:")
+        has_errors = any(name in entry.errors for entry in group for name in columns)
+        lines.append(f"{', '.join(what)}{f' ({ERRORS})' if has_errors else ''}:")
         for entry in group:
             cells = [
-                f"{heads[name]} {shown(name, entry.metrics[name])}"
-                for name in columns
-                if name in entry.metrics
+                f"{heads[name]} {entry.shown(name)}" for name in columns if name in entry.metrics
             ]
             lines.append(f"  {entry.name:{width}}  {entry.kind:11}{'   '.join(cells)}")
     return lines
-
-
-def shown(name: str, value: float) -> str:
-    """Return a metric's value for people: accuracies in percent."""
-    return f"{value:.1%}" if name.startswith("accuracy") else f"{value:,.4g}"
 
 
 def _shared(entry: EntryResult, entries: Sequence[EntryResult]) -> Mapping[str, float]:

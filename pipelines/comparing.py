@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from pipelines.closing import shown
-from pipelines.results import ExperimentResults, ResultsError
+from pipelines.closing import ERRORS
+from pipelines.results import ExperimentResults, ResultsError, shown
 
 _DEGREES = (2, 3, 4, 5, 6)
 _COSTS = {
@@ -45,8 +45,9 @@ def comparison(results: ExperimentResults, names: Sequence[str]) -> Table:
             table.add_row(words, *cells)
     table.add_section()
     for name in dict.fromkeys(name for entry in entries for name in entry.metrics):
-        cells = [shown(name, e.metrics[name]) if name in e.metrics else "" for e in entries]
-        table.add_row(_words(name), *cells)
+        table.add_row(_words(name), *(entry.shown(name) for entry in entries))
+    if any(entry.errors for entry in entries):
+        table.caption = ERRORS
     return table
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ TRAINED = ("runs", "upcycled", "baselines", "matched")
 TESTED_APART = ("readings", "benchmarks")
 
 _COSTS = ("num_parameters", "training_flops", "train_seconds")
-_NO_SCORE = ("num_", "standard_error", "mlflow", "evaluations_per_token")
+_NO_SCORE = ("num_", "standard_error", "mlflow", "evaluations_per_token", "chance")
 
 
 class ResultsError(ValueError):
@@ -35,6 +35,10 @@ class EntryResult:
         The headline metrics by dotted name, such as ``accuracy_last_10.40``.
     costs
         Parameters, training FLOPs and seconds, where the entry was trained.
+    errors
+        Standard errors on the test data, of the metrics of which they are known.
+    chance
+        The accuracy of a model that knows nothing; None where it is not known.
     model
         The folder of the final model; None of an entry that trains none.
     """
@@ -45,6 +49,14 @@ class EntryResult:
     metrics: Mapping[str, float]
     costs: Mapping[str, float]
     model: Path | None
+    errors: Mapping[str, float] = field(default_factory=dict)
+    chance: float | None = None
+
+    def shown(self, name: str) -> str:
+        """Return a metric for people; nothing where the entry has none of this name."""
+        if name not in self.metrics:
+            return ""
+        return shown(name, self.metrics[name], self.errors.get(name), self.chance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +124,24 @@ def _entry(root: Path, table: str, name: str, scores: Mapping[str, Any]) -> Entr
         metrics=dict(_numbers(metrics)) if headline.exists() else _scores(scores),
         costs={key: scores[key] for key in _COSTS if scores.get(key) is not None},
         model=model if table in TRAINED else None,
+        errors=dict(_numbers(scores.get("standard_errors") or {})),
+        chance=scores.get("chance"),
     )
+
+
+def shown(name: str, value: float, error: float | None = None, chance: float | None = None) -> str:
+    """Return a metric's value for people: accuracies in percent, two standard errors after ±."""
+    if not is_accuracy(name):
+        return f"{value:,.4g}"
+    if error is None:
+        return f"{value:.1%}"
+    is_chance = chance is not None and abs(value - chance) <= 2 * error
+    return f"{value:.1%} ± {200 * error:.1f}{' (chance)' if is_chance else ''}"
+
+
+def is_accuracy(name: str) -> bool:
+    """Return whether a metric is a share of answers."""
+    return name.startswith("accuracy")
 
 
 def _scores(content: Mapping[str, Any]) -> dict[str, float]:

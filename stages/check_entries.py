@@ -60,6 +60,24 @@ def check_content(found: Findings) -> None:
     for table in TESTED_APART:
         for name in tables[table]:
             _check_apart(found, table, name)
+    _warn_of_unread(found, tables)
+
+
+def _warn_of_unread(found: Findings, content: Mapping[str, Mapping[str, Any]]) -> None:
+    """Warn of data that are prepared for nobody."""
+    keys: dict[str, str] = dict.fromkeys(TABLES, "dataset")
+    for table, kind in TESTED_APART.items():
+        keys[table] = problem.parameters_of(kind).ENTRIES[table].data_key
+    read = {
+        entry.get(key)
+        for table, key in keys.items()
+        for entry in content[table].values()
+        if isinstance(entry, Mapping)
+    }
+    for table in KINDS_OF_DATA:
+        for name in content[table]:
+            if name not in read:
+                found.add(f"{table}.{name} is read by no entry", "warning")
 
 
 def _check_sections(found: Findings, content: Mapping[str, Any]) -> None:

@@ -80,8 +80,8 @@ def model_mistakes(
     else:
         if known is not None and a_step > known[0]:
             yield ParameterError(
-                f"{table}.{name}.optimisation asks for {a_step} sequences a step (batch_size, or "
-                f"batch_tokens); allowed is at most {data.key}.{known[1]}, {known[0]}"
+                f"{table}.{name}.{entry.optimisation.batch(longest)} is not allowed; allowed is "
+                f"at most {data.key}.{known[1]}, {known[0]}"
             )
     yield from _carry_mistakes(f"{table}.{name}", entry, data)
     for part, lengths in entry.curricula.items():

@@ -9,7 +9,7 @@ import pty
 import pytest
 
 from implicit_models.bars import bar
-from implicit_models.display import Lines, displayed, showing
+from implicit_models.display import Lines, displayed, on_terminal, showing
 
 
 class Clock:
@@ -50,6 +50,32 @@ def test_a_line_every_ten_seconds_with_count_rate_and_time_left(lines):
             "bounded: step 360 of 1,200 (30%), loss 0.345, 16 steps/s, 52 s left"
         )
     assert written()[-1] == "bounded: step 600 of 1,200 (50%) in 25 s, loss 0.345, 16 steps/s"
+
+
+def test_the_forecast_is_of_the_steps_after_the_first(lines):
+    written, clock = lines
+    with bar(100, "free", "step") as counted:
+        clock.seconds += 8  # loads, compiles and tunes
+        counted.update()
+        for _ in range(8):
+            clock.seconds += 0.25
+            counted.update()
+    assert written()[0] == "free: step 9 of 100 (9%), 4.0 steps/s, 23 s left"
+
+
+def test_the_forecast_of_a_terminal_is_of_the_steps_after_the_first(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("tqdm.std.time", clock)
+    leader, follower = pty.openpty()
+    with os.fdopen(follower, "w") as terminal:
+        counted = on_terminal(terminal)(100, "free", "step", 0)
+        clock.seconds += 800
+        counted.update()
+        for _ in range(8):
+            clock.seconds += 0.25
+            counted.update()
+        counted.close()
+    assert "9/100 [00:02<00:22,  4.00step/s]" in read_all(leader)
 
 
 def test_what_is_short_says_nothing(lines):

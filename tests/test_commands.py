@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from implicit_models import command
 from pipelines import cli, closing, processes
+from pipelines.model_names import ModelNameError, model_source
 from tests import warm_python
 
 ROOT = Path(__file__).parents[1]
@@ -117,9 +119,9 @@ def test_nothing_heavy_is_imported_to_answer():
          ["-m", "pipelines.sweep", "a.b=1,2", "--jobs", "2", "--name", "sweep",
           "--preset", "quick"]),
         (["models"], ["-m", "implicit_models.families.sizes"]),
-        (["generate", "gpt2", "one", "--tokens", "3"],
-         ["-m", "stages.generate", "gpt2", "one", "--tokens", "3", "--temperature", "0.0",
-          "--seed", "0"]),
+        (["generate", "openai-community/gpt2", "one", "--tokens", "3"],
+         ["-m", "stages.generate", "openai-community/gpt2", "one",
+          "--tokens", "3", "--temperature", "0.0", "--seed", "0"]),
         (["evaluate", "some/model", "--tasks", "piqa"],
          ["-m", "implicit_models.problems.downstream.evaluation.harness", "--model", "implicit",
           "--model_args", "pretrained=some/model", "--tasks", "piqa"]),
@@ -128,6 +130,29 @@ def test_nothing_heavy_is_imported_to_answer():
 def test_commands_hand_over_to_what_exists(invoke, given, handed_over):
     _, started = invoke(*given)
     assert started == [handed_over]
+
+
+@pytest.mark.parametrize(
+    "arguments", [("generate", "a5_implicit_mamb2", "0"), ("evaluate", "gpt3", "--tasks", "piqa")]
+)
+def test_a_name_of_no_model_is_refused_without_the_hub(invoke, arguments):
+    done, started = invoke(*arguments, status=2)
+    assert started == [] and len(done.stderr.splitlines()) == 1
+    assert f"error: {arguments[1]} is no entry of params.yaml (" in done.stderr
+    assert "a5_implicit_mamba2" in done.stderr and "OWNER/NAME" in done.stderr
+
+
+def test_an_entry_without_a_model_is_told_so(invoke, tmp_path):
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    with pytest.raises(ModelNameError, match="a5_lstm has no model yet.*dvc repro"):
+        model_source(tmp_path, "a5_lstm")
+
+
+def test_a_model_that_was_downloaded_has_a_name_without_an_owner(invoke, monkeypatch, tmp_path):
+    (tmp_path / "models--gpt2").mkdir()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    _, started = invoke("generate", "gpt2", "one")
+    assert started[0][:3] == ["-m", "stages.generate", "gpt2"]
 
 
 def test_a_folder_below_will_do_and_elsewhere_is_said(invoke, monkeypatch, tmp_path):
@@ -179,6 +204,8 @@ def results(tmp_path, monkeypatch):
             "num_parameters": 1234,
             "training_flops": 2.5e9,
             "train_seconds": 3.25,
+            "chance": 0.45,
+            "standard_errors": {"accuracy_last_10": {"8": 0.02, "16": 0.04}},
         }
     reading = {
         "kind": "explicit",
@@ -194,9 +221,10 @@ def results(tmp_path, monkeypatch):
 
 def test_closing_words_have_the_scores_of_all_entries(results):
     lines = closing.closing_words(results).splitlines()
-    assert [line.split() for line in lines if line.startswith("  ours")] == [
-        ["ours", "implicit", "at", "8:", "87.5%", "at", "16:", "50.0%"]
+    assert [" ".join(line.split()) for line in lines if line.startswith("  ours")] == [
+        "ours implicit at 8: 87.5% ± 4.0 at 16: 50.0% ± 8.0 (chance)"
     ]
+    assert "accuracy last 10 (±: two standard errors of the test data):" in lines
     assert any("theirs" in line and "50.0%" in line for line in lines)
     assert any("elsewhere" in line and "perplexity: 12.5" in line for line in lines)
     assert any("implicit-models compare ours theirs" in line for line in lines)
@@ -238,7 +266,7 @@ def test_compare_shows_runs_side_by_side_and_names_the_closest(results):
         for line in done.output.splitlines()
         if len(row := line.split("│")) > 3
     }
-    assert cells["accuracy last 10 at 16"] == ["50.0%", "50.0%"]
+    assert cells["accuracy last 10 at 16"] == ["50.0% ± 8.0 (chance)"] * 2
     assert cells["training FLOPs"] == ["2.50e+09", "2.50e+09"]
     assert cells["self iterations at 8"] == ["4.5", ""]
     done = CliRunner().invoke(cli.app, ["compare", "our", "theirs"])

@@ -8,6 +8,7 @@ from implicit_models.bars import bar
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.search import Search
+from implicit_models.kernels.dispatch import kernels_for
 from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.parameters import SweepParameters
@@ -221,6 +222,7 @@ def sweep(
         ),
     ]
     found = []
+    kernels_for(next(model.parameters()).device)  # compiled before anything is timed
     with bar(len(wanted), "sweep", "point") as counted:
         for each in wanted:
             found.append(point(*each))

@@ -70,6 +70,8 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
     said, *more = (line.strip() for line in str(error).strip().splitlines())
     said = said.rstrip(".")
     said += "".join(f", at {line[10:]}" for line in more if line.startswith("full_key: "))
+    if type(error).__name__ == "InterpolationKeyError":
+        said += _users_of_missing(root, overrides)
     chosen = [override for override in overrides if override.startswith("preset=")]
     known = presets(root)
     for preset in (override.partition("=")[2] for override in chosen):
@@ -94,9 +96,37 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
     return f"{settings}: cannot be composed: {said}"
 
 
+def _users_of_missing(root: Path, overrides: Sequence[str]) -> str:
+    """Return in words which keys have the values of keys that there are not."""
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str(root.resolve() / CONFIGURATION), version_base=None):
+        composed = compose("config", list(overrides))
+    content: Any = OmegaConf.to_container(composed, resolve=False)
+    values = dict(_values(content))
+    users = [
+        f"{key} = {value}"
+        for key, value in values.items()
+        if isinstance(value, str)
+        and any(named not in values for named in re.findall(r"\$\{([^{}]+)\}", value))
+    ]
+    if not users:
+        return ""
+    return (
+        f"; give a value of their own to what names a key that does not exist: {', '.join(users)}"
+    )
+
+
 def _keys(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the dotted keys of all values and sections."""
+    for key, _ in _values(content, prefix):
+        yield key
+
+
+def _values(content: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield all values and sections under their dotted keys."""
     for name, value in content.items():
-        yield f"{prefix}{name}"
+        yield f"{prefix}{name}", value
         if isinstance(value, Mapping):
-            yield from _keys(value, f"{prefix}{name}.")
+            yield from _values(value, f"{prefix}{name}.")

@@ -17,6 +17,9 @@ from implicit_models.reporting.tables.table import number, scientific
 ABOUT_THE_SAME = 1.3
 """Times whose ratio is no more than this are about the same: as much lies in the machine's load."""
 
+LONG_ENOUGH = 60.0
+"""Seconds from which on times of trainings compare: shorter ones are the machine's load, mostly."""
+
 _ALWAYS = ("training FLOPs", "parameters")
 
 
@@ -121,7 +124,7 @@ def _against(other: Candidate, first: Candidate) -> str:
 
 
 def _time(seconds: float | None, reference: float | None) -> str:
-    if not seconds or not reference:
+    if not seconds or not reference or min(seconds, reference) < LONG_ENOUGH:
         return f"{number(seconds)} s"
     share = seconds / reference
     if 1 / ABOUT_THE_SAME <= share <= ABOUT_THE_SAME:

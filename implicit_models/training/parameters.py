@@ -60,6 +60,18 @@ class OptimisationParameters(Parameters):
                 f"learning_rate, {self.learning_rate}"
             )
 
+    @property
+    def batch_key(self) -> str:
+        """The key that says how large a step is."""
+        return f"optimisation.batch_{'tokens' if self.batch_size is None else 'size'}"
+
+    def batch(self, length: int) -> str:
+        """Return in words how large a step of sequences of ``length`` tokens is, with the key."""
+        if self.batch_size is not None:
+            return f"{self.batch_key} = {self.batch_size}"
+        sequences = self.sequences_a_step(length)
+        return f"{self.batch_key} = {self.batch_tokens} ({sequences} sequences of {length} tokens)"
+
     def sequences_a_step(self, length: int) -> int:
         """Return the global batch in sequences, of which the longest have ``length`` tokens.
 

@@ -1,17 +1,25 @@
 """One table of a sweep: what each point set, what came of it, and its headline metrics."""
 
 import csv
+import json
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from implicit_models.files import write_whole
+from pipelines.results import SUMMARY, is_accuracy, shown
 from pipelines.sweeps.points import Point
 
 FOLDER = Path("results") / "sweeps"
 HEADLINE = "metrics.json"  # what an evaluation writes for `dvc metrics show`
 SHOWN_METRICS = 12
+_COSTS = {
+    "train_seconds": ("train seconds", "{:,.1f}"),
+    "training_flops": ("training FLOPs", "{:.2e}"),
+}
+_KNOWN = (*_COSTS, "chance", "standard_errors")  # of a run, in the summary
 THERE = ("done", "already there")  # the states of points that have an experiment
 
 
@@ -55,8 +63,23 @@ def read_metrics(root: Path, commit: str, names: Sequence[str]) -> dict[str, dic
                 f"{file}:{key}": value
                 for file, content in (data.metrics if data else {}).items()
                 for key, value in _flat(content.get("data") or {}).items()
-            }
+            } | _summary(root, experiment.revs[0].rev)
     return found
+
+
+def _summary(root: Path, revision: str) -> dict[str, Any]:
+    """Return costs, chance and standard errors of an experiment's runs, from its summary."""
+    show = ["git", "show", f"{revision}:{SUMMARY.as_posix()}"]
+    done = subprocess.run(show, cwd=root, capture_output=True, text=True, check=False)
+    try:
+        runs = json.loads(done.stdout)["runs"]
+        return {
+            f"{SUMMARY}:{name}.{key}": value
+            for name, run in runs.items()
+            for key, value in _flat({key: run[key] for key in _KNOWN if key in run}).items()
+        }
+    except (ValueError, LookupError, AttributeError, TypeError):  # it has none, or another kind
+        return {}
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -84,17 +107,22 @@ def write(root: Path, name: str, rows: Sequence[Row]) -> Path:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Return the table with the overrides and the headline metrics that differ."""
+    """Return the table with the overrides, the headline metrics that differ, and the costs."""
     keys = list(dict.fromkeys(key for row in rows for key in row.point.values))
-    shown = [key for key in keys if len({row.point.values.get(key) for row in rows}) > 1] or keys
+    varied = [key for key in keys if len({row.point.values.get(key) for row in rows}) > 1] or keys
     metrics = headline(rows)
-    lines = ["| " + " | ".join([*shown, *_short(metrics), "state", "experiment"]) + " |"]
-    alignment = ["---"] * len(shown) + ["--:"] * len(metrics) + ["---", "---"]
+    costs = _costs(rows, metrics)
+    names = [*_short(metrics), *costs.values()]
+    lines = ["| " + " | ".join([*varied, *names, "state", "experiment"]) + " |"]
+    alignment = ["---"] * len(varied) + ["--:"] * len(names) + ["---", "---"]
     lines.append("|" + "|".join(alignment) + "|")
     for row in rows:
-        cells = [row.point.values.get(key, "") for key in shown]
-        cells += [_number(row.metrics.get(metric)) for metric in metrics]
+        cells = [row.point.values.get(key, "") for key in varied]
+        cells += [_cell(row, metric) for metric in metrics]
+        cells += [_cost(row, metric) for metric in costs]
         lines.append("| " + " | ".join([*cells, row.state, row.point.name]) + " |")
+    if any(" ± " in line for line in lines):
+        lines += ["", "±: two standard errors of the test data."]
     return "\n".join(lines) + "\n"
 
 
@@ -104,7 +132,8 @@ def headline(rows: Sequence[Row]) -> list[str]:
     differing = [
         metric
         for metric in every
-        if len({row.metrics.get(metric) for row in rows if row.metrics}) > 1
+        if not metric.startswith(f"{SUMMARY}:")
+        and len({row.metrics.get(metric) for row in rows if row.metrics}) > 1
         and all(isinstance(row.metrics.get(metric, 0), int | float) for row in rows)
     ]
     evaluated = [metric for metric in differing if metric.partition(":")[0].endswith(HEADLINE)]
@@ -119,6 +148,38 @@ def _short(metrics: Sequence[str]) -> list[str]:
     if len(set(folders)) < 2:
         return keys
     return [f"{folder} {key}".strip() for folder, key in zip(folders, keys, strict=True)]
+
+
+def _costs(rows: Sequence[Row], metrics: Sequence[str]) -> dict[str, str]:
+    """Return the costs that differ, of the runs whose metrics are shown, with their heads."""
+    names = list(dict.fromkeys(_run(metric) for metric in metrics))
+    found = {}
+    for name in names:
+        for key, (words, _) in _COSTS.items():
+            metric = f"{SUMMARY}:{name}.{key}"
+            if len({row.metrics.get(metric) for row in rows if row.metrics}) > 1:
+                found[metric] = f"{name} {words}" if len(names) > 1 else words
+    return found
+
+
+def _cost(row: Row, metric: str) -> str:
+    value = row.metrics.get(metric)
+    return "" if value is None else _COSTS[metric.rpartition(".")[2]][1].format(value)
+
+
+def _cell(row: Row, metric: str) -> str:
+    """Return a metric for people: an accuracy with its standard error, where the summary has it."""
+    value, key = row.metrics.get(metric), metric.partition(":")[2]
+    if value is None or not is_accuracy(key):
+        return _number(value)
+    of_run = f"{SUMMARY}:{_run(metric)}"
+    error = row.metrics.get(f"{of_run}.standard_errors.{key}")
+    return shown(key, value, error, row.metrics.get(f"{of_run}.chance"))
+
+
+def _run(metric: str) -> str:
+    """Return whose metric it is: the folder of its file."""
+    return Path(metric.partition(":")[0]).parent.name
 
 
 def _number(value: Any) -> str:

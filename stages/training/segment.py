@@ -179,26 +179,25 @@ def train_segment(this: SegmentStage) -> None:
 
 def _open_data(this: SegmentStage, read: Data, processes: Processes) -> TrainingData:
     """Open what is trained on, and check that there is enough of it for a batch of all."""
-    dataset = this.entry.dataset
     data = data_of(read.kind).open_training(read.folder, read.parameters)
     found, held_out = len(data.train.inputs), len(data.validation.inputs)
     length = data.train.inputs.shape[1]
     batch_size = this.entry.optimisation.sequences_a_step(length)
-    a_step = f"a step takes {batch_size} sequences (optimisation.batch_size, or batch_tokens), "
+    a_step = f"{this.table}.{this.name}.{this.entry.optimisation.batch(length)} is not allowed"
     if this.monitoring.validation_sequences > held_out:
         raise ParameterError(
             f"monitoring.validation_sequences = {this.monitoring.validation_sequences} is not "
-            f"allowed; allowed is at most {held_out}, which are in data/{dataset}"
+            f"allowed; allowed is at most {held_out}, the validation sequences of {read.folder}"
         )
     if batch_size > found:
         raise ParameterError(
-            f"{a_step}and data/{dataset} has {found} of {length} tokens to train on: too little "
-            "for one batch; add data, or lower the batch"
+            f"{a_step}; allowed is at most {found}, the training sequences of {read.folder}: add "
+            "data, or lower the batch"
         )
     if batch_size % processes.size:
         raise ParameterError(
-            f"{a_step}which {processes.size} processes cannot share equally; start a number of "
-            "processes that divides it"
+            f"{a_step} with {processes.size} processes, which cannot share {batch_size} sequences "
+            "equally; start a number of processes that divides them"
         )
     trained_on = this.start.parent if this.start is not None else this.entry.model.source
     if trained_on is not None:

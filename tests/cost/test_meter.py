@@ -2,6 +2,7 @@
 
 import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import torch
 
 from implicit_models.cost import meter
 from implicit_models.cost.meter import Meter, peak_memory
+from implicit_models.kernels import dispatch
 
 CPU = torch.device("cpu")
 
@@ -54,6 +56,30 @@ def test_peak_memory_where_there_is_no_proc(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(meter, "STATUS_FILE", Path("/nowhere"))
     if sys.platform == "linux":
         assert peak_memory(CPU) >= there // 2  # the same figure, counted a little differently
+
+
+@pytest.fixture
+def slow_to_compile(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kernels that are not compiled yet, which takes a minute of a clock that else stands."""
+    clock = [100.0]
+
+    def compile_them() -> tuple[dispatch.Kernels, str]:
+        clock[0] += 60.0
+        return dispatch.reference_kernels(), "they had to be compiled"
+
+    monkeypatch.delenv(dispatch.VARIABLE, raising=False)
+    monkeypatch.setitem(dispatch._FASTEST, "cpu", compile_them)
+    monkeypatch.setattr(meter.time, "perf_counter", lambda: clock[0])
+    dispatch._chosen.cache_clear()
+    yield
+    dispatch._chosen.cache_clear()
+
+
+@pytest.mark.usefixtures("slow_to_compile")
+def test_kernels_are_compiled_before_the_clock_starts() -> None:
+    with Meter(CPU) as measuring:
+        dispatch.kernels_for(CPU)
+    assert measuring.measurement.seconds == 0.0
 
 
 def test_a_meter_is_read_after_its_work() -> None:

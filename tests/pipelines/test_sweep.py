@@ -1,4 +1,5 @@
 import csv
+import json
 import signal
 import subprocess
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.sweeps.comparison import Row, headline, markdown
+from pipelines.sweeps.comparison import Row, _summary, headline, markdown
 from pipelines.sweeps.points import Point, SweepError, changed_keys, read_origin
 from pipelines.sweeps.points import plan as plan_from
 from pipelines.sweeps.workspaces import Workspace, is_done, seen_from, shared_stages
@@ -230,6 +231,41 @@ def test_the_table_shows_what_differs_and_headline_metrics_first():
     ]
     both[0] = replace(both[0], metrics={**both[0].metrics, "runs/y/metrics.json:score": 8})
     assert markdown(both).splitlines()[0] == "| steps | x score | y score | state | experiment |"
+
+
+def test_the_table_has_costs_and_how_sure_accuracies_are():
+    def row(steps: int, accuracy: float) -> Row:
+        known = {
+            "results/runs/x/metrics.json:accuracy_last_10.48": accuracy,
+            "results/summary.json:x.standard_errors.accuracy_last_10.48": 0.02,
+            "results/summary.json:x.chance": 0.0175,
+            "results/summary.json:x.train_seconds": steps * 2.25,
+            "results/summary.json:x.training_flops": steps * 1e9,
+        }
+        return Row(Point(f"s-{steps}", "", (f"steps={steps}",), {}), "done", known)
+
+    assert markdown([row(1, 0.02344), row(2, 0.5)]).splitlines() == [
+        "| steps | accuracy_last_10.48 | train seconds | training FLOPs | state | experiment |",
+        "|---|--:|--:|--:|---|---|",
+        "| 1 | 2.3% ± 4.0 (chance) | 2.2 | 1.00e+09 | done | s-1 |",
+        "| 2 | 50.0% ± 4.0 | 4.5 | 2.00e+09 | done | s-2 |",
+        "",
+        "±: two standard errors of the test data.",
+    ]
+
+
+def test_costs_come_from_the_summary_of_an_experiment(tmp_path):
+    run = {"train_seconds": 3.5, "standard_errors": {"accuracy": {"8": 0.1}}, "kind": "implicit"}
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "summary.json").write_text(json.dumps({"runs": {"x": run}}))
+    identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
+    for command in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "point")):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    assert _summary(tmp_path, "HEAD") == {
+        "results/summary.json:x.train_seconds": 3.5,
+        "results/summary.json:x.standard_errors.accuracy.8": 0.1,
+    }
+    assert _summary(tmp_path, "HEAD~7") == {}
 
 
 @pytest.mark.slow

@@ -32,6 +32,12 @@ def num_pictures(notebook) -> int:
     return sum("image/png" in output.get("data", {}) for output in outputs_of(notebook))
 
 
+def with_first(name: str, content: dict) -> dict:
+    """Return parameters with one more word problem before the others, which no entry reads."""
+    datasets = {name: {"group": "S3"}} | content.get("datasets", {})
+    return {"runs": {}, "baselines": {}} | content | {"datasets": datasets}
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize(
@@ -40,9 +46,15 @@ def num_pictures(notebook) -> int:
         (parameters(), True, 4, [NO_MODEL]),
         (parameters(), False, 0, [NOT_REPRODUCED, NO_MODEL]),
         (text_parameters(), False, 0, [NO_WORD_PROBLEM, NO_MODEL]),
+        (with_first("s3", parameters()), True, 4, [NO_MODEL]),
+        (with_first("s3", parameters()), False, 0, ["a5: ", NO_MODEL]),
+        (with_first("s3", {}), False, 0, ["No entry of params.yaml learns from a", NO_MODEL]),
         ({"datasets": {}}, False, 0, [NO_WORD_PROBLEM, NO_MODEL]),
     ],
-    ids=["results alone", "nothing reproduced", "text", "nothing"],
+    ids=[
+        *("results alone", "nothing reproduced", "text", "read by no entry"),
+        *("read by no entry, nothing reproduced", "no entry", "nothing"),
+    ],
 )
 def test_it_opens_with_any_preset(tmp_path, content, has_results, pictures, lines):
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))

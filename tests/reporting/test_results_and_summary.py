@@ -24,6 +24,8 @@ RUN_KEYS = {
     "num_parameters",
     "accuracy",
     "accuracy_last_10",
+    "chance",
+    "standard_errors",
     "self_iterations",
     "evaluations_per_token",
     "mode_token_match",
@@ -78,6 +80,8 @@ def test_summary_has_the_published_schema(runs):
     for run in summary["runs"].values():
         assert set(run) == RUN_KEYS
         assert set(run["accuracy"]) == set(run["accuracy_last_10"]) == set(map(str, LENGTHS))
+        assert set(run["standard_errors"]["accuracy_last_10"]) == set(map(str, LENGTHS))
+        assert all(0 < error < 0.1 for error in run["standard_errors"]["accuracy_last_10"].values())
     implicit, lstm = summary["runs"]["a5_implicit_mamba2"], summary["runs"]["a5_lstm"]
     for name in ("self_iterations", "evaluations_per_token"):
         assert set(implicit[name]) == set(map(str, LENGTHS))

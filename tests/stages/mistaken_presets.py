@@ -92,7 +92,12 @@ MISTAKES = [
     (
         QUICK,
         {"datasets.s3.train.num_sequences": 63},
-        [f"{RUN}.optimisation asks for 64", "at most datasets.s3.train.num_sequences, 63"],
+        [f"{RUN}.optimisation.batch_size = 64", "at most datasets.s3.train.num_sequences, 63"],
+    ),
+    (
+        QUICK,
+        {f"{LSTM}.optimisation.batch_size": None, f"{LSTM}.optimisation.batch_tokens": 12 * 20000},
+        [f"{LSTM}.optimisation.batch_tokens = 240000 (20000 sequences of 12", "sequences, 16384"],
     ),
     # Lengths of the curriculum, the evaluation, the sweep and the report.
     (
@@ -227,6 +232,15 @@ MISTAKES = [
         TEXT,
         {"corpora.text.tokenizer": "text/tokenizer.json"},
         ["'text/tokenizer.json' is not there", "python scripts/train_tokenizer.py text/train"],
+    ),
+    (
+        TEXT,
+        {"corpora.text.tokenizer": "tok.json"},
+        [
+            "'tok.json' is not there",
+            "train_tokenizer.py text/train text/tokenizer.json`",
+            "corpora.text.tokenizer=text/tokenizer.json",
+        ],
     ),
     (
         TEXT,

@@ -4,10 +4,12 @@ import copy
 import json
 from pathlib import Path
 
+import nbformat
 import pytest
 import yaml
 
 from implicit_models.parameters.composition import compose
+from scripts.store_notebook import NOTEBOOK, execute
 from tests.repositories import ROOT
 from tests.stages.in_process import run_stages, work_in
 from tests.stages.tiny import LENGTH, LENGTHS, shrink
@@ -31,7 +33,7 @@ def two_data_sets() -> dict:
     lengths = LENGTHS | {"end": 6}
     own = {
         "dataset": "z3",
-        "evaluation": {"lengths": [6, 12], "num_mode_sequences": 0},
+        "evaluation": {"lengths": [6, 12], "num_mode_sequences": 0, "window": 4},
         "sweep": {"length": 6, "tolerances": [0.2]},
     }
     z3 = run | own | {part: run[part] | {"lengths": lengths} for part in ("bounded", "free")}
@@ -75,3 +77,13 @@ def test_each_entry_is_tested_as_it_says(tmp_path, monkeypatch):
     assert set(summary["s3_lstm"]["accuracy"]) == {str(LENGTH)}
     report = Path("results/report.md").read_text()
     assert all(name in report for name in tested)
+
+    content = two_data_sets()
+    content["datasets"] = {name: content["datasets"][name] for name in ("z3", "s3")}
+    Path("params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    notebook = nbformat.read(NOTEBOOK, as_version=nbformat.NO_CONVERT)
+    execute(notebook, tmp_path)
+    printed = [
+        output.get("text", "") for each in notebook.cells for output in each.get("outputs", [])
+    ]
+    assert any("z3_mamba2: through a window of 4 tokens" in text for text in printed)

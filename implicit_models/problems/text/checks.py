@@ -187,11 +187,7 @@ def _missing_tokenizer(key: str, data: CorpusParameters) -> Iterator[str]:
 
     path, name = _path(data.tokenizer), data.tokenizer
     if name.endswith(".json") and not path.exists():
-        yield (
-            f"{key}.tokenizer = {name!r} is not there; make it of the text: "
-            f"`python scripts/train_tokenizer.py {Path(data.source, 'train')} {name}`, "
-            f"or take bytes: {key}.tokenizer=bytes"
-        )
+        yield f"{key}.tokenizer = {name!r} is not there; {_other_tokenizers(key, data)}"
         return
     try:
         tokenizer: Any = _tokenizer_here(data)
@@ -199,6 +195,23 @@ def _missing_tokenizer(key: str, data: CorpusParameters) -> Iterator[str]:
             _ = tokenizer.end_of_text, tokenizer.vocabulary_size
     except TokenizerError as error:
         yield f"{key}.tokenizer: {error}"
+
+
+def _other_tokenizers(key: str, data: CorpusParameters) -> str:
+    """Return how to come by a tokenizer that is allowed: a file of them lies in the source."""
+    take_bytes, source = f"take bytes: {key}.tokenizer=bytes", _path(data.source)
+    if source.is_file():
+        return take_bytes
+    path, given = Path(data.source, "tokenizer.json"), Path(data.tokenizer)
+    if source.resolve() in _path(data.tokenizer).resolve().parents:
+        path, setting = given, ""
+    else:
+        setting = f" and name it so, {key}.tokenizer={path},"
+    text = source if source.exists() and not (source / "train").is_dir() else source / "train"
+    return (
+        f"make it of the text, `python scripts/train_tokenizer.py {text} {path}`,{setting} or "
+        f"{take_bytes}"
+    )
 
 
 def _tokenizer_here(data: CorpusParameters) -> "TextTokenizer | None":

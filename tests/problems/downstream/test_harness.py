@@ -397,3 +397,24 @@ def test_the_harnesss_own_command_line(files, tokenizer, tmp_path, name):
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
     assert done.returncode == 0, done.stderr
     assert "|local_piqa|" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            ValueError("Tasks not found: piqqa"),
+            ["no task piqqa; the closest is piqa (", "arc_easy"],
+        ),
+        (ConnectionError("Couldn't reach 'piqa'"), ["Couldn't reach 'piqa': ", "TASK.jsonl"]),
+        (ValueError("no tokenizer\nis there"), ["error: no tokenizer is there"]),
+    ],
+)
+def test_a_mistake_on_its_command_line_is_one_line(monkeypatch, capsys, error, words):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(harness, "cli_evaluate", fail)
+    assert harness.main() == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert all(word in line for word in words)

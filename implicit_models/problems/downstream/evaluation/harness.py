@@ -10,9 +10,11 @@ its choices.
 """
 
 import contextlib
+import difflib
 import io
 import math
 import os
+import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -200,5 +202,35 @@ def _plain(value: Any) -> Any:
     return getattr(value, "__name__", str(value))
 
 
+def main() -> int:
+    """Run the harness's own command line; what a user can mend is one line, not a traceback."""
+    try:
+        cli_evaluate()
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"error: {_in_one_line(error)}\n")
+        return 2
+    return 0
+
+
+def _in_one_line(error: Exception) -> str:
+    said = " ".join(str(error).split())
+    unknown = said.partition("Tasks not found: ")[2]
+    if unknown:
+        names = unknown.split(", ")
+        closest = [each for name in names for each in difflib.get_close_matches(name, TASKS, n=1)]
+        meant = f"; the closest is {', '.join(closest)}" if closest else ""
+        return (
+            f"there is no task {', '.join(names)}{meant} (the paper's are {', '.join(TASKS)}; "
+            "`lm-eval ls tasks` lists all of lm-eval's)"
+        )
+    if isinstance(error, ConnectionError):
+        return (
+            f"{said}: the items of a task come from the hub. Without it put TASK.jsonl files into "
+            "a folder, and name folder and model in params.yaml, under tasks and benchmarks "
+            "(docs/evaluation.md, conf/preset/downstream.yaml)"
+        )
+    return said
+
+
 if __name__ == "__main__":
-    cli_evaluate()
+    sys.exit(main())

@@ -1,6 +1,5 @@
 """What came out of the models of one word problem, in a few sentences."""
 
-import math
 from collections.abc import Sequence
 
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
@@ -86,13 +85,9 @@ def solved(runs: Sequence[WordProblemResults], threshold: float) -> str:
 
 
 def _score(run: WordProblemResults, length: int) -> Score | None:
-    """Return an accuracy, and its standard error as if a sequence were all right or all wrong."""
+    """Return an accuracy, and its standard error."""
     accuracy = run.evaluation["accuracy_last_10"].get(str(length))
-    if accuracy is None:
-        return None
-    count = run.evaluation["num_sequences"][str(length)]
-    share = (accuracy * count + 1) / (count + 2)  # neither 0 nor 1 is certain
-    return accuracy, math.sqrt(share * (1 - share) / count)
+    return None if accuracy is None else (accuracy, run.accuracy_error(str(length)))
 
 
 def _shown(each: Candidate) -> str:

@@ -60,6 +60,12 @@ class WordProblemResults(RunResults):
         """The loss of always giving the most frequent label its own frequency, or less."""
         return -math.log(self.evaluation["chance"])
 
+    def accuracy_error(self, length: str) -> float:
+        """Return an accuracy's standard error, as if a sequence were all right or all wrong."""
+        count = self.evaluation["num_sequences"][length]
+        share = (self.evaluation["accuracy_last_10"][length] * count + 1) / (count + 2)
+        return math.sqrt(share * (1 - share) / count)  # neither 0 nor 1 is certain
+
     def solution(self) -> tuple[int, float]:
         """Return the solved length, and the accuracy of the last 10 tokens at it."""
         length = self.solved_length
@@ -71,6 +77,12 @@ class WordProblemResults(RunResults):
         return {
             "accuracy": dict(evaluation["accuracy"]),
             "accuracy_last_10": dict(evaluation["accuracy_last_10"]),
+            "chance": evaluation["chance"],
+            "standard_errors": {
+                "accuracy_last_10": {
+                    length: self.accuracy_error(length) for length in evaluation["accuracy_last_10"]
+                }
+            },
             "self_iterations": dict(evaluation["self_iterations"]),
             "evaluations_per_token": dict(evaluation["evaluations_per_token"]),
             "mode_token_match": evaluation["mode_token_match"],

@@ -1,0 +1,48 @@
+"""Which model the argument of a command names: an entry of params.yaml, or one of the hub."""
+
+import difflib
+from pathlib import Path
+
+from implicit_models.parameters import read_content
+from pipelines.results import TRAINED
+
+
+class ModelNameError(ValueError):
+    """A name is that of no model."""
+
+
+def model_source(root: Path, name: str) -> str:
+    """Return the folder of an entry's final model, or the name of a model of the hub.
+
+    A name with a slash is taken for the hub's, OWNER/NAME. One without is an entry's; only if a
+    model of this name has been downloaded before is it the hub's, as ``gpt2``.
+
+    Raises
+    ------
+    ModelNameError
+        Where it can be neither, or the entry has no model yet.
+    """
+    final = Path("models", name, "final")
+    if (root / final).is_dir():
+        return str(final)
+    parameters = root / "params.yaml"
+    content = read_content(parameters) if parameters.exists() else {}
+    entries = [entry for table in TRAINED for entry in content.get(table) or ()]
+    if name in entries:
+        raise ModelNameError(f"{name} has no model yet, {final} is not there; `dvc repro` makes it")
+    if "/" in name or _is_downloaded(name):
+        return name
+    closest = difflib.get_close_matches(name, entries, n=3)
+    said = f"the closest are {', '.join(closest)}" if closest else f"there are {', '.join(entries)}"
+    if not entries:
+        said = "there is none"
+    raise ModelNameError(
+        f"{name} is no entry of params.yaml ({said}) and no folder; a model of the hub is named "
+        "OWNER/NAME, such as openai-community/gpt2"
+    )
+
+
+def _is_downloaded(name: str) -> bool:
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE, f"models--{name}").is_dir()
