@@ -88,8 +88,8 @@ class _TerminalBar(Bar):
 class Lines:
     """Opens bars of which a line is written every ten seconds, all that are open in one line.
 
-    A loop is told of no earlier than ten seconds after the last line, and at its end if it was told
-    of before or took as long: short ones say nothing.
+    A loop is told of no earlier than ten seconds after the last line, and at its end if it took as
+    long: one that is shorter has no line of its own end.
 
     Parameters
     ----------

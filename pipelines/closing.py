@@ -20,7 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def closing_words(root: Path) -> str:
     """Return the scores of all entries, the report's path and the next step.
 
-    Where the results are of other parameters than params.yaml, it says so in their place.
+    Where the results are of other entries than params.yaml has, it says so in their place; whether
+    these had other values, only `dvc status` says.
     """
     try:
         found = read_results(root)

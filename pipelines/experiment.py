@@ -40,8 +40,8 @@ def run_experiment(
 
     Raises
     ------
-    ParametersError, ParameterError, hydra.errors.HydraException
-        Where preset or overrides are not allowed; params.yaml is then as it was.
+    ParametersError, ParameterError, SeedError
+        Where preset, overrides or seeds are not allowed; params.yaml is then as it was.
     ExperimentError
         Where a stage has failed.
     ResultsError

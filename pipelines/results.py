@@ -18,7 +18,7 @@ _NO_SCORE = ("num_", "standard_error", "mlflow", "evaluations_per_token")
 
 
 class ResultsError(ValueError):
-    """Results that are not there, or that belong to other parameters."""
+    """Results that are not there, or that belong to other entries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ def read_results(root: Path) -> ExperimentResults:
         said = [f"lack {', '.join(missing)}"] if missing else []
         said += [f"have {', '.join(other)}"] if other else []
         raise ResultsError(
-            f"{SUMMARY} is of other parameters than params.yaml (the results "
+            f"{SUMMARY} is of other entries than params.yaml (the results "
             f"{' and '.join(said)}); `dvc repro` brings it up to date"
         )
     return ExperimentResults(

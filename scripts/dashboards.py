@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from implicit_models.tracking.stores import shown
-from pipelines.server.comparison import comparison_page, reproduced
+from pipelines.server.comparison import ComparisonPage, comparison_page, reproduced
 from pipelines.server.embedded import DASHBOARDS, readable_settings
 from pipelines.server.local_server import (
     FOLDER,
@@ -119,15 +119,21 @@ def show(addresses: dict[str, str], root: Path, *, browser: bool = True) -> None
             page = addresses[key].removesuffix("/api")
             print(f"{name + ':':9}{page}", flush=True)
             if key == "mlflow" and (comparison := comparison_of(page, root)):
-                page = comparison
+                page = comparison.address
                 print(f"the last reproduction, implicit beside explicit:\n{'':9}{page}", flush=True)
+                if comparison.num_shown < comparison.num_found:
+                    print(
+                        f"{'':9}({comparison.num_shown} of its {comparison.num_found} runs: in "
+                        "turns the best of each kind)",
+                        flush=True,
+                    )
             if screen and browser:
                 webbrowser.open(page)
     if browser and addresses:
         print("Ctrl-C stops", "them" if len(addresses) > 1 else "it", flush=True)
 
 
-def comparison_of(mlflow: str, root: Path) -> str | None:
+def comparison_of(mlflow: str, root: Path) -> ComparisonPage | None:
     """Return the page that compares the runs of the last report; None without one."""
     try:
         return comparison_page(mlflow, reproduced(root))

@@ -54,12 +54,12 @@ def main() -> int:
 
 def take_mlflow(page: "Page", mlflow: str, options: argparse.Namespace) -> None:
     """Take the pictures of MLflow: the runs of the last report, their charts, two compared."""
-    address = comparison_page(mlflow, reproduced(options.repository))
-    if address is None:
+    comparison = comparison_page(mlflow, reproduced(options.repository))
+    if comparison is None:
         raise LookupError(f"MLflow at {mlflow} has no run of the last report: dvc repro")
-    show_runs(page, address, options.implicit)
+    show_runs(page, comparison.address, options.implicit)
     page.screenshot(path=options.output / "mlflow_runs.png")
-    show_charts(page, address, "test.accuracy")
+    show_charts(page, comparison.address, "test.accuracy")
     page.screenshot(path=options.output / "mlflow_charts.png")
     runs = find_runs(mlflow, [options.implicit, options.explicit])
     show_curves(page, mlflow, runs, "train.accuracy")

@@ -99,8 +99,12 @@ def _check_data(found: Findings, table: str, name: str) -> None:
     with found.gathering():
         data = read_data(table, name, found.path)
         problem.parameters_of(data.kind).check_entry(data.key, data.parameters)
-        for line in problem.checks_of(data.kind).missing(data.key, data.parameters):
+        checks = problem.checks_of(data.kind)
+        for line in checks.missing(data.key, data.parameters):
             found.add(line, "missing")
+        if not Path("data", name).exists():
+            for line, is_allowed in checks.downloads(data.key, data.parameters):
+                found.add(line, "warning" if is_allowed else "missing")
 
 
 def _check_model(found: Findings, table: str, name: str) -> None:
@@ -176,7 +180,10 @@ def _check_trained_amounts(
 
 def _check_amount(found: Findings, asking: str, needed: int, data: Data, split: str) -> None:
     """Find that a split cannot have as many tokens as something needs."""
-    most = problem.checks_of(data.kind).tokens_at_most(data.parameters).get(split)
+    if data.key not in found.amounts:
+        counted = problem.checks_of(data.kind).tokens_at_most(data.parameters)
+        found.amounts[data.key] = counted
+    most = found.amounts[data.key].get(split)
     if most is not None and needed > most:
         found.add(
             f"{asking} needs {needed:,} tokens of the {split} split of {data.key}, and its files "

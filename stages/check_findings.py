@@ -1,12 +1,17 @@
 """What the check of parameters finds: a line for each mistake."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
+
+
+def gigabytes(number: float) -> str:
+    """Return a number of bytes, as lines have it."""
+    return f"{number / 1e9:,.1f} GB"
 
 
 @dataclass(frozen=True)
@@ -38,10 +43,14 @@ class Findings:
         The file.
     source
         What it is called.
+    amounts
+        Tokens that the splits of an entry of data have at most, by its key, once they were counted:
+        every model of a text asks for them.
     """
 
     def __init__(self, path: Path, source: str) -> None:
         self.path, self.source = path, source
+        self.amounts: dict[str, Mapping[str, int]] = {}
         self._lines: dict[str, Finding] = {}
 
     def add(self, text: Any, level: str = "error") -> None:

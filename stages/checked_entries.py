@@ -72,10 +72,17 @@ def model_mistakes(
     except ParameterError as error:
         yield error
         return
+    known = parameters_of(data.kind).num_sequences(data.parameters, "train")
     try:
-        entry.optimisation.sequences_a_step(longest)
+        a_step = entry.optimisation.sequences_a_step(longest)
     except ParameterError as error:
         yield error.inside(f"{table}.{name}")
+    else:
+        if known is not None and a_step > known[0]:
+            yield ParameterError(
+                f"{table}.{name}.optimisation asks for {a_step} sequences a step (batch_size, or "
+                f"batch_tokens); allowed is at most {data.key}.{known[1]}, {known[0]}"
+            )
     yield from _carry_mistakes(f"{table}.{name}", entry, data)
     for part, lengths in entry.curricula.items():
         if lengths.end > longest:
@@ -91,7 +98,7 @@ def read_monitoring(
     """Read the section ``monitoring`` and check it against an entry's data set."""
     monitoring = read_section("monitoring", MonitoringParameters, path)
     data = read_dataset(table, name, path)
-    known = parameters_of(data.kind).num_validation_sequences(data.parameters)
+    known = parameters_of(data.kind).num_sequences(data.parameters, "validation")
     if known is not None and monitoring.validation_sequences > known[0]:
         raise ParameterError(
             f"monitoring.validation_sequences = {monitoring.validation_sequences} is not allowed; "

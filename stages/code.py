@@ -5,6 +5,7 @@ writes: digests of the code that can change their results. They stay the same wh
 docstring, or the code of another kind of problem or family changes.
 """
 
+import logging
 from pathlib import Path
 
 from implicit_models.parameters import TABLES, read_content
@@ -12,6 +13,8 @@ from implicit_models.parameters.structure import check_interpolations
 from stages.check import check_file, refuse
 from stages.code_dependencies import REPORT, digests, own_tests, roots
 from stages.common import RESULTS, own_folder, run_stage, write_text
+
+log = logging.getLogger(__name__)
 
 CODE = Path("code")
 CONFIGURATION = Path("conf")
@@ -30,7 +33,10 @@ def main(_: str) -> None:
     for name in (name for table in TABLES for name in content.get(table) or ()):
         for root in ("data", "models", RESULTS / "runs", *(CODE / role for role in _ROLES)):
             own_folder(root, name)
-    refuse(check_file())
+    findings = check_file()
+    refuse(findings)
+    for finding in findings:  # with which it can run
+        log.warning("%s: %s", finding.level, finding.line)
     own = own_tests(content)
     for path, modules in roots(content).items():
         found = digests(modules, of_report=path == REPORT) | own.get(path, {})

@@ -103,11 +103,12 @@ def plan_entries(trainings: Iterable[Training], options: PlanParameters) -> list
         if isinstance(entry, MatchedParameters):
             entry = _like_its_run(entry, planned, size)
             training = dataclasses.replace(training, entry=entry)
-        planned += [_planned(training, segment, size, options) for segment in _segments(entry)]
+        planned += [_planned(training, segment, size, options) for segment in segments(entry)]
     return planned
 
 
-def _segments(entry: RunParameters | BaselineParameters) -> Iterator[Segment]:
+def segments(entry: RunParameters | BaselineParameters) -> Iterator[Segment]:
+    """Yield the phases of an entry's training."""
     if isinstance(entry, RunParameters):
         yield bounded_segment(entry.bounded)
         yield free_segment(entry.free, entry.bounded.steps, entry.free_steps)

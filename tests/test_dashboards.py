@@ -11,7 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from mlflow.utils.validation import MAX_EXPERIMENT_TAG_VAL_LENGTH
 
+from pipelines.server import comparison
 from pipelines.server.comparison import ask, comparison_page, reproduced, view_of
 from pipelines.server.embedded import DASHBOARDS
 from pipelines.server.local_server import FOLDER, ServerError, answers
@@ -93,7 +95,8 @@ def served(tmp_path_factory) -> Iterator[Served]:
     printed = comparison_page(running.addresses["mlflow"], reproduced(made.path))
     output, children = running.end(signal.SIGINT)
     assert running.process.returncode == 0, output
-    assert f"the last reproduction, implicit beside explicit:\n         {printed}\n" in output
+    assert printed is not None and printed.num_shown == printed.num_found == 2
+    assert f"implicit beside explicit:\n         {printed.address}\nCtrl-C" in output
     assert len(children) >= 4  # two keepers, two servers
     assert not psutil.wait_procs(children, timeout=10)[1]
     assert not any(answers(address) for address in running.addresses.values())
@@ -169,14 +172,15 @@ def test_mlflow_compares_an_implicit_and_an_explicit_run(served, page):
 
 @pytest.mark.slow
 def test_the_printed_page_has_the_runs_of_the_last_report_with_their_scores(served, page):
-    address = comparison_page(served.addresses["mlflow"], reproduced(served.project.path))
-    assert address is not None
+    shown = comparison_page(served.addresses["mlflow"], reproduced(served.project.path))
+    assert shown is not None
+    address = shown.address
     screenshots.show_runs(page, address, "implicit")
     from_left = "cells => cells.map(cell => [cell.getBoundingClientRect().x, cell.innerText])"
     heads = sorted(page.locator(".ag-header-cell").evaluate_all(from_left))
-    shown = [text.strip() for _, text in heads]
+    columns = [text.strip() for _, text in heads]
     beginnings = ("kind", "family", "test.", "train.")
-    assert [head for head in shown if head.startswith(beginnings)] == [
+    assert [head for head in columns if head.startswith(beginnings)] == [
         *("kind", "test.accuracy_last_10.6", "test.accuracy_last_10.12"),
         *("train.flops", "train.seconds", "family"),
     ]
@@ -215,6 +219,44 @@ def test_the_view_has_scores_before_costs_and_the_longest_decides():
     assert (view["orderByKey"], view["orderByAsc"]) == (metrics[1], False)
     of_text = view_of([run("1", "test.perplexity", "test.bits_per_byte")])
     assert (of_text["orderByKey"], of_text["orderByAsc"]) == ("metrics.`test.perplexity`", True)
+
+
+def made_up(number: int, kind: str, score: float | None) -> dict:
+    """Return a run of one experiment, as MLflow's API has it."""
+    metrics = [] if score is None else [{"key": "test.accuracy.8", "value": score}]
+    tags = [{"key": "kind", "value": kind}]
+    info = {"run_id": f"{number:032x}", "experiment_id": "1"}
+    return {"info": info, "data": {"metrics": metrics, "tags": tags}}
+
+
+def test_of_many_runs_the_best_of_each_kind_are_shown_in_turns(monkeypatch, capsys, tmp_path):
+    implicit = [made_up(n, "implicit", n / 1000) for n in range(600)]
+    explicit = [made_up(600 + n, "explicit", n / 10_000) for n in range(20)]
+    unknown = [made_up(700 + n, "recurrent", None) for n in range(3)]
+    runs = {run["info"]["run_id"]: run for run in (*explicit, *unknown, *implicit)}
+    chosen = comparison.headline_runs(list(runs.values()), 10)
+    numbers = [int(run["info"]["run_id"], 16) for run in chosen]
+    assert numbers == [599, 619, 700, 598, 618, 701, 597, 617, 702, 596]
+    assert comparison.headline_runs(implicit[:10], 10) == implicit[:10]
+    written = {}
+
+    def answer(address: str, content: dict | None = None) -> dict:
+        if content is None:
+            return {"run": runs[address.rpartition("=")[2]]}
+        written[content["key"]] = content["value"]
+        return {}
+
+    monkeypatch.setattr(comparison, "ask", answer)
+    page = comparison.comparison_page("http://server", list(runs))
+    assert page is not None
+    assert (page.num_shown, page.num_found) == (comparison.MOST_RUNS, 623)
+    view = written[f"mlflow.sharedViewState.{comparison.VIEW}"]
+    assert view.count("'") == 2 * comparison.MOST_RUNS
+    assert len(view) <= MAX_EXPERIMENT_TAG_VAL_LENGTH
+    monkeypatch.setattr(dashboards, "comparison_of", lambda *_: page)
+    dashboards.show({"mlflow": "http://server"}, tmp_path, browser=False)
+    said = capsys.readouterr().out
+    assert f"{page.address}\n         (100 of its 623 runs: in turns the best of each kind)" in said
 
 
 @pytest.mark.slow

@@ -158,8 +158,16 @@ class ProblemParameters(Protocol):
         """
         ...
 
-    def num_validation_sequences(self, data: Any) -> tuple[int, str] | None:
-        """Return how many there will be, and the key that says so; None where nobody knows yet."""
+    def num_sequences(self, data: Any, split: str) -> tuple[int, str] | None:
+        """Return how many sequences a split will have, and the key that says so.
+
+        None where nobody knows yet.
+
+        Parameters
+        ----------
+        split
+            ``train`` or ``validation``.
+        """
         ...
 
     def check_evaluation(self, key: str, data: Any, parameters: Any, where: str = ...) -> None:
@@ -186,6 +194,10 @@ class ProblemChecks(Protocol):
 
     def missing(self, key: str, data: Any) -> Iterable[str]:
         """Yield what is not on this machine that an entry of data needs to be prepared."""
+        ...
+
+    def downloads(self, key: str, data: Any) -> Iterable[tuple[str, bool]]:
+        """Yield what has to be downloaded to prepare an entry, and whether that is allowed here."""
         ...
 
     def check_trained(self, key: str, length: int, evaluation: Any) -> None:

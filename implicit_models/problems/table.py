@@ -4,6 +4,7 @@ KINDS = {
     "word_problem": "implicit_models.problems.word_problem",
     "text": "implicit_models.problems.text",
     "downstream": "implicit_models.problems.downstream",
+    "catbabi": "implicit_models.problems.catbabi",
 }
 """The package of each kind of problem."""
 

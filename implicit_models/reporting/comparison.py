@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from implicit_models.reporting.intervals import student_factor
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import Run, group_by_seed
 
@@ -27,6 +28,8 @@ class Candidate:
         The score of each seed.
     sampling_error
         The standard error of a score on the test data, which all seeds share.
+    num_without
+        Further seeds, whose score is no number.
     """
 
     name: str
@@ -34,6 +37,7 @@ class Candidate:
     runs: Sequence[RunResults]
     values: Sequence[float]
     sampling_error: float = 0.0
+    num_without: int = 0
 
     @property
     def mean(self) -> float:
@@ -41,22 +45,32 @@ class Candidate:
         return fmean(self.values)
 
     @property
-    def error(self) -> float:
-        """The standard error of the mean, by test data and seeds."""
-        of_seeds = stdev(self.values) / math.sqrt(len(self.values)) if len(self.values) > 1 else 0.0
-        return math.hypot(self.sampling_error, of_seeds)
+    def margin(self) -> float:
+        """How far to each side the 95 % interval of the mean reaches, by test data and seeds.
+
+        Few seeds say little of their own spread, for which Student's t makes up; a single one says
+        nothing of it.
+        """
+        count = len(self.values)
+        of_seeds = 0.0
+        if count > 1:
+            of_seeds = student_factor(count) * stdev(self.values) / math.sqrt(count)
+        return math.hypot(2 * self.sampling_error, of_seeds)
 
     def is_level_with(self, other: "Candidate") -> bool:
-        """Return whether the two are within two standard errors of each other."""
-        return abs(self.mean - other.mean) <= 2 * math.hypot(self.error, other.error)
+        """Return whether the two differ by no more than what their margins come to together."""
+        return abs(self.mean - other.mean) <= math.hypot(self.margin, other.margin)
 
     def written(self, write: Callable[[float], str]) -> str:
         """Return the score in words: of several seeds the mean, the lowest and the highest."""
-        if len(self.values) == 1:
-            return write(self.mean)
+        count = len(self.values)
+        of = f"of {count + self.num_without} " if self.num_without else ""
+        without = f"; {self.num_without} without a number" if self.num_without else ""
+        if count == 1:
+            return f"{write(self.mean)} (1 {of}seeds{without})" if of else write(self.mean)
         low, high = write(min(self.values)), write(max(self.values))
         spread = f"all {low}" if low == high else f"{low} to {high}"
-        return f"{write(self.mean)} (mean of {len(self.values)} seeds, {spread})"
+        return f"{write(self.mean)} (mean of {count} {of}seeds, {spread}{without})"
 
 
 def candidates(runs: Iterable[Run], score: Callable[[Run], Score | None]) -> list[Candidate]:
@@ -73,6 +87,7 @@ def candidates(runs: Iterable[Run], score: Callable[[Run], Score | None]) -> lis
                     runs=[run for run, _ in scored],
                     values=values,
                     sampling_error=fmean(errors),
+                    num_without=len(group) - len(scored),
                 )
             )
     return found

@@ -1,6 +1,9 @@
-"""How sure a share is that was counted in a few runs."""
+"""How sure a share or a mean is that was found in a few runs."""
 
+import functools
 import math
+
+import numpy as np
 
 
 def share_interval(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
@@ -24,3 +27,19 @@ def share_interval(count: int, total: int, level: float = 0.95) -> tuple[float, 
     low = 0.0 if count == 0 else crossing(count - 1, 1 - tail)
     high = 1.0 if count == total else crossing(count, tail)
     return low, high
+
+
+@functools.cache
+def student_factor(count: int, level: float = 0.95) -> float:
+    """Return how many standard errors an interval of a mean of so many values reaches to each side.
+
+    The quantile of Student's t distribution: with two values 12.7, with five 2.8. Its degrees of
+    freedom are `count` - 1, at least 1.
+    """
+    degrees = count - 1
+    # With t = sqrt(degrees) * tan(angle) the density is that of an angle, cos(angle)^(degrees - 1).
+    angles = np.linspace(0.0, math.pi / 2, 100_001)
+    density = np.cos(angles) ** (degrees - 1)
+    below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    angle = float(np.interp(level, below / below[-1], angles))
+    return math.sqrt(degrees) * math.tan(angle)

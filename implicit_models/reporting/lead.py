@@ -1,13 +1,14 @@
 """The report's lead: what was compared, what came out and at what cost, in words."""
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
 
 from implicit_models.reporting.comparison import KINDS, Candidate
 from implicit_models.reporting.matching import (
     is_matched,
     match_sentence,
+    mean_of,
     quantities,
+    worst_matched,
 )
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import group_by_seed
@@ -54,7 +55,7 @@ def outcome(
 
     first, *others = best
     if first.kind != "implicit":
-        none = "no implicit model has results here"
+        none = "no implicit model has a score here"
         return f"{none}: {'; '.join(map(stands, best))}"
     if not others:
         return f"{stands(first)}; there is no other kind of model here to compare it with"
@@ -74,10 +75,18 @@ def _verdict(first: Candidate, other: Candidate, higher_is_better: bool) -> str:
 
 def noise_sentence(best: Sequence[Candidate]) -> str:
     """Return what a difference between these models has to be to be told."""
-    level = "Level is what lies within two standard errors of the test data"
-    if all(len(each.values) == 1 for each in best):
-        return f"{level}; each model was trained with one seed, and another may end elsewhere."
-    return f"{level} and of the seeds."
+    of_data = "two standard errors of the test data"
+    alone = [each.name for each in best if len(each.values) == 1]
+    caveat = "with one seed, and another may end elsewhere"
+    if len(alone) == len(best):
+        return f"Level is what lies within {of_data}; each model was trained {caveat}."
+    level = (
+        f"Level is what lies within the 95 % interval of the difference: by {of_data}, and by "
+        "Student's t of the seeds"
+    )
+    if alone:
+        return f"{level}; {listed(alone)} {'were' if len(alone) > 1 else 'was'} trained {caveat}."
+    return f"{level}."
 
 
 def cost_sentences(best: Sequence[Candidate], runs: Sequence[RunResults]) -> list[str]:
@@ -89,21 +98,21 @@ def cost_sentences(best: Sequence[Candidate], runs: Sequence[RunResults]) -> lis
         Those that baselines among the best may be matched to.
     """
     first, *others = [each for each in best if each.runs]
-    own = [f"{number(_mean(first, 'train_seconds'))} s"]
-    if (flops := _mean(first, "flops_with_source")) is not None:
+    own = [f"{number(mean_of(first.runs, 'train_seconds'))} s"]
+    if (flops := mean_of(first.runs, "flops_with_source")) is not None:
         own.append(f"{scientific(flops)} FLOPs")
     of_seeds = f" (mean of {len(first.runs)} seeds)" if len(first.runs) > 1 else ""
     sentence = f"Training {first.name} took {' and '.join(own)}{of_seeds}"
     sentences = ["; ".join([sentence, *(_against(each, first) for each in others)]) + "."]
     references = {run.name: run for run in runs}
-    matched = (match_sentence(each.runs[0], references) for each in others)
+    matched = (match_sentence(worst_matched(each.runs, references), references) for each in others)
     return [*sentences, *filter(None, matched)]
 
 
 def _against(other: Candidate, first: Candidate) -> str:
-    seconds, reference = _mean(other, "train_seconds"), _mean(first, "train_seconds")
+    seconds, reference = mean_of(other.runs, "train_seconds"), mean_of(first.runs, "train_seconds")
     parts = [_time(seconds, reference)]
-    for quantity, value in quantities(other.runs[0], first.runs[0]).items():
+    for quantity, value in quantities(other.runs, first.runs).items():
         if quantity in _ALWAYS:
             parts.append(f"{value:.2f}x the {quantity}")
         elif quantity == "training steps" and not is_matched(value):
@@ -138,8 +147,3 @@ def listed(parts: Sequence[str]) -> str:
     """Return words with commas and an ``and`` between them."""
     *others, last = parts
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def _mean(candidate: Candidate, name: str) -> float | None:
-    found = [getattr(run, name) for run in candidate.runs]
-    return None if None in found else fmean(found)

@@ -50,12 +50,15 @@ def _commit(root: Path) -> str | None:
     if not found:
         return None
     changed = _output("git", "-C", str(root), "status", "--porcelain", "--", *_CODE)
+    if changed is None:
+        return f"{found}, and git does not say whether there are changes since"
     return f"{found} with changes that are not committed" if changed else found
 
 
 def _machine() -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    gpus = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").splitlines()
+    listed = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    gpus = (listed or "").splitlines()
     names = ", ".join(f"{gpus.count(name)} x {name}" for name in dict.fromkeys(gpus))
     return f"{_processor()}, {cores} core{'s' * (cores != 1)}, {names or 'no GPU'}"
 
@@ -68,14 +71,14 @@ def _processor() -> str:
     return found[1].strip() if found else platform.processor() or platform.machine()
 
 
-def _output(*command: str) -> str:
-    """Return what a program prints; nothing where it is not there or fails."""
+def _output(*command: str) -> str | None:
+    """Return what a program prints; None where it is not there, fails, or does not end."""
     if shutil.which(command[0]) is None:
-        return ""
+        return None
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

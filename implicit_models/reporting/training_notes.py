@@ -19,7 +19,7 @@ def training_notes(runs: Sequence[RunResults]) -> list[str]:
 def iteration_cap(run: RunResults) -> int | None:
     """Return the most self-iterations that training allows, where its curve comes to it."""
     cap, series = run.entry.iteration_cap, run.history.get("self_iterations")
-    if cap is None or series is None or series.values.max() < 0.98 * cap:
+    if cap is None or series is None or not (series.values >= 0.98 * cap).any():
         return None
     return cap
 
@@ -54,8 +54,8 @@ def _caps(runs: Sequence[RunResults]) -> list[str]:
     caps = {
         name: f"{cap} self-iterations are the most that training allows: a curve at {cap} is cut "
         "off there, and its searches have not met the tolerance"
-        for name, run in _first_of_groups(runs).items()
-        if (cap := iteration_cap(run)) is not None
+        for name, group in group_by_seed(runs).items()
+        if (cap := max(filter(None, map(iteration_cap, group)), default=None)) is not None
     }
     return [_sentence(caps)] if caps else []
 

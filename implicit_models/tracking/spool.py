@@ -102,7 +102,7 @@ class Spool:
     def new(cls, root: Path, entry: str, stage: str) -> "Spool":
         """Choose the path of a spool that does not exist yet; sorted by name they are by age."""
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
-        label = re.sub(r"[^\w.-]", "_", f"{entry}-{stage}")
+        label = f"{_label(entry)}-{_label(stage)}"
         return cls(root / FOLDER / f"{now}-{label}-{uuid.uuid4().hex[:8]}.jsonl")
 
     @property
@@ -232,6 +232,10 @@ class Spool:
         self._sent_path.unlink(missing_ok=True)
 
 
+def _label(name: str) -> str:
+    return re.sub(r"[^\w.-]", "_", name)
+
+
 def _check_form(event: Event, form: Mapping[str, Any]) -> None:
     """Check that an event has what its kind has, whoever has written it.
 
@@ -264,9 +268,14 @@ def all_spools(root: Path) -> list[Spool]:
 
 
 def newest_first(root: Path, **values: str | None) -> Iterator[tuple[Spool, Event]]:
-    """Yield the spools whose first event has these values, and that event."""
+    """Yield the spools whose first event has these values, and that event.
+
+    Of an entry only those are opened whose names have its own: a report asks for every entry.
+    """
+    entry = values.get("entry")
+    part = "" if entry is None else f"-{_label(entry)}-"
     for spool in reversed(all_spools(root)):
-        start = spool.start()
+        start = spool.start() if part in spool.path.name else None
         if start and values.items() <= start.items():
             yield spool, start
 

@@ -178,15 +178,22 @@ class CheckpointFolder:
                 shutil.rmtree(partial, ignore_errors=True)
 
     def _digests(self, partial: Path) -> dict[str, str]:
-        """Digest what all processes have written, each its own files."""
+        """Digest what all processes have written, each its own files; fail on all or on none."""
         rank = self.processes.rank
         own = [*partial.glob(f"__{rank}_*"), *([partial / METADATA] if rank == 0 else [])]
-        digests = {file.name: checksum(file) for file in own}
-        if self._group is None:
-            return digests
-        found: list[Any] = [None] * self.processes.size
-        dist.all_gather_object(found, digests, group=self._group)
-        return {name: digest for each in found for name, digest in each.items()}
+        digests, failure = {}, None
+        try:
+            digests = {file.name: checksum(file) for file in own}
+        except OSError as error:
+            failure = f"process {rank}: {described(error)}"
+        found: list[Any] = [(digests, failure)]
+        if self._group is not None:
+            found *= self.processes.size
+            dist.all_gather_object(found, (digests, failure), group=self._group)
+        for _, why in found:
+            if why is not None:
+                raise RuntimeError(why)
+        return {name: digest for each, _ in found for name, digest in each.items()}
 
     def _publish(
         self, partial: Path, folder: Path, progress: Progress, digests: dict[str, str]

@@ -1,9 +1,12 @@
 """The page of MLflow that compares the runs of the last reproduction."""
 
+import itertools
 import json
+import math
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -20,8 +23,28 @@ _MODE = {"workflowType": "machine_learning"}  # of MLflow's pages, which else ar
 _SCORES = ("test.accuracy", "test.perplexity")
 _SEARCHES = ("test.self_iterations", "test.evaluations_per_token")
 _COSTS = ("train.flops", "train.seconds")
+# MLflow's table loads as many at once; its filter stands in the page's address, and in a tag of
+# the experiment, which takes a few hundred.
+MOST_RUNS = 100
 _PIXELS_A_LETTER, _PIXELS_BESIDE = 7, 30  # of a column's head
 _MOST_DIGITS = 13  # of FLOPs
+
+
+@dataclass(frozen=True)
+class ComparisonPage:
+    """A page of MLflow with runs side by side.
+
+    Attributes
+    ----------
+    address
+        Of the page.
+    num_shown, num_found
+        The runs that it has, and those of the reproduction that the server has.
+    """
+
+    address: str
+    num_shown: int
+    num_found: int
 
 
 def reproduced(root: Path) -> list[str]:
@@ -34,12 +57,12 @@ def reproduced(root: Path) -> list[str]:
     return [run_id for run_id in found if isinstance(run_id, str)]
 
 
-def comparison_page(server: str, run_ids: Sequence[str]) -> str | None:
-    """Return the address of a page with these runs, their scores and costs, the best at the top.
+def comparison_page(server: str, run_ids: Sequence[str]) -> ComparisonPage | None:
+    """Return the page with these runs, their scores and costs, the best at the top.
 
     MLflow keeps a view's columns, filter and order with the experiment, under a name that the
     page's address ends with. Runs of several experiments have MLflow's own comparison, which
-    shows everything.
+    shows everything. Of more than `MOST_RUNS` the page has those that `headline_runs` returns.
 
     Parameters
     ----------
@@ -48,14 +71,16 @@ def comparison_page(server: str, run_ids: Sequence[str]) -> str | None:
     run_ids
         Of entries. Those that the server does not have are left out; None where it has none.
     """
-    runs = [run for run in map(_reader(server), run_ids) if run is not None]
-    if not runs:
+    found = [run for run in map(_reader(server), run_ids) if run is not None]
+    if not found:
         return None
+    runs = headline_runs(found, MOST_RUNS)
     experiments = sorted({run["info"]["experiment_id"] for run in runs})
     if len(experiments) > 1:
         chosen = [run["info"]["run_id"] for run in runs]
         query = {"runs": json.dumps(chosen), "experiments": json.dumps(experiments)}
-        return f"{server}/#/compare-runs?{urlencode(query | _MODE)}"
+        address = f"{server}/#/compare-runs?{urlencode(query | _MODE)}"
+        return ComparisonPage(address, len(runs), len(found))
     (experiment,) = experiments
     tags = {
         f"mlflow.sharedViewState.{VIEW}": json.dumps(view_of(runs)),
@@ -65,7 +90,32 @@ def comparison_page(server: str, run_ids: Sequence[str]) -> str | None:
         content = {"experiment_id": experiment, "key": key, "value": value}
         ask(f"{server}/api/2.0/mlflow/experiments/set-experiment-tag", content)
     query = urlencode({"viewStateShareKey": VIEW} | _MODE)
-    return f"{server}/#/experiments/{experiment}/runs?{query}"
+    address = f"{server}/#/experiments/{experiment}/runs?{query}"
+    return ComparisonPage(address, len(runs), len(found))
+
+
+def headline_runs(runs: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
+    """Return so many runs at most: in turns the best of each kind, by what the view is ordered by.
+
+    Those without that score come last, and what is equal stays in its order.
+    """
+    if len(runs) <= most:
+        return list(runs)
+    view = view_of(runs)
+    key = view.get("orderByKey", "").removeprefix("metrics.`").removesuffix("`")
+    sign = 1 if view.get("orderByAsc") else -1
+
+    def score(run: Mapping[str, Any]) -> float:
+        values = [each["value"] for each in run["data"].get("metrics", ()) if each["key"] == key]
+        known = [float(value) for value in values if math.isfinite(float(value))]
+        return sign * known[0] if known else math.inf
+
+    kinds: dict[str | None, list[Mapping[str, Any]]] = {}
+    for run in sorted(runs, key=score):
+        tags = {each["key"]: each["value"] for each in run["data"].get("tags", ())}
+        kinds.setdefault(tags.get("kind"), []).append(run)
+    turns = itertools.zip_longest(*kinds.values())
+    return [run for turn in turns for run in turn if run is not None][:most]
 
 
 def view_of(runs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

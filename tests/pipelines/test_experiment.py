@@ -106,5 +106,5 @@ def test_the_command_runs_nothing_anew_and_ends_with_scores_report_and_next_step
 
     made.run(sys.executable, "scripts/compose.py", "laptop")
     words = made.run(sys.executable, "-m", "pipelines.closing")
-    assert "results/summary.json is of other parameters than params.yaml" in words
+    assert "results/summary.json is of other entries than params.yaml" in words
     assert "accuracy last 10" not in words

@@ -205,6 +205,10 @@ def test_provenance_is_that_of_this_machine_and_repository(tmp_path, monkeypatch
     assert re.search(r", \d+ cores?, (no GPU|\d+ x .+)$", made.machine)
     (tmp_path / "dvc.yaml").write_text("stages: {a: {cmd: b}}\n")
     assert Provenance.now(tmp_path).commit == f"{made.commit} with changes that are not committed"
+    (tmp_path / ".git" / "index").write_bytes(b"damaged")  # git status fails, rev-parse does not
+    assert Provenance.now(tmp_path).commit == (
+        f"{made.commit}, and git does not say whether there are changes since"
+    )
     monkeypatch.setenv("PATH", "")
     assert Provenance.now(tmp_path).commit is None
 
@@ -248,5 +252,5 @@ def test_the_same_results_give_the_same_report(runs, report):
 def test_baselines_alone_make_a_report(runs):
     explicit = [run for run in runs if run.kind != "implicit"]
     report = make_report(explicit, datasets_of(parameters()), ReportParameters(), {})
-    assert "no implicit model has results here" in report.markdown
+    assert "no implicit model has a score here" in report.markdown
     assert "Search for the fixed point" not in report.markdown

@@ -89,6 +89,11 @@ MISTAKES = [
     (QUICK, {"datasets.s3.kind": "words"}, ["kind = 'words'", "one of word_problem"]),
     (QUICK, {f"{RUN}.dataset": "s4"}, [f"{RUN}.dataset = 's4'", "the closest is s3"]),
     (QUICK, {"monitoring.validation_sequences": 999}, ["= 999", "validation.num_sequences, 256"]),
+    (
+        QUICK,
+        {"datasets.s3.train.num_sequences": 63},
+        [f"{RUN}.optimisation asks for 64", "at most datasets.s3.train.num_sequences, 63"],
+    ),
     # Lengths of the curriculum, the evaluation, the sweep and the report.
     (
         QUICK,

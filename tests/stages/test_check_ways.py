@@ -14,6 +14,7 @@ from implicit_models.parameters.composition import compose
 from pipelines.presets import parameters_for, write_parameters
 from pipelines.sweeps.points import Origin, plan
 from pipelines.terminal import mistake
+from stages.check_findings import Finding
 from stages.common import run_stage
 from tests.repositories import ROOT
 
@@ -97,6 +98,16 @@ def test_the_stage_code_ends_before_all_others(repository, monkeypatch, capsys):
     (repository / "params.yaml").write_text(compose(repository, ["preset=quick"]))
     run_stage(main)
     assert (repository / "code" / "sweep" / "s3_implicit_mamba2").exists()
+
+
+def test_the_stage_code_passes_on_what_is_no_mistake(repository, monkeypatch, capsys, caplog):
+    (repository / "params.yaml").write_text(compose(repository, ["preset=quick"]))
+    monkeypatch.setattr(sys, "argv", ["code"])
+    found = [Finding("params.yaml: it may be slow", "warning")]
+    monkeypatch.setattr("stages.code.check_file", lambda: found)
+    run_stage(importlib.import_module("stages.code").main)
+    assert "warning: params.yaml: it may be slow" in caplog.messages
+    assert (repository / "code" / "report").exists()
 
 
 def test_what_an_entry_has_of_its_own_is_in_its_files_of_code(repository, monkeypatch):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from implicit_models.parameters import ParameterError
+from implicit_models.problems.word_problem import parameters as word_problem
 from implicit_models.problems.word_problem.data.splits import DataError
 from stages.training import train_baseline, train_bounded, train_free
 from tests.stages.small_training import (
@@ -155,9 +156,13 @@ def test_data_that_changed_since_a_training_stopped_is_named(run, monkeypatch):
         run(train_baseline, BASELINE)
 
 
-def test_too_little_data_for_one_batch(run):
+def test_too_little_data_for_one_batch(run, monkeypatch):
     text = Path("params.yaml").read_text()
     Path("params.yaml").write_text(text.replace("batch_size: 64", "batch_size: 512"))
+    with pytest.raises(ParameterError, match="asks for 512 sequences a step .*num_sequences, 256"):
+        run(train_baseline, BASELINE)
+    # As with a text, whose sequences are known once it is prepared.
+    monkeypatch.setattr(word_problem, "num_sequences", lambda *_: None)
     with pytest.raises(ParameterError, match="a step takes 512 sequences .* data/s3 has 256 of 12"):
         run(train_baseline, BASELINE)
 

@@ -18,11 +18,18 @@ MODEL = {
     "hidden_size": 8,
 }
 LENGTHS = {"minimum": LENGTH // 2, "start": LENGTH // 2, "end": LENGTH, "growth_steps": 1}
+WHOLE = LENGTHS | {"minimum": LENGTH, "start": LENGTH, "growth_steps": 0}
 SEARCH = {"window": 8, "patience": 1, "max_steps": 3}
 SIZES: dict[str, dict[str, Any]] = {
     "optimisation": {"batch_size": 4, "batch_tokens": 4 * LENGTH, "warmup_steps": 1},
     "bounded": {"num_training_steps": 2, "total_training_steps": 5, "lengths": LENGTHS},
-    "free": {"num_training_steps": 2, "max_steps": 3, "decay_steps": 1, "lengths": LENGTHS},
+    "free": {
+        "num_training_steps": 2,
+        "max_steps": 3,
+        "decay_steps": 1,
+        "lengths": LENGTHS,
+        "carry_steps": 1,
+    },
     "training": {"num_training_steps": 3, "decay_steps": 1, "lengths": LENGTHS},
     "monitoring": {
         "log_every": 1,
@@ -34,6 +41,8 @@ SIZES: dict[str, dict[str, Any]] = {
         "train": {"num_sequences": 64, "length": LENGTH},
         "validation": {"num_sequences": 4, "length": LENGTH},
         "test": {"num_sequences": 4, "lengths": [LENGTH, 2 * LENGTH]},
+        "sequence_length": LENGTH,
+        "num_questions": {"train": 20, "validation": 5, "test": 5},
     },
     "corpora": {"sequence_length": LENGTH},
     "hub_corpora": {
@@ -51,6 +60,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "stride": LENGTH // 2,
         "piece_length": LENGTH,
         "max_tokens": 24,
+        "num_streams": 2,
         **SEARCH,
     },
     "sweep": {
@@ -75,6 +85,10 @@ ADDED = {
 }
 
 
+# Stories have no questions in their first words.
+OF_STORIES = {"evaluation": {"num_stories": 8}, "sweep": {"length": 100}, "benchmarks": {}}
+
+
 def shrink(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of params.yaml with small sizes in place of its own."""
     small = {name: section for name, section in parameters.items() if name != "report"}
@@ -85,7 +99,9 @@ def shrink(parameters: Mapping[str, Any]) -> dict[str, Any]:
     for section in ("evaluation", "sweep", "benchmarks"):
         small[section] = {n: _replaced(e, SIZES[section]) for n, e in parameters[section].items()}
         for name, part in small[section].items():
-            if name != "word_problem":
+            if name == "catbabi":
+                part |= OF_STORIES[section]
+            elif name != "word_problem":
                 part |= ADDED[section]
     small["monitoring"] = _replaced(parameters["monitoring"], SIZES["monitoring"])
     return small | {"report": parameters["report"]}
@@ -93,6 +109,10 @@ def shrink(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
     sizes = {"model": MODEL} | {name: SIZES[name] for name in entry if name in SIZES}
+    for name in ("bounded", "free", "training"):
+        phase = entry.get(name, {})
+        if phase.get("carry") == "passed" and phase.get("carry_steps") is None:
+            sizes[name] = sizes[name] | {"lengths": WHOLE}  # a text goes on where they end
     return {
         name: _replaced(part, sizes[name]) if name in sizes else part
         for name, part in entry.items()

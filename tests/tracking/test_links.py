@@ -12,7 +12,7 @@ from implicit_models.tracking.links import (
 )
 from implicit_models.tracking.mlflow import Sender
 from implicit_models.tracking.opening import open_tracker
-from implicit_models.tracking.spool import SentState, all_spools, open_spools
+from implicit_models.tracking.spool import SentState, Spool, all_spools, newest_first, open_spools
 from stages.tracked import tracking_server
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow's own
@@ -64,6 +64,27 @@ def test_an_entrys_run_has_a_page_where_a_server_has_it(bare_root):
     assert entry_page(bare_root, "implicit", "old") is None
     assert entry_page(bare_root, "implicit", "other") is None
     assert entry_page(bare_root, "explicit", "new") is None
+
+
+def test_of_an_entry_no_other_entrys_spools_are_opened(bare_root, monkeypatch):
+    for entry in ("implicit", "implicit-2", "explicit"):
+        for stage in ("train_bounded", "train_free"):
+            tracker(bare_root, stage, entry).close()
+    opened = []
+    start = Spool.start
+
+    def counted(spool: Spool):
+        opened.append(spool.path.name)
+        return start(spool)
+
+    monkeypatch.setattr(Spool, "start", counted)
+    assert [start["stage"] for _, start in newest_first(bare_root, entry="explicit")] == [
+        "train_free",
+        "train_bounded",
+    ]
+    assert len(opened) == 2
+    assert len(list(newest_first(bare_root, entry="implicit"))) == 2
+    assert len(list(newest_first(bare_root))) == 6
 
 
 @pytest.mark.parametrize(

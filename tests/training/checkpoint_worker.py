@@ -143,6 +143,17 @@ def fail(root: Path) -> None:
     assert [each.name for each in folder.path.iterdir()] == ["step_000000003"]
     _expect(said, ["step_000000004 could not be written (OSError: [Errno 28] No space"])
 
+    # What was written cannot be read again on one process: the others do not wait for its digests.
+    checksum = checkpoints.checksum
+    if rank == 1:
+        checkpoints.checksum = _unreadable_file
+    folder.save(module, optimiser, Progress(4))
+    folder.wait()
+    checkpoints.checksum = checksum
+    processes.wait()
+    assert [each.name for each in folder.path.iterdir()] == ["step_000000003"]
+    _expect(said, ["step_000000004 could not be written (RuntimeError: process 1: OSError: [Errno"])
+
     make_steps(module, optimiser, 1)
     folder.save(module, optimiser, Progress(4))
     folder.wait()
@@ -209,6 +220,10 @@ def elsewhere(root: Path) -> None:
 
 def _no_space(self: FileSystemWriter, plan, planner):
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _unreadable_file(path: Path) -> str:
+    raise OSError(errno.EIO, path.name)
 
 
 def _unreadable(self: FileSystemReader, *arguments, **settings):

@@ -50,7 +50,9 @@ def len_of(micro_batch: MicroBatch) -> int:
 
 
 def batch(step: int) -> Batch:
-    micro_batch = MicroBatch(torch.tensor([[step]]), torch.tensor([[step]]), 0)
+    micro_batch = MicroBatch(
+        torch.tensor([[step]]), torch.tensor([[step]]), 0, torch.tensor([False])
+    )
     return Batch((micro_batch,), 1, 1, 1)
 
 

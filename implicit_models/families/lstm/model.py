@@ -88,7 +88,8 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         if use_cache or past_key_values is not None:
             is_detached = past_key_values is not None and past_key_values.is_detached
             after = (state.detach() if is_detached else state for state in after)
-            kept = LSTMStates(*(state.transpose(0, 1) for state in after), is_detached)
+            hidden_state, cell_state = (state.transpose(0, 1) for state in after)
+            kept = LSTMStates(hidden_state, cell_state, is_detached)
         logits = F.linear(self.projection(hidden), self.embed_tokens.weight)
         loss = None
         if labels is not None:

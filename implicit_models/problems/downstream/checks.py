@@ -17,6 +17,11 @@ def missing(key: str, data: TaskFilesParameters) -> Iterator[str]:
         )
 
 
+def downloads(key: str, data: TaskFilesParameters) -> tuple[str, ...]:
+    """Return nothing: that files of the hub are downloaded is what an entry says."""
+    return ()
+
+
 def check_trained(key: str, length: int, evaluation: Any) -> None:
     """See nothing: no model is trained on tasks."""
 

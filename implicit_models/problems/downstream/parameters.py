@@ -137,7 +137,7 @@ def check_carry(key: str, data: TaskFilesParameters, shortest: int) -> None:
     raise ParameterError(f"{key} is a set of tasks; allowed is data to train on")
 
 
-def num_validation_sequences(data: TaskFilesParameters) -> None:
+def num_sequences(data: TaskFilesParameters, split: str) -> None:
     """Return None: nothing is trained on tasks."""
 
 

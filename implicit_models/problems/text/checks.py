@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.text.parameters import (
@@ -15,12 +15,16 @@ from implicit_models.problems.text.parameters import (
     vocabulary_size,
 )
 
+if TYPE_CHECKING:
+    from implicit_models.problems.text.data.tokenisation import TextTokenizer
+
 _MOST_FILES = 5000
 _FILES = ".txt, .jsonl, .jsonl.zst or .parquet"
 
 
 def missing(key: str, data: CorpusParameters) -> Iterator[str]:
-    """Yield what is not there of a local corpus: the text, files of a split, the tokenizer."""
+    """Yield what is not there: of a local corpus the text, files of a split; the tokenizer."""
+    yield from _missing_tokenizer(key, data)
     if isinstance(data, HubCorpusParameters):
         return
     source = _path(data.source)
@@ -32,7 +36,23 @@ def missing(key: str, data: CorpusParameters) -> Iterator[str]:
         )
     elif _files(source) is not None:
         yield from _missing_files(key, data)
-    yield from _missing_tokenizer(key, data)
+
+
+def downloads(key: str, data: CorpusParameters) -> Iterator[tuple[str, bool]]:
+    """Yield that the tokenizer has to come from the hub, and whether that may be asked."""
+    if not _is_on_the_hub_alone(data):
+        return
+    from huggingface_hub import constants
+
+    what = f"{key}.tokenizer = {data.tokenizer!r} is not on this machine"
+    if constants.HF_HUB_OFFLINE:
+        yield (
+            f"{what}, and HF_HUB_OFFLINE keeps it from being downloaded; unset that, or take "
+            f"bytes: {key}.tokenizer=bytes",
+            False,
+        )
+    else:
+        yield f"{what} yet; it will be downloaded from the Hugging Face hub", True
 
 
 def check_trained(key: str, length: int, evaluation: TextEvaluationParameters) -> None:
@@ -87,19 +107,29 @@ def same_tokens(data: CorpusParameters, other: CorpusParameters) -> bool:
     """Return whether both have the same tokenizer; files that are not there yet may be the same."""
     if data.tokenizer == other.tokenizer:
         return True
-    from implicit_models.problems.text.data.tokenisation import BYTES, load_tokenizer
+    from implicit_models.problems.text.data.tokenisation import TokenizerError
 
-    paths = [_path(each.tokenizer) for each in (data, other)]
-    names = (data.tokenizer, other.tokenizer)
-    if not all(name == BYTES or path.exists() for name, path in zip(names, paths, strict=True)):
-        return not any(name == BYTES for name in names)
-    return load_tokenizer(names[0]).digest == load_tokenizer(names[1]).digest
+    try:
+        found = [_tokenizer_here(each) for each in (data, other)]
+    except TokenizerError:  # which is told elsewhere
+        return True
+    known = [each for each in found if each is not None]
+    if len(known) < 2:
+        return not any(each.is_bytes for each in known)
+    return known[0].digest == known[1].digest
 
 
 def known_vocabulary(data: CorpusParameters) -> int | None:
     """Return the number of the tokenizer's tokens, where it is here."""
-    is_known = data.tokenizer in VOCABULARIES or data.tokenizer == "bytes"
-    return vocabulary_size(data) if is_known or _path(data.tokenizer).exists() else None
+    if data.tokenizer in VOCABULARIES:
+        return vocabulary_size(data)
+    from implicit_models.problems.text.data.tokenisation import TokenizerError
+
+    try:
+        tokenizer = _tokenizer_here(data)
+        return None if tokenizer is None else tokenizer.vocabulary_size
+    except TokenizerError:  # which is told elsewhere
+        return None
 
 
 def data_bytes(data: CorpusParameters) -> int:
@@ -153,25 +183,43 @@ def _missing_files(key: str, data: CorpusParameters) -> Iterator[str]:
 
 
 def _missing_tokenizer(key: str, data: CorpusParameters) -> Iterator[str]:
-    from implicit_models.problems.text.data.tokenisation import (
-        BYTES,
-        TokenizerError,
-        load_tokenizer,
-    )
+    from implicit_models.problems.text.data.tokenisation import TokenizerError
 
-    path = _path(data.tokenizer)
-    is_path = data.tokenizer.endswith(".json") or path.exists()
-    if data.tokenizer == BYTES or not is_path:
-        return  # the hub's, which only a download shows
-    if not path.exists():
+    path, name = _path(data.tokenizer), data.tokenizer
+    if name.endswith(".json") and not path.exists():
         yield (
-            f"{key}.tokenizer = {data.tokenizer!r} is not there; make it of the text: "
-            f"`python scripts/train_tokenizer.py {Path(data.source, 'train')} {data.tokenizer}`, "
+            f"{key}.tokenizer = {name!r} is not there; make it of the text: "
+            f"`python scripts/train_tokenizer.py {Path(data.source, 'train')} {name}`, "
             f"or take bytes: {key}.tokenizer=bytes"
         )
         return
     try:
-        tokenizer: Any = load_tokenizer(data.tokenizer)
-        _ = tokenizer.end_of_text, tokenizer.vocabulary_size
+        tokenizer: Any = _tokenizer_here(data)
+        if tokenizer is not None:
+            _ = tokenizer.end_of_text, tokenizer.vocabulary_size
     except TokenizerError as error:
         yield f"{key}.tokenizer: {error}"
+
+
+def _tokenizer_here(data: CorpusParameters) -> "TextTokenizer | None":
+    """Load the tokenizer, without asking the hub; None where it is not on this machine.
+
+    Raises
+    ------
+    TokenizerError
+        Where it is not a tokenizer's, or can be no name on the hub.
+    """
+    from implicit_models.problems.text.data.tokenisation import find_tokenizer
+
+    if data.tokenizer.endswith(".json") and not _path(data.tokenizer).exists():
+        return None
+    return find_tokenizer(data.tokenizer)
+
+
+def _is_on_the_hub_alone(data: CorpusParameters) -> bool:
+    from implicit_models.problems.text.data.tokenisation import TokenizerError
+
+    try:
+        return not data.tokenizer.endswith(".json") and _tokenizer_here(data) is None
+    except TokenizerError:
+        return False

@@ -298,7 +298,7 @@ def check_carry(key: str, data: CorpusParameters, shortest: int) -> None:
         )
 
 
-def num_validation_sequences(data: CorpusParameters) -> None:
+def num_sequences(data: CorpusParameters, split: str) -> None:
     """Return None: how many there are is known once the corpus is prepared."""
 
 

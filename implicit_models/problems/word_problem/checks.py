@@ -18,6 +18,11 @@ def missing(key: str, data: WordProblemParameters) -> tuple[str, ...]:
     return ()
 
 
+def downloads(key: str, data: WordProblemParameters) -> tuple[str, ...]:
+    """Return nothing: a word problem is generated."""
+    return ()
+
+
 def check_trained(key: str, length: int, evaluation: WordProblemEvaluationParameters) -> None:
     """See that a length is evaluated that the model was trained on.
 

@@ -147,9 +147,9 @@ def check_carry(key: str, data: WordProblemParameters, shortest: int) -> None:
     """Accept all: any sequence goes on from any other, and its labels from their product."""
 
 
-def num_validation_sequences(data: WordProblemParameters) -> tuple[int, str]:
-    """Return how many validation sequences there will be, and the key that says so."""
-    return data.validation.num_sequences, "validation.num_sequences"
+def num_sequences(data: WordProblemParameters, split: str) -> tuple[int, str]:
+    """Return how many sequences a split will have, and the key that says so."""
+    return getattr(data, split).num_sequences, f"{split}.num_sequences"
 
 
 def check_evaluation(

@@ -10,6 +10,11 @@ def missing(key: str, data: ParityParameters) -> tuple[str, ...]:
     return ()
 
 
+def downloads(key: str, data: ParityParameters) -> tuple[str, ...]:
+    """Return nothing: it is generated."""
+    return ()
+
+
 def check_trained(key: str, length: int, evaluation: Any) -> None:
     pass
 

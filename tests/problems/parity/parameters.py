@@ -47,7 +47,7 @@ def check_carry(key: str, data: ParityParameters, shortest: int) -> None:
     raise ParameterError(f"carry is not allowed: the sequences of {key} stand alone")
 
 
-def num_validation_sequences(data: ParityParameters) -> tuple[int, str]:
+def num_sequences(data: ParityParameters, split: str) -> tuple[int, str]:
     return data.num_sequences, "num_sequences"
 
 

@@ -50,7 +50,7 @@ def accuracy_by_task(runs: Sequence[CatbabiResults], styles: Mapping[str, RunSty
         middles = [bar.get_y() + bar.get_height() / 2 for bar in bars]
         for each, middle in zip(found, middles, strict=True):
             if each is not None:
-                low, high = max(each.mean - 2 * each.error, 0), min(each.mean + 2 * each.error, 1)
+                low, high = max(each.mean - each.margin, 0), min(each.mean + each.margin, 1)
                 axis.plot([low, high], [middle, middle], color=mpl.rcParams["text.color"], lw=1)
     name_rows(axis, [numbered(task) for task in tasks])
     axis.set_xlim(0, 1.02)
@@ -83,7 +83,7 @@ def accuracy_by_layers(runs: Sequence[CatbabiResults], styles: Mapping[str, RunS
         axis.errorbar(
             [model_layers(model) for model in models],
             [model.mean for model in models],
-            yerr=[2 * model.error for model in models],
+            yerr=[model.margin for model in models],
             linestyle="",
             markersize=6,
             capsize=3,
@@ -96,7 +96,7 @@ def accuracy_by_layers(runs: Sequence[CatbabiResults], styles: Mapping[str, RunS
     axis.set_xlabel("layers of the model")
     _finish(axis, runs)
     label_ends(axis, ends, of_lines, "{:.1%}")
-    set_title(axis, "Accuracy against layers (bars: two standard errors)")
+    set_title(axis, "Accuracy against layers (bars: 95 % intervals)")
     return figure
 
 
@@ -117,7 +117,7 @@ def accuracy_by_distance(runs: Sequence[CatbabiResults], styles: Mapping[str, Ru
         axis.errorbar(
             list(found),
             [part.mean for part in found.values()],
-            yerr=[2 * part.error for part in found.values()],
+            yerr=[part.margin for part in found.values()],
             capsize=3,
             marker=_MARKERS[model.kind],
             **styles[model.name].line(),
@@ -129,7 +129,7 @@ def accuracy_by_distance(runs: Sequence[CatbabiResults], styles: Mapping[str, Ru
     axis.set_xlabel(wrapped("lines from the question back to the furthest supporting fact"))
     _finish(axis, runs)
     label_ends(axis, ends, styles, "{:.1%}")
-    set_title(axis, "Accuracy by distance (bars: two standard errors)")
+    set_title(axis, "Accuracy by distance (bars: 95 % intervals)")
     return figure
 
 

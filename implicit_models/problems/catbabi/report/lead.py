@@ -55,8 +55,7 @@ def what_is_read(runs: Sequence[CatbabiResults]) -> str:
     chances = listed([percent(level) for level in sorted({r.evaluation["chance"] for r in runs})])
     objectives = {run.name: _TRAINED_ON.get(run.objective, run.objective) for run in runs}
     return (
-        f"The stories of bAbI's twenty tasks, {stories}, joined into one endless stream, which is "
-        "read window by window with the carry handed on; "
+        f"The stories of bAbI's twenty tasks, {stories}, joined into one endless stream; "
         f"{'; '.join(said_of_each(counts))}; {'; '.join(said_of_each(objectives))}; always giving "
         f"the most frequent answer of each task would be right in {chances}"
     )
@@ -67,7 +66,7 @@ def interval_sentence(models: Sequence[Candidate]) -> str:
     each = (f"{low} to {high} for {model.name}" for model in models for low, high in [_ends(model)])
     is_one = all(len(model.values) == 1 for model in models)
     errors = "test questions" + (", one seed each" if is_one else " and seeds")
-    return f"Within two standard errors ({errors}) lie {listed(list(each))}."
+    return f"The 95 % intervals ({errors}) are {listed(list(each))}."
 
 
 def task_sentences(found: Sequence[TaskComparison], best: Sequence[Candidate]) -> list[str]:
@@ -132,11 +131,14 @@ def _mean(model: Candidate, name: str) -> float | None:
 
 
 def _ends(model: Candidate) -> tuple[str, str]:
-    """Return two standard errors below and above the mean."""
-    low, high = model.mean - 2 * model.error, model.mean + 2 * model.error
+    """Return the ends of the 95 % interval of the mean."""
+    low, high = model.mean - model.margin, model.mean + model.margin
     return percent(max(low, 0.0)), percent(min(high, 1.0))
 
 
 def _shown(each: Candidate) -> str:
-    is_chance = abs(each.mean - each.runs[0].evaluation["chance"]) <= 2 * each.error
+    chance = each.runs[0].evaluation["chance"]
+    # Of several seeds one more often lies far off by chance; one that has learned lies farther.
+    most = (2 if len(each.values) == 1 else 3) * each.sampling_error
+    is_chance = all(abs(value - chance) <= most for value in each.values)
     return each.written(percent) + (", chance level" if is_chance else "")

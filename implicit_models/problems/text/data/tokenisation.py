@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Integer, UInt
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer
+
+from implicit_models.problems.text.data.byte_tokenizer import byte_tokenizer
 
 BYTES = "bytes"
 TOKENIZER_FILE = "tokenizer.json"
@@ -216,9 +218,27 @@ def load_tokenizer(name: str | Path) -> TextTokenizer:
     TokenizerError
         If there is no such file, or it is not a tokenizer's.
     """
-    text, path = str(name), Path(name).expanduser()
+    text = str(name)
     if text == BYTES:
-        return TextTokenizer(BYTES, _ready(_bytes_tokenizer()))
+        return TextTokenizer(BYTES, _ready(byte_tokenizer(END_OF_TEXT[0])))
+    return TextTokenizer(text, _read(_file_here(name) or _download(text)))
+
+
+def find_tokenizer(name: str | Path) -> TextTokenizer | None:
+    """Load a tokenizer that is on this machine, the hub's cache included; None where it is not.
+
+    The hub is not asked. Parameters and errors as of `load_tokenizer`.
+    """
+    text = str(name)
+    if text == BYTES:
+        return load_tokenizer(text)
+    file = _file_here(name) or _file_in_cache(text)
+    return None if file is None else TextTokenizer(text, _read(file))
+
+
+def _file_here(name: str | Path) -> Path | None:
+    """Return the file of a path; None of a name on the hub."""
+    text, path = str(name), Path(name).expanduser()
     if path.is_dir():
         found = path / TOKENIZER_FILE
         if not found.is_file():
@@ -227,16 +247,16 @@ def load_tokenizer(name: str | Path) -> TextTokenizer:
                 f"{path}: holds no {TOKENIZER_FILE} (it holds {names}); name the tokenizer's file, "
                 "or save the tokenizer there with transformers' save_pretrained"
             )
-        return TextTokenizer(text, _read(found))
+        return found
     if path.is_file():
-        return TextTokenizer(text, _read(path))
+        return path
     looks_like_a_path = text.startswith((".", "/", "~")) or text.endswith(".json")
     if isinstance(name, Path) or looks_like_a_path or not _HUB_NAME.fullmatch(text):
         raise TokenizerError(
             f"tokenizer {text!r}: no such file or folder; allowed is {BYTES!r}, the path of a "
             f"{TOKENIZER_FILE} or of a folder that holds one, or a name on the Hugging Face hub"
         )
-    return TextTokenizer(text, _read(_download(text)))
+    return None
 
 
 def tokenizer_digest(folder: Path) -> str | None:
@@ -251,30 +271,9 @@ def tokenizer_digest(folder: Path) -> str | None:
     return load_tokenizer(path).digest if path.is_file() else None
 
 
-def _bytes_tokenizer() -> Tokenizer:
-    """Return a byte-pair encoding that merges nothing; its alphabet writes every byte visibly."""
-    vocabulary = {character: byte for byte, character in enumerate(_byte_alphabet())}
-    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(END_OF_TEXT[0], special=True, normalized=False)])
-    return tokenizer
-
-
-def _byte_alphabet() -> list[str]:
-    """Return the characters by which byte-level tokenizers write the bytes 0 .. 255.
-
-    The printable characters of Latin-1 stand for themselves; the other bytes, in order, for the
-    characters from 256 on.
-    """
-    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-    others = iter(range(256, 512))
-    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
-
-
 @functools.cache
 def _bytes_digest() -> str:
-    return TextTokenizer(BYTES, _ready(_bytes_tokenizer())).digest
+    return TextTokenizer(BYTES, _ready(byte_tokenizer(END_OF_TEXT[0]))).digest
 
 
 def _read(path: Path) -> Tokenizer:
@@ -322,6 +321,17 @@ def _download(name: str) -> Path:
             f"did not give its {TOKENIZER_FILE} ({reason}); allowed is {BYTES!r}, a path, or a "
             "name on the hub that can be reached or was downloaded before"
         ) from None
+
+
+def _file_in_cache(name: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    repository, _, revision = name.partition("@")
+    try:
+        found = try_to_load_from_cache(repository, TOKENIZER_FILE, revision=revision or None)
+    except ValueError:  # no id of the hub
+        return None
+    return Path(found) if isinstance(found, str) else None
 
 
 def _without_defaults(content: Any) -> Any:

@@ -1,15 +1,17 @@
 """What models made of corpora that they were not trained on, entry by entry of ``readings``."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
-from implicit_models.reporting.comparison import Candidate, best_of_kinds
+from implicit_models.problems.text.report.lead import perplexity_score, shown_perplexity
+from implicit_models.reporting.comparison import Candidate, Score, best_of_kinds
 from implicit_models.reporting.entry_results import EntryResults
 from implicit_models.reporting.lead import outcome
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.sections import Section
+from implicit_models.reporting.summary import group_by_seed
 from implicit_models.reporting.tables.table import Table, number, perplexity
 
 
@@ -49,36 +51,33 @@ class ReadingResults(EntryResults):
 
 
 def reading_lead(results: Sequence[ReadingResults], runs: Sequence[RunResults]) -> list[str]:
-    """Return a sentence for each corpus: which model of each kind reads it best."""
+    """Return a sentence for each corpus: which model of each kind reads it best, by all seeds."""
     kinds = {run.name: run.kind for run in runs}
+    models = {run.name: name for name, group in group_by_seed(runs).items() for run in group}
     sentences = []
     for corpus in dict.fromkeys(reading.corpus for reading in results):
+        of_models: dict[str, list[tuple[ReadingResults, Score]]] = {}
+        for reading in results:
+            score = perplexity_score(reading.content["perplexity"])
+            if reading.corpus == corpus and score is not None:
+                model = models.get(reading.label, reading.label)
+                of_models.setdefault(model, []).append((reading, score))
         found = [
             Candidate(
-                name=reading.label,
-                kind=kinds.get(reading.label) or reading.content["kind"],
+                name=name,
+                kind=kinds.get(name) or read[0][0].content["kind"],
                 runs=[],
-                values=[reading.content["perplexity"]["perplexity"]],
-                sampling_error=reading.content["perplexity"]["standard_error"] or 0.0,
+                values=[value for _, (value, _) in read],
+                sampling_error=fmean(error for _, (_, error) in read),
             )
-            for reading in results
-            if reading.corpus == corpus and _is_known(reading)
+            for name, read in of_models.items()
         ]
         if best := best_of_kinds(found, higher_is_better=False):
-            told = outcome(
-                best,
-                lambda each: perplexity(each.mean, each.error),
-                higher_is_better=False,
-            )
+            told = outcome(best, shown_perplexity, higher_is_better=False)
             sentences.append(
                 f"Perplexity of {corpus}, which these models were not trained on: {told}."
             )
     return sentences
-
-
-def _is_known(reading: ReadingResults) -> bool:
-    value = reading.content["perplexity"]["perplexity"]
-    return value is not None and math.isfinite(value)
 
 
 def reading_table(readings: Sequence[ReadingResults]) -> Table:

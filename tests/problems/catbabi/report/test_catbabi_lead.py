@@ -52,7 +52,7 @@ def test_one_run(runs):
     assert "; 20,300 test questions; trained on the answers alone; " in what
     assert what.endswith("would be right in 34.0 %; 1 implicit model.")
     assert interval == (
-        "Within two standard errors (test questions, one seed each) lie 93.4 % to 94.0 % for "
+        "The 95 % intervals (test questions, one seed each) are 93.4 % to 94.0 % for "
         "babi_implicit_2_layers."
     )
     assert cost == "Training babi_implicit_2_layers took 622 s and 2.00e14 FLOPs."
@@ -73,8 +73,8 @@ def test_several_seeds_all_count(runs):
         "ahead of babi_mamba2_1_layer (explicit, 34.0 %, chance level)."
     ) in told
     assert "1 implicit model (3 seeds) and 1 explicit one." in told
-    # 2 * 3.6 % / sqrt(3) by seeds, and what the questions add
-    assert "(test questions and seeds) lie 89.8 % to 98.2 % for babi_implicit_1_layer and" in told
+    # Student's t of three seeds, 4.303 * 3.61 % / sqrt(3), and what the questions add
+    assert "(test questions and seeds) are 85.0 % to 100.0 % for babi_implicit_1_layer" in told
     assert "test questions and, of models with several seeds, of the seeds, at a level" in told
 
 

@@ -1,0 +1,1 @@
+"""How a model of it is evaluated and swept."""

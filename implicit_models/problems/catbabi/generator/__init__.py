@@ -1,0 +1,1 @@
+"""Stories of our own, of the twenty tasks: told of small worlds, so that answers are known."""
