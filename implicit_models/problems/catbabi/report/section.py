@@ -83,9 +83,9 @@ def _search_figures(implicit: Sequence[CatbabiResults]) -> _Drawn:
 def _by_task_caption(runs: Sequence[CatbabiResults]) -> str:
     found = best_comparison(runs)
     if found is None:
-        return "Accuracy by task of the best model of each kind; lines are two standard errors."
+        return "Accuracy by task of the best model of each kind; lines are 95 % intervals."
     layers = "1 layer" if found.num_layers == 1 else f"{found.num_layers} layers"
     return (
         f"Accuracy by task: {found.implicit.name} (implicit, filled) beside {found.explicit.name} "
-        f"(explicit, outlined), both of {layers}; lines are two standard errors."
+        f"(explicit, outlined), both of {layers}; lines are 95 % intervals."
     )

@@ -26,7 +26,6 @@ from implicit_models.reporting.tables.table import (
     percent,
     perplexity,
     said_of_each,
-    scientific,
 )
 
 SOLVED = 0.95
@@ -48,7 +47,6 @@ def accuracy_table(runs: Sequence[CatbabiResults]) -> Table:
             f"{sum(found.accuracy >= SOLVED for found in run.by_task.values())} of "
             f"{len(run.by_task)}",
             *([perplexity(run.evaluation.get("perplexity"))] if has_perplexity else []),
-            scientific(run.test_flops_per_token),
             number(run.evaluation.get("seconds")),
         ]
         for run in runs
@@ -60,12 +58,12 @@ def accuracy_table(runs: Sequence[CatbabiResults]) -> Table:
         "the standard error, as if questions were independent. After the worst and the best task "
         "stands its number. "
         + ("The perplexity is that of all tokens of the stream. " if has_perplexity else "")
-        + "FLOPs and time are those of the test.",
+        + "The time is that of the test.",
         columns=[
             *("run", "kind", "trained on", "layers", "accuracy", "worst task", "best task"),
             f"tasks at {percent(SOLVED, 0)}",
             *(["perplexity"] if has_perplexity else []),
-            *("FLOPs per token", "time (s)"),
+            "time (s)",
         ],
         rows=rows,
         num_text_columns=3,
@@ -200,8 +198,8 @@ def _published_table(runs: Sequence[CatbabiResults], objective: str) -> Table:
     return Table(
         title=f"Beside published results: {_MODES[objective]}",
         note="No comparison like for like: the published models read the stories in another "
-        "shuffle, and have other sizes and trainings. A dash: the row does not tell. After ± is "
-        "the standard error of ours.",
+        "shuffle, and have other sizes and trainings. A dash: the row does not tell. ± "
+        "reaches the ends of our 95 % intervals.",
         columns=["run", "from", "layers", "parameters", "accuracy (%)"],
         rows=[*ours, *others],
     )

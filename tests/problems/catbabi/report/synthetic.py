@@ -95,7 +95,8 @@ def evaluation(name: str) -> dict[str, Any]:
         if is_implicit
         else None,
         "share_converged": 0.9987 if is_implicit else None,
-        "flops_per_token": (1.25e7 if is_implicit else 2e6) * LAYERS[name],
+        "flops_per_token": (flops := (1.25e7 if is_implicit else 2e6) * LAYERS[name]),
+        "cost": {"flops_per_token": flops},
         "seconds": 80.0,
     }
 

@@ -73,7 +73,9 @@ def test_seeds_share_a_bar_and_their_error(runs, styles):
     assert len(bars) == 40 and bars[1].get_width() == pytest.approx(0.9)
     assert labels_of(figure)[0] == f"{IMPLICIT[0]} (mean of 3 seeds)"
     low, high = figure.axes[0].lines[1].get_xdata()
-    assert (low + high) / 2 == pytest.approx(0.9) and 0.021 < (high - low) / 2 < 0.022
+    assert (low + high) / 2 == pytest.approx(0.9) and (high - low) / 2 == pytest.approx(
+        0.0215, abs=2e-4
+    )
 
 
 def test_without_a_rival_of_as_many_layers_the_best_of_each_kind_are_drawn(runs, styles):
