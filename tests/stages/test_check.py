@@ -19,7 +19,7 @@ from stages.check_memory import main_memory
 from stages.common import RefusedError
 from tests.repositories import ROOT, presets
 from tests.stages.mistaken_presets import GONE, LSTM, MISTAKES, QUICK, RUN, TEXT, WIDE
-from tests.stages.tiny import write_tasks, write_text
+from tests.stages.tiny import write_stories, write_tasks, write_text
 
 
 @functools.cache
@@ -50,6 +50,7 @@ def folder(tmp_path_factory):
         file.write_text(100 * file.read_text())
     (path / "text" / "broken.json").write_text("{")
     write_tasks(path / "tasks")
+    write_stories(path / "en-valid-10k")
     (path / "gpt2").mkdir()
     (path / "gpt2" / "config.json").write_text(json.dumps(WIDE))
     return path

@@ -14,7 +14,7 @@ from implicit_models.problems.downstream.tasks import TASKS
 from implicit_models.problems.text.data import hub_source
 from tests.repositories import ROOT, presets
 from tests.stages.in_process import run_stages, work_in
-from tests.stages.tiny import sentences, shrink, task_items, write_tasks, write_text
+from tests.stages.tiny import sentences, shrink, task_items, write_stories, write_tasks, write_text
 
 pytestmark = [
     pytest.mark.slow,
@@ -28,6 +28,7 @@ def project(tmp_path, monkeypatch):
     work_in(tmp_path, monkeypatch)
     write_text(tmp_path / "text")
     write_tasks(tmp_path / "tasks")
+    write_stories(tmp_path / "en-valid-10k")
     return tmp_path
 
 
@@ -54,7 +55,7 @@ def hub(project, monkeypatch):
 def test_a_preset_ends_in_its_report(preset, project, hub):
     parameters = shrink(yaml.safe_load(compose(ROOT, [f"preset={preset}"])))
     for corpus in parameters["corpora"].values():
-        if corpus["tokenizer"] != "bytes":
+        if corpus.get("tokenizer", "bytes") != "bytes":
             command = [sys.executable, ROOT / "scripts" / "train_tokenizer.py", corpus["source"]]
             subprocess.run([*command, corpus["tokenizer"], "--vocabulary-size=300"], check=True)
     Path("params.yaml").write_text(yaml.safe_dump(parameters, sort_keys=False))

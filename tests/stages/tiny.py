@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from implicit_models.problems.catbabi.generator.families import FAMILIES, generate
+from implicit_models.problems.catbabi.stories.story import render
+
 LENGTH = 8
 WORDS = ("the", "river", "was", "slow", "and", "a", "boat", "went", "down", "with", "no", "oar")
 MODEL = {
@@ -144,6 +147,15 @@ def write_text(folder: Path, num_sentences: int = 8) -> None:
     for seed, split in enumerate(("train", "validation", "test")):
         (folder / split).mkdir(parents=True)
         (folder / split / "text.txt").write_text("\n\n".join(sentences(num_sentences, seed)) + "\n")
+
+
+def write_stories(folder: Path) -> None:
+    """Write files of bAbI's twenty tasks, a few stories each."""
+    folder.mkdir()
+    for task in FAMILIES:
+        for split in ("train", "valid", "test"):
+            stories = generate(task, 2, 0, split)
+            (folder / f"qa{task}_{split}.txt").write_text(render(stories))
 
 
 def task_items() -> dict[str, dict[str, Any]]:

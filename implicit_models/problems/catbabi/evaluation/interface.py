@@ -33,6 +33,7 @@ def evaluate(model: Path, data: Path, parameters: CatbabiEvaluationParameters) -
     metrics = result.metrics() | {
         "source": opened.metadata["source"],
         "objective": opened.metadata["objective"],
+        "carry": parameters.carry,
         "search": search_used(parameters, loaded),
         "cost": total_cost([(len(reading.nll), reading.flops, reading.seconds)], meter.measurement),
     }
