@@ -209,10 +209,11 @@ def _number(count: int, total: int) -> str:
 
 
 def _rate(rate: float, unit: str) -> str:
+    several = f"{unit}es" if unit.endswith(("ch", "sh", "s", "x")) else f"{unit}s"
     if rate >= _SCALED:
-        return f"{rate / 1e6:,.1f}M {unit}s/s"
+        return f"{rate / 1e6:,.1f}M {several}/s"
     if rate >= 1:
-        return f"{rate:,.0f} {unit}s/s" if rate >= 10 else f"{rate:.1f} {unit}s/s"
+        return f"{rate:,.0f} {several}/s" if rate >= 10 else f"{rate:.1f} {several}/s"
     return f"{1 / rate:.1f} s a {unit}" if rate else ""
 
 

@@ -124,13 +124,19 @@ def sweep(
     preset: Annotated[str | None, typer.Option(help="To start from (default: laptop).")] = None,
     jobs: Jobs = 1,
     name: Annotated[str, typer.Option(help="With what experiments' names begin.")] = "sweep",
+    limit: Annotated[
+        str | None,
+        typer.Option(help="A global concurrency limit of Prefect to hold a slot of (docs/sweeps)."),
+    ] = None,
 ) -> None:
     """Run every combination of some values, as experiments of DVC, and compare them.
 
     Example: `implicit-models sweep runs.s3_implicit_mamba2.free.max_steps=8,16 --preset quick`
     """
     given = [*values, "--jobs", str(jobs), "--name", name]
-    _hand_over("pipelines.sweep", *given, *(["--preset", preset] if preset else []))
+    given += ["--preset", preset] if preset else []
+    given += ["--limit", limit] if limit else []
+    _hand_over("pipelines.sweep", *given)
 
 
 @app.command()

@@ -7,6 +7,7 @@ from pathlib import Path
 from implicit_models.parameters import ParameterError
 from pipelines.results import REPORT, EntryResult, ResultsError, read_results
 
+_NAMES = {"length_extrapolation": "perplexity"}  # at each length
 ERRORS = "±: two standard errors of the test data"
 _MOST_SCORES = 8  # of an entry, in a line
 
@@ -52,9 +53,10 @@ def score_lines(entries: Sequence[EntryResult]) -> list[str]:
     for group in groups.values():
         columns = [name for name in group[0].metrics if name in _shared(group[0], entries)]
         columns = columns[:_MOST_SCORES]
-        heads = {name: _head(name) for name in columns}
+        firsts = dict.fromkeys(name.partition(".")[0] for name in columns)
+        what = dict.fromkeys(map(words, firsts))
+        heads = {name: _head(name, is_alone=len(firsts) == 1) for name in columns}
         width = max(len(entry.name) for entry in group)
-        what = dict.fromkeys(name.partition(".")[0].replace("_", " ") for name in columns)
         has_errors = any(name in entry.errors for entry in group for name in columns)
         lines.append(f"{', '.join(what)}{f' ({ERRORS})' if has_errors else ''}:")
         for entry in group:
@@ -75,9 +77,16 @@ def _shared(entry: EntryResult, entries: Sequence[EntryResult]) -> Mapping[str, 
     }
 
 
-def _head(name: str) -> str:
+def words(name: str) -> str:
+    """Return a metric's name in words, ``perplexity at 128``."""
     first, dot, rest = name.partition(".")
-    return f"at {rest}:" if dot else f"{first.replace('_', ' ')}:"
+    return _NAMES.get(first, first.replace("_", " ")) + (f" at {rest}" if dot else "")
+
+
+def _head(name: str, *, is_alone: bool) -> str:
+    """Return what stands before a score, in short where all scores of the line are of one sort."""
+    rest = name.partition(".")[2]
+    return f"at {rest}:" if rest and is_alone else f"{words(name)}:"
 
 
 if __name__ == "__main__":

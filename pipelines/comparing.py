@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from pipelines.closing import ERRORS
+from pipelines.closing import ERRORS, words
 from pipelines.results import ExperimentResults, ResultsError, shown
 
 _DEGREES = (2, 3, 4, 5, 6)
@@ -39,13 +39,13 @@ def comparison(results: ExperimentResults, names: Sequence[str]) -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     table.add_row("kind", *(entry.kind for entry in entries))
-    for key, (words, form) in _COSTS.items():
+    for key, (named, form) in _COSTS.items():
         cells = [form.format(entry.costs[key]) if key in entry.costs else "" for entry in entries]
         if any(cells):
-            table.add_row(words, *cells)
+            table.add_row(named, *cells)
     table.add_section()
     for name in dict.fromkeys(name for entry in entries for name in entry.metrics):
-        table.add_row(_words(name), *(entry.shown(name) for entry in entries))
+        table.add_row(words(name), *(entry.shown(name) for entry in entries))
     if any(entry.errors for entry in entries):
         table.caption = ERRORS
     return table
@@ -60,7 +60,7 @@ def headline(root: Path, name: str) -> Table:
     for metric, value in found.items():
         for key, each in value.items() if isinstance(value, dict) else [("", value)]:
             if isinstance(each, int | float):
-                table.add_row(_words(f"{metric}.{key}" if key else metric), shown(metric, each))
+                table.add_row(words(f"{metric}.{key}" if key else metric), shown(metric, each))
     return table
 
 
@@ -103,8 +103,3 @@ def _description(path: Path) -> str:
         if not line.startswith(("# @package", "# Written by")):
             lines.append(line.removeprefix("#").strip())
     return " ".join(lines)
-
-
-def _words(name: str) -> str:
-    first, dot, rest = name.partition(".")
-    return first.replace("_", " ") + (f" at {rest}" if dot else "")

@@ -33,9 +33,7 @@ def model_source(root: Path, name: str) -> str:
     if "/" in name or _is_downloaded(name):
         return name
     closest = difflib.get_close_matches(name, entries, n=3)
-    said = f"the closest are {', '.join(closest)}" if closest else f"there are {', '.join(entries)}"
-    if not entries:
-        said = "there is none"
+    said = f"closest: {', '.join(closest)}" if closest else f"known: {', '.join(entries) or 'none'}"
     raise ModelNameError(
         f"{name} is no entry of params.yaml ({said}) and no folder; a model of the hub is named "
         "OWNER/NAME, such as openai-community/gpt2"

@@ -35,6 +35,9 @@ from stages.entries import (
 )
 from stages.evaluation.apart_entries import read_apart
 
+# By the place of the data and the tokens of a batch: the data, and the keys that ask for as many.
+_Batches = dict[tuple[str, int], tuple[Data, list[str]]]
+
 SECTIONS = (*ALL_TABLES, "monitoring", "evaluation", "sweep", "report")
 
 
@@ -54,9 +57,13 @@ def check_content(found: Findings) -> None:
     for table in KINDS_OF_DATA:
         for name in tables[table]:
             _check_data(found, table, name)
+    batches: _Batches = {}
     for table in TABLES:
         for name in tables[table]:
-            _check_model(found, table, name)
+            _check_model(found, table, name, batches)
+    for (_, needed), (data, keys) in batches.items():
+        others = f" (as {', '.join(keys[1:])})" if keys[1:] else ""
+        _check_amount(found, f"{keys[0]}{others}", needed, data, "train")
     for table in TESTED_APART:
         for name in tables[table]:
             _check_apart(found, table, name)
@@ -125,7 +132,7 @@ def _check_data(found: Findings, table: str, name: str) -> None:
                 found.add(line, "warning" if is_allowed else "missing")
 
 
-def _check_model(found: Findings, table: str, name: str) -> None:
+def _check_model(found: Findings, table: str, name: str, batches: _Batches) -> None:
     entry: RunParameters | BaselineParameters | None = None
     with found.gathering():
         entry = read_model(table, name, found.path)
@@ -146,7 +153,7 @@ def _check_model(found: Findings, table: str, name: str) -> None:
                 found.add(f"{table}.{name}.model.{line}", "missing")
     if data is not None:
         with suppress(ParameterError):  # which is told already
-            _check_trained_amounts(found, f"{table}.{name}", entry, data)
+            _check_trained_amounts(found, f"{table}.{name}", entry, data, batches)
         if entry.model.is_upcycled:
             _check_source(found, table, name, entry, data)
         reads = {f"{table}.{name}.{k}.lengths.end": v.end for k, v in entry.curricula.items()}
@@ -185,13 +192,18 @@ def _check_tests(
 
 
 def _check_trained_amounts(
-    found: Findings, key: str, entry: RunParameters | BaselineParameters, data: Data
+    found: Findings,
+    key: str,
+    entry: RunParameters | BaselineParameters,
+    data: Data,
+    batches: _Batches,
 ) -> None:
-    """Find texts that are too short for one batch, or for the validation."""
+    """Find texts that are too short for the validation, and note what a batch asks of them."""
     length, _ = problem.parameters_of(data.kind).check_training(data.key, data.parameters)
     monitoring = read_section("monitoring", MonitoringParameters, found.path)
     batch = entry.optimisation.sequences_a_step(length) * length + 1
-    _check_amount(found, f"{key}.optimisation's batch", batch, data, "train")
+    asking = f"{key}.{entry.optimisation.batch_key}"
+    batches.setdefault((data.key, batch), (data, []))[1].append(asking)
     held_out = monitoring.validation_sequences * length + 1
     _check_amount(found, "monitoring.validation_sequences", held_out, data, "validation")
 

@@ -164,7 +164,7 @@ def find_table(name: str, tables: Sequence[str], path: Path = PARAMETERS) -> str
         valid = [other for table in names.values() for other in table]
         closest = difflib.get_close_matches(name, valid, n=1, cutoff=0.0)
         raise ParameterError(
-            f"{path}: {name} is no entry of {', '.join(tables)}; the closest is "
+            f"{path}: {name or 'an empty name'} is no entry of {', '.join(tables)}; the closest is "
             f"{', '.join(closest)} (valid: {', '.join(valid)})"
         )
     return found[0]

@@ -34,6 +34,8 @@ MEMORY = {
     "exchange": "or: buffers of the exchange",
 }
 
+_UNITS = {"days": 1, "hours": 24, "minutes": 24 * 60, "seconds": SECONDS_A_DAY}  # in a day
+
 
 def plan_text(
     source: str,
@@ -71,12 +73,16 @@ def _title(source: str, options: PlanParameters, device: Accelerator) -> str:
 def _trainings(
     planned: Sequence[PlannedPhase], options: PlanParameters, device: Accelerator
 ) -> list[str]:
-    header = ("", "training", "phase", "parameters", "steps", "tokens", "FLOPs", "days")
-    rows: list[Sequence[str]] = [(*header, "at most:", "FLOPs", "days")]
-    total, most = 0.0, 0.0
-    for number, phase in enumerate(planned, 1):
-        plan, rate = phase.plan, _flops_a_day(phase, options, device)
-        total, most = total + plan.flops / rate, most + plan.flops_at_most / rate
+    rates = [_flops_a_day(phase, options, device) for phase in planned]
+    phases = list(zip(planned, rates, strict=True))
+    total = sum(phase.plan.flops / rate for phase, rate in phases)
+    most = sum(phase.plan.flops_at_most / rate for phase, rate in phases)
+    unit = next((unit for unit, in_a_day in _UNITS.items() if most * in_a_day >= 1), "seconds")
+    in_a_day = _UNITS[unit]
+    header = ("", "training", "phase", "parameters", "steps", "tokens", "FLOPs", unit)
+    rows: list[Sequence[str]] = [(*header, "at most:", "FLOPs", unit)]
+    for number, (phase, rate) in enumerate(phases, 1):
+        plan = phase.plan
         searches = phase.expected is not None and phase.search
         rows.append(
             (
@@ -87,16 +93,17 @@ def _trainings(
                 f"{plan.num_steps:,}",
                 _count(plan.num_tokens),
                 f"{plan.flops:.3g}",
-                _number(plan.flops / rate),
+                _number(in_a_day * plan.flops / rate),
                 f"{phase.expected:g} of {phase.search}" if searches else "",
                 f"{plan.flops_at_most:.3g}" if searches else "",
-                _number(plan.flops_at_most / rate) if searches else "",
+                _number(in_a_day * plan.flops_at_most / rate) if searches else "",
             )
         )
+    of_gpus = "hours" if unit == "days" else unit
     lines = _aligned(rows, left=3)
-    hours = 24 * options.gpus * total
     lines.append(
-        f"together {_number(total)} days ({_number(most)} at most), {_count(hours)} GPU hours"
+        f"together {_number(in_a_day * total)} {unit} ({_number(in_a_day * most)} at most), "
+        f"{_count(_UNITS[of_gpus] * options.gpus * total)} GPU {of_gpus}"
     )
     return lines
 

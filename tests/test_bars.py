@@ -112,6 +112,14 @@ def test_many_units_are_counted_in_millions_and_an_unknown_total_has_no_share(li
     assert written()[-1] == "reading: shard 3 in 20 s, 6.7 s a shard"
 
 
+def test_batches_are_counted_in_their_plural(lines):
+    written, clock = lines
+    with bar(400, "evaluation", "batch") as counted:
+        clock.seconds += 10
+        counted.update(200)
+    assert written()[0] == "evaluation: batch 200 of 400 (50%), 20 batches/s, 10 s left"
+
+
 def test_a_loop_that_fails_closes_its_bar(lines):
     written, clock = lines
     with pytest.raises(KeyError), bar(4, "outer", "step"):

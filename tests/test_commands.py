@@ -115,9 +115,9 @@ def test_nothing_heavy_is_imported_to_answer():
         (["check", "quick", "report.success_threshold=0.9"],
          ["-m", "stages.check", "quick", "report.success_threshold=0.9"]),
         (["plan", "quick", "gpus=2"], ["-m", "stages.plan", "preset=quick", "gpus=2"]),
-        (["sweep", "a.b=1,2", "--preset", "quick", "--jobs", "2"],
+        (["sweep", "a.b=1,2", "--preset", "quick", "--jobs", "2", "--limit", "two"],
          ["-m", "pipelines.sweep", "a.b=1,2", "--jobs", "2", "--name", "sweep",
-          "--preset", "quick"]),
+          "--preset", "quick", "--limit", "two"]),
         (["models"], ["-m", "implicit_models.families.sizes"]),
         (["generate", "openai-community/gpt2", "one", "--tokens", "3"],
          ["-m", "stages.generate", "openai-community/gpt2", "one",
@@ -228,6 +228,16 @@ def test_closing_words_have_the_scores_of_all_entries(results):
     assert any("theirs" in line and "50.0%" in line for line in lines)
     assert any("elsewhere" in line and "perplexity: 12.5" in line for line in lines)
     assert any("implicit-models compare ours theirs" in line for line in lines)
+
+
+def test_perplexities_at_lengths_say_what_they_are(results):
+    for name in ("ours", "theirs", "elsewhere"):
+        metrics = {"perplexity": 7.5, "length_extrapolation": {"128": 8.25}}
+        (results / "results" / "runs" / name).mkdir(exist_ok=True)
+        (results / "results" / "runs" / name / "metrics.json").write_text(json.dumps(metrics))
+    lines = closing.closing_words(results).splitlines()
+    ours = next(" ".join(line.split()) for line in lines if line.startswith("  ours"))
+    assert ours == "ours implicit perplexity: 7.5 perplexity at 128: 8.25"
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,7 @@ def test_a_key_chooses_the_class(read, monkeypatch):
         ("shape: {kind: [circle]}", ["shape.kind = ['circle'] is not allowed"]),
         ("shape: {kind: circle}", ["shape.radius is missing; allowed is float, above 0.0"]),
         ("shape: {kind: circle, radius: 0}", ["shape.radius = 0", "above 0.0"]),
-        ("shape: {kind: circle, sides: [1]}", ["shape.sides = [1] is", f"is {RUN}.free.shape.s"]),
+        ("shape: {kind: circle, sides: [1]}", ["shape.sides = [1] is", "setting; valid: kind, "]),
         ("shape: 3", ["shape = 3 is not a section", "kind"]),
         ("", ["shape is missing; allowed is a mapping with kind"]),
         ("shape: {kind: circle, radius: 1}, frame: {}", ["frame.kind is missing"]),

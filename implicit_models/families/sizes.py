@@ -7,6 +7,7 @@ prints them as a table.
 
 import argparse
 import difflib
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,12 +73,18 @@ def size_table() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print the table of sizes."""
+    """Print the table of sizes, drawn on a terminal and in Markdown elsewhere."""
     parser = argparse.ArgumentParser(
         prog="python -m implicit_models.families.sizes", description=__doc__
     )
     parser.parse_args(arguments)
-    print(size_table())
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        Console().print(Markdown(size_table()))
+    else:
+        print(size_table())
 
 
 if __name__ == "__main__":

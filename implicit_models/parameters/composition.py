@@ -8,11 +8,12 @@ from typing import Any
 
 import yaml
 
-from implicit_models.parameters.errors import ParameterError, closest_name
+from implicit_models.parameters.errors import ParameterError, closest_name, similar_name
 from implicit_models.parameters.names import check_names
 from implicit_models.parameters.structure import check_interpolations
 
 CONFIGURATION = "conf"
+_MOST_USERS = 8  # of keys that there are not, in a line
 
 
 class CompositionError(ParameterError):
@@ -88,10 +89,9 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
     for override in overrides:
         key = re.split("[=@]", override)[0].lstrip("+~")
         if override not in chosen and not override.startswith("+") and key not in keys:
-            return (
-                f"{source}: {key} does not exist; the closest valid key is "
-                f"{closest_name(key, keys)} (a new one is added by +{key}=VALUE)"
-            )
+            closest = similar_name(key, keys)
+            meant = f"the closest valid key is {closest}" if closest else "none is like it"
+            return f"{source}: {key} does not exist; {meant} (a new one is added by +{key}=VALUE)"
     settings = " ".join(each for each in overrides if each not in chosen)
     return f"{settings}: cannot be composed: {said}"
 
@@ -113,6 +113,8 @@ def _users_of_missing(root: Path, overrides: Sequence[str]) -> str:
     ]
     if not users:
         return ""
+    if len(users) > _MOST_USERS:
+        users[_MOST_USERS:] = [f"and {len(users) - _MOST_USERS} more"]
     return (
         f"; give a value of their own to what names a key that does not exist: {', '.join(users)}"
     )

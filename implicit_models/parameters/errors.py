@@ -4,6 +4,8 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+_SIMILAR = 0.52  # how like the right name a mistyped one is at least, from 0 to 1
+
 
 class ParameterError(ValueError):
     """A parameter is unknown, missing, wrongly typed or out of range.
@@ -68,10 +70,18 @@ def closest_name(name: str, valid: Iterable[str]) -> str:
     return difflib.get_close_matches(name, list(valid), n=1, cutoff=0.0)[0]
 
 
+def similar_name(name: str, valid: Iterable[str]) -> str | None:
+    """Return which of some names was probably meant; None where none is much like it."""
+    found = difflib.get_close_matches(name, list(valid), n=1, cutoff=_SIMILAR)
+    return found[0] if found else None
+
+
 def closest_key(name: str, valid: Iterable[str], prefix: str) -> str:
-    """Return in words which key of a section is most like a name, and all that there are."""
+    """Return in words which key of a section was probably meant, and all that there are."""
     names = [str(candidate) for candidate in valid]
     if not names:
         return "no key is"
-    closest = closest_name(name, names)
+    closest = similar_name(name, names)
+    if closest is None:
+        return f"valid: {', '.join(names)}"
     return f"the closest valid key is {prefix}{closest} (valid: {', '.join(names)})"

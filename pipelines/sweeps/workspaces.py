@@ -32,6 +32,7 @@ NOISE = (  # of DVC, in every stage
     "To enable auto staging",
     "dvc config core.autostage",
     "Use `dvc push` to send",
+    "Experiment results have been applied to your workspace",  # to the clone, not the user's
 )
 
 

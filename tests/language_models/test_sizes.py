@@ -1,5 +1,6 @@
 """The paper's sizes, counted in closed form, on the meta device, and as transformers' models."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from implicit_models.families.llama.configuration import ImplicitLlamaConfig
 from implicit_models.families.llama.family import ImplicitLlamaForCausalLM
 from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
 from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
-from implicit_models.families.sizes import SIZES, count_parameters, from_size, size_table
+from implicit_models.families.sizes import SIZES, count_parameters, from_size, main, size_table
 from implicit_models.language_models.configuration import ImplicitConfig
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from tests.language_models.kinds import KINDS, configuration
@@ -177,3 +178,12 @@ def test_the_table_prints_what_is_counted() -> None:
         assert int(cells[1].replace(",", "")) == count.total
         assert int(cells[2].replace(",", "")) == count.non_embedding
         assert int(cells[3].split(" ")[0].replace(",", "")) == count.injection
+
+
+def test_the_table_is_drawn_on_a_terminal_alone(capsys, monkeypatch):
+    main([])
+    assert capsys.readouterr().out == f"{size_table()}\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    main([])
+    drawn = capsys.readouterr().out
+    assert "mamba2-1.3b" in drawn and "|" not in drawn and "--:" not in drawn

@@ -24,7 +24,9 @@ MISTAKES = [
         ["evalution = {} is not a known", "closest valid key is evaluation"],
     ),
     (QUICK, {"runs": None}, ["runs = null is not allowed", "{} for none"]),
-    (QUICK, {"runs": GONE}, ["runs does not exist", "closest valid key is"]),
+    (QUICK, {"runs": GONE}, ["runs does not exist; valid: "]),
+    (QUICK, {"notes": 1}, ["notes = 1 is not a known setting; valid: "]),
+    (QUICK, {f"{RUN}.dataset": ""}, [f"{RUN}.dataset = ''", "an empty name is no entry of data"]),
     (QUICK, {"monitoring": GONE}, ["monitoring does not exist"]),
     (QUICK, {"monitoring.validate_every": 7}, ["validate_every is 7", "multiple of log_every, 10"]),
     (
@@ -278,6 +280,19 @@ MISTAKES = [
         TEXT,
         {"corpora.text.source": "short"},
         ["sweep.text.num_sequences needs 4,097 tokens of the test split", "add text"],
+    ),
+    (
+        TEXT,
+        {f"{TEXT_RUN}.optimisation.batch_size": 999, "corpora.text.source": "short"},
+        [f"{TEXT_RUN}.optimisation.batch_size needs 255,745 tokens of the train split"],
+    ),
+    (
+        TEXT,
+        {"corpora.text.source": "short"},
+        [
+            f"{TEXT_RUN}.optimisation.batch_size (as baselines.text_mamba2.optimisation.batch_size",
+            "matched.text_mamba2_same_flops.optimisation.batch_size) needs",
+        ],
     ),
     (
         TEXT,

@@ -128,6 +128,15 @@ def test_more_gpus_take_less_time_and_the_same_flops() -> None:
     assert float(eight[-1]) == pytest.approx(2 * float(sixteen[-1]), rel=0.1)
 
 
+def test_a_short_training_is_told_in_a_unit_of_its_size() -> None:
+    lines = main(["preset=quick", f"run={RUN}"]).splitlines()
+    (together,) = [line for line in lines if line.startswith("together ")]
+    found = re.fullmatch(r"together (\S+) seconds \((\S+) at most\), (\S+) GPU seconds", together)
+    assert found and float(found[1]) < float(found[2]) < 60
+    assert any("seconds" in line and "at most:" in line for line in lines)
+    assert "days" in main(["preset=pile_130m_llama", "run=pile_llama_130m"])
+
+
 def test_settings_change_the_plan_as_they_change_the_training() -> None:
     arguments = ["preset=pile_130m_mamba2", "run=pile_implicit_mamba2_130m"]
     found = trainings(main([*arguments, "runs.pile_implicit_mamba2_130m.bounded.share=0.5"]))

@@ -164,6 +164,23 @@ def _places(data: CorpusParameters) -> str:
     return "under " + ", ".join(f"{data.source}/{each}" for each in places)
 
 
+def _other_tokenizers(key: str, data: CorpusParameters) -> str:
+    """Return how to come by a tokenizer that is allowed: a file of them lies in the source."""
+    take_bytes, source = f"take bytes: {key}.tokenizer=bytes", _path(data.source)
+    if source.is_file():
+        return take_bytes
+    path, given = Path(data.source, "tokenizer.json"), Path(data.tokenizer)
+    if source.resolve() in _path(data.tokenizer).resolve().parents:
+        path, setting = given, ""
+    else:
+        setting = f" and name it so, {key}.tokenizer={path},"
+    text = source if source.exists() and not (source / "train").is_dir() else source / "train"
+    return (
+        f"make it of the text, `python scripts/train_tokenizer.py {text} {path}`,{setting} or "
+        f"{take_bytes}"
+    )
+
+
 def _missing_files(key: str, data: CorpusParameters) -> Iterator[str]:
     from implicit_models.problems.text.data.local_source import open_local_source
     from implicit_models.problems.text.data.shards import CorpusError
@@ -195,23 +212,6 @@ def _missing_tokenizer(key: str, data: CorpusParameters) -> Iterator[str]:
             _ = tokenizer.end_of_text, tokenizer.vocabulary_size
     except TokenizerError as error:
         yield f"{key}.tokenizer: {error}"
-
-
-def _other_tokenizers(key: str, data: CorpusParameters) -> str:
-    """Return how to come by a tokenizer that is allowed: a file of them lies in the source."""
-    take_bytes, source = f"take bytes: {key}.tokenizer=bytes", _path(data.source)
-    if source.is_file():
-        return take_bytes
-    path, given = Path(data.source, "tokenizer.json"), Path(data.tokenizer)
-    if source.resolve() in _path(data.tokenizer).resolve().parents:
-        path, setting = given, ""
-    else:
-        setting = f" and name it so, {key}.tokenizer={path},"
-    text = source if source.exists() and not (source / "train").is_dir() else source / "train"
-    return (
-        f"make it of the text, `python scripts/train_tokenizer.py {text} {path}`,{setting} or "
-        f"{take_bytes}"
-    )
 
 
 def _tokenizer_here(data: CorpusParameters) -> "TextTokenizer | None":
