@@ -46,11 +46,11 @@ from implicit_models.training.loading import Loader
 from implicit_models.training.optimisation import build_optimiser
 from implicit_models.training.parameters import (
     ExplicitParameters,
-    LengthParameters,
     MonitoringParameters,
     OptimisationParameters,
 )
 from implicit_models.training.progress import Progress
+from implicit_models.training.sequence_parameters import LengthParameters
 
 LOG_EVERY = 5
 HEAD_WIDTH, STATE = 64, 64

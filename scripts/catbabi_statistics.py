@@ -18,6 +18,7 @@ import numpy as np
 from implicit_models.problems.catbabi.generator.families import FAMILIES, generate, share_of_copies
 from implicit_models.problems.catbabi.stories.reading import StoryError, read_folder
 from implicit_models.problems.catbabi.stories.story import Question, Story
+from implicit_models.problems.catbabi.tasks import numbered
 
 TRAINING_STORIES = 1000
 TEST_STORIES = 500
@@ -195,7 +196,7 @@ def table(folder: Path | None, tasks: Sequence[int], num_training: int, num_test
             num = (len(theirs.training), len(theirs.test))
         own = measure(generated(task, *num))
         row = cells(own, None if theirs is None else measure(theirs))
-        lines.append(f"| {task} {FAMILIES[task].name} | {' | '.join(row)} |")
+        lines.append(f"| {numbered(task)} | {' | '.join(row)} |")
     return "\n".join(lines)
 
 

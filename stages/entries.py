@@ -18,9 +18,9 @@ from implicit_models.training.parameters import (
     BoundedParameters,
     ExplicitParameters,
     FreeParameters,
-    LengthParameters,
     OptimisationParameters,
 )
+from implicit_models.training.sequence_parameters import LengthParameters
 
 
 class _ModelEntry(Parameters):

@@ -11,12 +11,11 @@ from implicit_models.equilibrium.phase import Phase, bounded_phase
 from implicit_models.language_models.phases import search_settings
 from implicit_models.training.parameters import (
     BoundedParameters,
-    CarryParameters,
     ExplicitParameters,
     FreeParameters,
-    LengthParameters,
     OptimisationParameters,
 )
+from implicit_models.training.sequence_parameters import CarryParameters, LengthParameters
 
 _RESETS = 2**32  # keeps the stream of random numbers apart from those of lengths and penalties
 

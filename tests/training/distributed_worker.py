@@ -48,11 +48,11 @@ from implicit_models.training.parameters import (
     BoundedParameters,
     ExplicitParameters,
     FreeParameters,
-    LengthParameters,
     MonitoringParameters,
     OptimisationParameters,
 )
 from implicit_models.training.progress import Progress
+from implicit_models.training.sequence_parameters import LengthParameters
 from implicit_models.training.trainer import train
 from implicit_models.training.validation import validator
 

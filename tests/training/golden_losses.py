@@ -39,11 +39,11 @@ from implicit_models.training.parameters import (
     BoundedParameters,
     ExplicitParameters,
     FreeParameters,
-    LengthParameters,
     MonitoringParameters,
     OptimisationParameters,
 )
 from implicit_models.training.progress import Progress
+from implicit_models.training.sequence_parameters import LengthParameters
 from implicit_models.training.trainer import train
 
 FILE = Path(__file__).parents[1] / "golden" / "losses.json"

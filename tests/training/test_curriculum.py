@@ -21,10 +21,10 @@ from implicit_models.training.curriculum import bounded_segment, free_segment
 from implicit_models.training.parameters import (
     BoundedParameters,
     FreeParameters,
-    LengthParameters,
     MonitoringParameters,
     OptimisationParameters,
 )
+from implicit_models.training.sequence_parameters import LengthParameters
 from tests.training.setup_training import BOUNDED, FREE, FREE_PARAMETERS, LENGTHS, OPTIMISATION
 
 SEARCHED = ResidualBelow(0.05, 8)
