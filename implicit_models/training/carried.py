@@ -99,7 +99,7 @@ class Begun:
 
     memory: Memory
     labels: Int[Tensor, "B L"]
-    went_on: int
+    went_on: Int[Tensor, ""]
 
 
 def begin(
@@ -121,7 +121,7 @@ def begin(
         The memory of a text's start.
     """
     if before is None:
-        return Begun(start.resumed(start.tensors()), labels, 0)
+        return Begun(start.resumed(start.tensors()), labels, begins.new_zeros((), dtype=torch.long))
     goes_on = before.is_passed & ~begins
     memory = {
         name: torch.where(_beside(goes_on, initial), before.memory[name], initial)
@@ -130,7 +130,7 @@ def begin(
     if continuation.labels is not None:
         continued = continuation.labels(labels, before.labels)
         labels = torch.where(goes_on[:, None], continued, labels)
-    return Begun(start.resumed(memory), labels, int(goes_on.sum()))
+    return Begun(start.resumed(memory), labels, goes_on.sum())
 
 
 def carry_on(

@@ -42,7 +42,7 @@ class MicroBatchOutcome:
     search: Solution | None
     right: Mapping[str, Mean]
     carried: Carried | None = None
-    went_on: int | None = None
+    went_on: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,9 @@ class StepOutcome:
         }
         if self.penalty is not None:
             metrics["jacobian_penalty"] = self.penalty
-        if self.carried is not None or self.micro_batches[0].went_on is not None:
-            (went_on,) = processes.total(sum(each.went_on or 0 for each in self.micro_batches))
+        if self.micro_batches[0].went_on is not None:
+            counts = [each.went_on for each in self.micro_batches if each.went_on is not None]
+            (went_on,) = processes.total(torch.stack(counts).sum())
             metrics["share_carried"] = went_on / self.batch.num_sequences
         searches = _searches(self.micro_batches)
         if searches:

@@ -87,7 +87,7 @@ def test_the_command_runs_nothing_anew_and_ends_with_scores_report_and_next_step
     command = (sys.executable, "-m", "pipelines.cli")
     output = made.run(*command, "run", "quick", *SETTINGS)
     assert "Running stage" not in output
-    end = output[output.index("accuracy last 10:") :]
+    end = output[output.index("accuracy last 10 (±") :]
     assert RUN in end and BASELINE in end
     assert "report   results/report.html" in end
     assert f"implicit-models compare {RUN} {BASELINE}" in end

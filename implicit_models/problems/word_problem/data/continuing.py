@@ -1,5 +1,6 @@
 """Word problems that go on: products since the first of several sequences."""
 
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from implicit_models.problems.word_problem.data import groups
 from implicit_models.problems.word_problem.data.splits import WordProblem
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    import torch
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +25,13 @@ class ContinuedProducts:
         """Return that of a data set's group."""
         return cls(groups.multiplication_table(data.metadata["group"]))
 
-    def __call__(self, labels: "Tensor", before: "Tensor") -> "Tensor":
+    def __call__(self, labels: "torch.Tensor", before: "torch.Tensor") -> "torch.Tensor":
         """Multiply the product before a sequence, (B,), with each of its own, (B, L)."""
+        return self._on(labels.device)[before[:, None], labels].long()
+
+    @functools.cache  # noqa: B019 (there are few, and they live as long as the process)
+    def _on(self, device: "torch.device") -> "torch.Tensor":
+        """Copy the table to a device, where a step does not wait for it."""
         import torch
 
-        products = self.table[before.cpu().numpy()[:, None], labels.cpu().numpy()]
-        return torch.from_numpy(products.astype(np.int64)).to(labels.device)
+        return torch.from_numpy(self.table.astype(np.int32)).to(device)
