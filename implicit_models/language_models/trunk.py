@@ -271,10 +271,8 @@ class ImplicitModel(ImplicitPreTrainedModel):
         """Return the carry before the tokens; None where nobody wants the one after them."""
         if use_cache is None:
             use_cache = self.config.use_cache and not torch.is_grad_enabled()
-        if cache is None:
-            return self.stack.initial_carry(batch) if use_cache else None
-        if cache.carry is None:
-            return self.stack.initial_carry(batch)
+        if cache is None or cache.carry is None:
+            return self.stack.initial_carry(batch) if use_cache or cache is not None else None
         self.stack.check_carry(cache.carry)
         return cache.carry
 

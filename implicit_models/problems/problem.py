@@ -159,14 +159,9 @@ class ProblemParameters(Protocol):
         ...
 
     def num_sequences(self, data: Any, split: str) -> tuple[int, str] | None:
-        """Return how many sequences a split will have, and the key that says so.
+        """Return how many sequences ``train`` or ``validation`` will have, and the key of it.
 
         None where nobody knows yet.
-
-        Parameters
-        ----------
-        split
-            ``train`` or ``validation``.
         """
         ...
 
