@@ -193,7 +193,7 @@ def test_an_interrupted_write_leaves_no_metadata(copy, monkeypatch):
     assert sorted(path.name for path in copy.iterdir()) == before
     open_splits(copy).verify()
     monkeypatch.undo()
-    monkeypatch.setattr("implicit_models.problems.word_problem.data.writing.os.replace", fail)
+    monkeypatch.setattr("implicit_models.data.folders.os.replace", fail)
     with pytest.raises(KeyboardInterrupt):
         write_splits(SMALL, copy)
     with pytest.raises(DataError, match="incomplete"):

@@ -5,7 +5,6 @@ a row, each with ``<eos>`` before it, and ``questions.npy``, a row for each ques
 its "?", its task, and the lines back to its nearest and its furthest supporting fact.
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Integer
 
-from implicit_models.data.arrays import open_array
+from implicit_models.data.folders import digest, open_listed_array
 from implicit_models.data.manifests import read_manifest
 from implicit_models.problems.catbabi.stories.vocabulary import SPECIAL
 
@@ -67,8 +66,7 @@ class Streams:
         """
         for name, split in self.splits.items():
             for kind in ARRAYS:
-                digest = hashlib.sha256(np.ascontiguousarray(getattr(split, kind)).data).hexdigest()
-                if digest != self.metadata["splits"][name][f"{kind}_digest"]:
+                if digest(getattr(split, kind)) != self.metadata["splits"][name][f"{kind}_digest"]:
                     path = self.folder / name / f"{kind}.npy"
                     raise StreamError(f"{path}: the content has changed; {_again(self.folder)}")
 
@@ -157,23 +155,13 @@ def open_streams(folder: Path, names: Iterable[str] = SPLITS) -> Streams:
 
 
 def _open(folder: Path, split: str, kind: str, metadata: Mapping[str, Any]) -> np.ndarray:
-    path = folder / split / f"{kind}.npy"
-    entry = metadata["splits"][split]
-    try:
-        array = open_array(path)
-    except FileNotFoundError:
-        raise StreamError(f"{path}: no such file; {_again(folder)}") from None
-    except (ValueError, OSError) as error:
-        raise StreamError(
-            f"{path}: is truncated or not a .npy file ({error}); {_again(folder)}"
-        ) from None
-    counted = entry[f"num_{kind}"]
-    expected = (counted,) if kind == "tokens" else (counted, 4)
-    if array.shape != expected:
-        raise StreamError(
-            f"{path}: the shape is {array.shape}, metadata says {expected}; {_again(folder)}"
-        )
-    return array
+    counted = metadata["splits"][split][f"num_{kind}"]
+    return open_listed_array(
+        folder / split / f"{kind}.npy",
+        (counted,) if kind == "tokens" else (counted, 4),
+        again=_again(folder),
+        error=StreamError,
+    )
 
 
 def _again(folder: Path) -> str:

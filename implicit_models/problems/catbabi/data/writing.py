@@ -1,9 +1,5 @@
 """Writing streams of stories: of our generator, or of bAbI's files."""
 
-import hashlib
-import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from implicit_models.bars import bar
+from implicit_models.data.folders import digest, written_whole
 from implicit_models.data.manifests import write_manifest
 from implicit_models.problems.catbabi.data.streams import EOS, FORMAT_VERSION, METADATA, SPLITS
 from implicit_models.problems.catbabi.generator.families import FAMILIES, generate, share_of_copies
@@ -44,10 +41,7 @@ def write_streams(parameters: CatbabiParameters, folder: Path) -> dict[str, Any]
     StoryError
         If a file of bAbI is missing or not in its form.
     """
-    folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with written_whole(Path(folder), METADATA, SPLITS.__contains__) as partial:
         stories, vocabulary = _stories(parameters)
         metadata = {
             "format_version": FORMAT_VERSION,
@@ -68,9 +62,6 @@ def write_streams(parameters: CatbabiParameters, folder: Path) -> dict[str, Any]
             },
         }
         write_manifest(partial / METADATA, metadata)
-        _move_into_place(partial, folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return metadata
 
 
@@ -149,20 +140,5 @@ def _write(
             }
             for task in sorted(stories)
         },
-        **{f"{k}_digest": hashlib.sha256(a.data).hexdigest() for k, a in arrays.items()},
+        **{f"{kind}_digest": digest(array) for kind, array in arrays.items()},
     }
-
-
-def _move_into_place(partial: Path, folder: Path) -> None:
-    """Replace the splits in the folder; without metadata it counts as incomplete."""
-    folder.mkdir(exist_ok=True)
-    (folder / METADATA).unlink(missing_ok=True)
-    for name in SPLITS:
-        stale = folder / name
-        if stale.is_symlink():
-            stale.unlink()
-        else:
-            shutil.rmtree(stale, ignore_errors=True)
-    for split in sorted(partial.glob("*/")):
-        os.replace(split, folder / split.name)
-    os.replace(partial / METADATA, folder / METADATA)

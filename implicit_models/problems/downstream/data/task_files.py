@@ -6,15 +6,13 @@ fields that the harness's task definitions read in the hub's copies, and ``manif
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from implicit_models.bars import bar
+from implicit_models.data.folders import written_whole
 from implicit_models.data.manifests import read_manifest, write_manifest
 from implicit_models.files import checksum
 from implicit_models.problems.downstream.data.task_items import ItemError, hellaswag_item, to_item
@@ -25,6 +23,7 @@ FORMAT_VERSION = 2
 HUB = "hub"
 
 _MANIFEST = "manifest.json"
+_FILES = frozenset(f"{task}.jsonl" for task in TASKS)
 _LINES_OF_ITEM = 6  # of HellaSwag's text: context, label, four endings
 
 
@@ -48,10 +47,7 @@ def write_tasks(parameters: TaskFilesParameters, directory: Path) -> dict[str, A
         Naming the file that is missing, or file and line of an item that is none: what was found
         and what is allowed.
     """
-    directory = Path(directory)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
-    try:
+    with written_whole(Path(directory), _MANIFEST, _FILES.__contains__) as partial:
         tasks = {}
         wanted = tuple(parameters.tasks or TASKS)
         with bar(len(wanted), "tasks", "task") as counted:
@@ -64,9 +60,6 @@ def write_tasks(parameters: TaskFilesParameters, directory: Path) -> dict[str, A
                 counted.update()
         manifest = {"format_version": FORMAT_VERSION, "tasks": tasks}
         write_manifest(partial / _MANIFEST, manifest)
-        _move_into_place(partial, directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return manifest
 
 
@@ -109,17 +102,6 @@ def _write_items(items: Iterator[dict[str, Any]], path: Path) -> dict[str, Any]:
             digest.update(line)
             num_items += 1
     return {"num_items": num_items, "sha256": digest.hexdigest()}
-
-
-def _move_into_place(partial: Path, directory: Path) -> None:
-    """Replace the content of the folder; without a manifest it counts as incomplete."""
-    directory.mkdir(exist_ok=True)
-    (directory / _MANIFEST).unlink(missing_ok=True)
-    for task in TASKS:
-        (directory / _name(task)).unlink(missing_ok=True)
-    for path in sorted(partial.glob("*.jsonl")):
-        os.replace(path, directory / path.name)
-    os.replace(partial / _MANIFEST, directory / _MANIFEST)
 
 
 def _read_manifest(directory: Path) -> dict[str, Any]:

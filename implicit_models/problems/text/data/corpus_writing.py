@@ -6,7 +6,6 @@ What is written is described, and read, in `corpora`.
 import contextlib
 import fcntl
 import logging
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ import tokenizers
 
 from implicit_models.bars import bar
 from implicit_models.code_digest import code_digests
+from implicit_models.data.folders import take_place
 from implicit_models.data.manifests import write_manifest
 from implicit_models.files import checksum
 from implicit_models.parameters import ParameterError, digest
@@ -117,7 +117,7 @@ def write_corpus(
             complete.mkdir()
             splits = _join(parameters, tokenizer, found, complete)
             manifest = _write_manifests(parameters, tokenizer, source, found, splits, complete)
-            _move_into_place(complete, directory)
+            take_place(complete, directory, MANIFEST, SPLITS.__contains__)
             shutil.rmtree(work)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -310,16 +310,3 @@ def _write_manifests(
     }
     write_manifest(folder / MANIFEST, manifest)
     return manifest
-
-
-def _move_into_place(complete: Path, directory: Path) -> None:
-    """Replace the content of the folder; without its manifest it counts as incomplete."""
-    directory.mkdir(exist_ok=True)
-    (directory / MANIFEST).unlink(missing_ok=True)
-    for name in SPLITS:
-        with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(directory / name)
-    for path in sorted(complete.iterdir()):
-        if path.name != MANIFEST:
-            os.replace(path, directory / path.name)
-    os.replace(complete / MANIFEST, directory / MANIFEST)

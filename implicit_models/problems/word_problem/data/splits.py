@@ -4,7 +4,6 @@ A folder holds ``metadata.json`` and, for every split (``train``, ``validation``
 a folder with the arrays ``inputs.npy`` and ``labels.npy``, (num_sequences, length).
 """
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt
 
-from implicit_models.data.arrays import open_array
+from implicit_models.data.folders import digest, open_listed_array
 from implicit_models.data.manifests import read_manifest
 from implicit_models.problems.word_problem.data import groups
 
@@ -62,8 +61,7 @@ class WordProblem:
         """
         for name, split in self.splits.items():
             for kind in ARRAYS:
-                digest = hashlib.sha256(getattr(split, kind).data).hexdigest()
-                if digest != self.metadata["splits"][name][f"{kind}_digest"]:
+                if digest(getattr(split, kind)) != self.metadata["splits"][name][f"{kind}_digest"]:
                     path = self.directory / file_name(name, kind)
                     raise DataError(f"{path}: the content has changed; {_again(self.directory)}")
 
@@ -149,23 +147,11 @@ def _read_metadata(directory: Path) -> dict[str, Any]:
 
 
 def _open_array(directory: Path, split: str, kind: str, metadata: dict[str, Any]) -> np.ndarray:
-    path = directory / file_name(split, kind)
     entry = metadata["splits"][split]
-    try:
-        array = open_array(path)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file; {_again(directory)}") from None
-    except (ValueError, OSError) as error:
-        raise DataError(
-            f"{path}: is truncated or not a .npy file ({error}); {_again(directory)}"
-        ) from None
-    shape, dtype = (entry["num_sequences"], entry["length"]), metadata["dtype"]
-    for what, found, expected in (
-        ("shape", array.shape, shape),
-        ("dtype", array.dtype.name, dtype),
-    ):
-        if found != expected:
-            raise DataError(
-                f"{path}: the {what} is {found}, metadata says {expected}; {_again(directory)}"
-            )
-    return array
+    return open_listed_array(
+        directory / file_name(split, kind),
+        (entry["num_sequences"], entry["length"]),
+        metadata["dtype"],
+        again=_again(directory),
+        error=DataError,
+    )

@@ -5,10 +5,7 @@ What is written is said in `splits`, which opens it.
 
 import contextlib
 import hashlib
-import os
 import re
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from implicit_models.bars import Bar, bar
+from implicit_models.data.folders import written_whole
 from implicit_models.data.manifests import write_manifest
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.word_problem.data import groups
@@ -69,15 +67,13 @@ def write_splits(parameters: WordProblemParameters, directory: Path) -> dict[str
     ParameterError
         If the splits cannot be kept apart, because there are too few sequences of such a length.
     """
-    directory = Path(directory)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
-    try:
+    with written_whole(Path(directory), METADATA, _is_split) as partial:
         metadata = _write_all(parameters, partial)
-        _move_into_place(partial, directory)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return metadata
+
+
+def _is_split(name: str) -> bool:
+    return _SPLIT.fullmatch(name) is not None
 
 
 def _write_all(parameters: WordProblemParameters, folder: Path) -> dict[str, Any]:
@@ -222,17 +218,3 @@ def _draw(
         "validation and test must not share sequences: raise the shortest length, lower "
         "num_sequences of test and validation, or lower identity_probability"
     )
-
-
-def _move_into_place(partial: Path, directory: Path) -> None:
-    """Replace the splits in the folder; without metadata it counts as incomplete."""
-    directory.mkdir(exist_ok=True)
-    (directory / METADATA).unlink(missing_ok=True)
-    for stale in directory.glob("*/"):
-        if stale.is_symlink():
-            stale.unlink()
-        elif _SPLIT.fullmatch(stale.name):
-            shutil.rmtree(stale)
-    for split in sorted(partial.glob("*/")):
-        os.replace(split, directory / split.name)
-    os.replace(partial / METADATA, directory / METADATA)

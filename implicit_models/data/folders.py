@@ -1,0 +1,89 @@
+"""A folder of data that appears as a whole, and arrays in it that are what its manifest says."""
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from implicit_models.data.arrays import open_array
+
+
+@contextmanager
+def written_whole(folder: Path, manifest: str, is_part: Callable[[str], bool]) -> Iterator[Path]:
+    """Give a folder to write into, which then takes the place of another; see `take_place`.
+
+    After an error that other one is as it was.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        yield partial
+        take_place(partial, folder, manifest, is_part)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def take_place(complete: Path, folder: Path, manifest: str, is_part: Callable[[str], bool]) -> None:
+    """Replace the content of a folder; without its manifest, which comes last, it counts as none.
+
+    Parameters
+    ----------
+    is_part
+        Whether a name is that of a file or folder of such data; what has another name stays.
+    """
+    folder.mkdir(exist_ok=True)
+    (folder / manifest).unlink(missing_ok=True)
+    for stale in list(folder.iterdir()):
+        if is_part(stale.name):
+            if stale.is_dir() and not stale.is_symlink():
+                shutil.rmtree(stale)
+            else:
+                stale.unlink()
+    for part in sorted(complete.iterdir()):
+        if part.name != manifest:
+            os.replace(part, folder / part.name)
+    os.replace(complete / manifest, folder / manifest)
+
+
+def digest(array: np.ndarray) -> str:
+    """Return the SHA-256 of an array's content."""
+    return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
+def open_listed_array(
+    path: Path,
+    shape: tuple[int, ...],
+    dtype: str | None = None,
+    *,
+    again: str,
+    error: type[ValueError],
+) -> np.ndarray:
+    """Open an array that a manifest lists, memory-mapped; its content is not read.
+
+    Parameters
+    ----------
+    dtype
+        None allows any.
+    again
+        How to have it written again; the end of every message.
+    error
+        What to raise where it is missing, damaged, or of another shape or dtype.
+    """
+    try:
+        array = open_array(path)
+    except FileNotFoundError:
+        raise error(f"{path}: no such file; {again}") from None
+    except (ValueError, OSError) as problem:
+        raise error(f"{path}: is truncated or not a .npy file ({problem}); {again}") from None
+    for what, found, expected in (
+        ("shape", array.shape, shape),
+        ("dtype", array.dtype.name, dtype or array.dtype.name),
+    ):
+        if found != expected:
+            raise error(f"{path}: the {what} is {found}, metadata says {expected}; {again}")
+    return array
