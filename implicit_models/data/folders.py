@@ -15,7 +15,7 @@ from implicit_models.data.arrays import open_array
 
 @contextmanager
 def written_whole(folder: Path, manifest: str, is_part: Callable[[str], bool]) -> Iterator[Path]:
-    """Give a folder to write into, which then takes the place of another; see `take_place`.
+    """Yield a folder to write into, which then takes the place of another; see `take_place`.
 
     After an error that other one is as it was.
     """

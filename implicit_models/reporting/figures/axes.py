@@ -81,6 +81,22 @@ def mark_caps(axis: Axes, runs: Sequence[RunResults]) -> None:
         )
 
 
+def mark_chance(axis: Axes, runs: Sequence[RunResults]) -> None:
+    """Draw a line at the chance of each data set."""
+    levels = {run.dataset: run.evaluation["chance"] for run in runs}
+    for level in sorted(set(levels.values())):
+        axis.axhline(level, color=mpl.rcParams["lines.color"], linestyle="--", linewidth=1.2)
+        axis.annotate(
+            f"chance {level:.1%}",
+            (0.01, level),
+            xycoords=("axes fraction", "data"),
+            xytext=(0, 6),
+            textcoords="offset points",
+            fontsize=10,
+            bbox=backing(),
+        )
+
+
 def backing() -> dict[str, Any]:
     """Return the style of a box in the background's colour, which hides lines behind a label."""
     ground = mpl.rcParams["axes.facecolor"]

@@ -17,11 +17,18 @@ from implicit_models.problems.catbabi.report.results import CatbabiResults
 from implicit_models.problems.catbabi.tasks import numbered
 from implicit_models.reporting.comparison import Candidate
 from implicit_models.reporting.figures.axes import legend
+from implicit_models.reporting.figures.compute import compute_figure
 from implicit_models.reporting.figures.style import RunStyle, is_narrow, new_figure, set_title
 
 NUM_WORDS, FEWEST_TOKENS = 12, 50
 """How many words are shown of those with the most and with the least self-iterations, and how
 often a word has to occur."""
+
+
+def accuracy_by_compute(runs: Sequence[CatbabiResults], styles: Mapping[str, RunStyle]) -> Figure:
+    """Draw accuracy against what is allowed at test time; see `compute_figure`."""
+    title = "Right answers, stories cut to"
+    return compute_figure(runs, styles, score="accuracy", title=title)
 
 
 def self_iterations_by_task(

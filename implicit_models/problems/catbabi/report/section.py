@@ -18,14 +18,17 @@ from implicit_models.problems.catbabi.report.results import CatbabiResults, dist
 from implicit_models.problems.catbabi.report.search_figures import (
     FEWEST_TOKENS,
     NUM_WORDS,
+    accuracy_by_compute,
     model_of_words,
     self_iterations_by_task,
     self_iterations_by_word,
 )
+from implicit_models.reporting.figures.compute import COMPUTE_CAPTION
 from implicit_models.reporting.figures.style import RunStyle
 from implicit_models.reporting.figures.training import training_curves
 from implicit_models.reporting.illustration import Draw, illustrate
 from implicit_models.reporting.sections import Section
+from implicit_models.reporting.tables.compute import compute_tables
 from implicit_models.reporting.tables.cost import cost_tables
 from implicit_models.reporting.tables.table import SELF_ITERATIONS
 from implicit_models.reporting.training_notes import training_notes
@@ -52,6 +55,10 @@ def catbabi_section(runs: Sequence[CatbabiResults], styles: Mapping[str, RunStyl
     if implicit:
         drawn += _search_figures(implicit)
         shown.append(tables.search_table(implicit))
+    swept = [run for run in implicit if run.test_time_compute is not None]
+    if swept:
+        drawn.append((accuracy_by_compute, swept, COMPUTE_CAPTION))
+        shown += compute_tables(swept, {"accuracy": "accuracy"})
     if any(run.iterations_by_task for run in implicit):
         shown.append(tables.iteration_table(implicit))
     shown += tables.published_tables(runs)

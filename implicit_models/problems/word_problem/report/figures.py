@@ -2,24 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from implicit_models.problems.word_problem.report.lead import compared_length
 from implicit_models.problems.word_problem.report.results import WordProblemResults
 from implicit_models.reporting.comparison import best_of_kinds, candidates
 from implicit_models.reporting.figures.axes import (
-    backing,
-    column,
     label_ends,
-    legend,
+    mark_chance,
     mark_training_lengths,
     percent,
     ticks,
 )
-from implicit_models.reporting.figures.style import RunStyle, four_axes, new_figure, set_title
+from implicit_models.reporting.figures.compute import compute_figure
+from implicit_models.reporting.figures.style import RunStyle, new_figure, set_title
 
 
 def accuracy_by_length(
@@ -40,7 +37,7 @@ def accuracy_by_length(
     axis.set_ylabel("accuracy, last 10 tokens")
     percent(axis)
     mark_training_lengths(axis, runs)
-    _mark_chance(axis, runs)
+    mark_chance(axis, runs)
     label_ends(axis, ends, styles, "{:.1%}")
     set_title(axis, length_title(runs))
     return figure
@@ -64,7 +61,7 @@ def accuracy_by_position(
     axis.set_ylabel("accuracy at this position")
     percent(axis)
     mark_training_lengths(axis, runs)
-    _mark_chance(axis, runs)
+    mark_chance(axis, runs)
     label_ends(axis, ends, styles, "{:.1%}")
     set_title(
         axis,
@@ -77,46 +74,8 @@ def accuracy_by_position(
 def accuracy_by_compute(
     runs: Sequence[WordProblemResults], styles: Mapping[str, RunStyle]
 ) -> Figure:
-    """Draw accuracy and residual against self-iterations, accuracy and iterations by tolerance."""
-    swept = [(run, run.test_time_compute) for run in runs if run.test_time_compute is not None]
-    figure = new_figure(6.6, 11.0)
-    top, bottom, right, right_bottom = four_axes(figure)
-    for run, sweep in swept:
-        line = styles[run.name].line() | {"marker": "o", "markersize": 4, "label": run.name}
-        points = sweep["self_iterations"]
-        allowed = [point["self_iterations"] for point in points]
-        top.plot(allowed, column(points, "accuracy_last_10"), **line)
-        bottom.plot(allowed, column(points, "relative_residual"), **line)
-        points = sweep["tolerance"]
-        allowed = [point["tolerance"] for point in points]
-        right.plot(allowed, column(points, "accuracy_last_10"), **line)
-        used = [point["self_iterations"]["mean"] for point in points]
-        right_bottom.plot(allowed, used, **line)
-    for axis in (top, right):
-        percent(axis)
-        _mark_chance(axis, [run for run, _ in swept])
-    bottom.set_xscale("log", base=2)
-    ticks(
-        bottom,
-        sorted({p["self_iterations"] for _, sweep in swept for p in sweep["self_iterations"]}),
-    )
-    bottom.set_yscale("log")
-    bottom.set_xlabel("self-iterations, the output's included")
-    right_bottom.set_xscale("log")
-    ticks(
-        right_bottom,
-        sorted({p["tolerance"] for _, sweep in swept for p in sweep["tolerance"]}),
-    )
-    right_bottom.invert_xaxis()
-    right_bottom.set_ylim(bottom=0)
-    right_bottom.set_xlabel("tolerance (stricter to the right)")
-    lengths = sorted({sweep["length"] for _, sweep in swept})
-    for axis in (top, right):
-        set_title(axis, f"Accuracy, last 10 of {', '.join(map(str, lengths))} tokens")
-    set_title(bottom, "Relative residual, worst token")
-    set_title(right_bottom, "Self-iterations used, mean")
-    legend(figure, top)
-    return figure
+    """Draw accuracy against what is allowed at test time; see `compute_figure`."""
+    return compute_figure(runs, styles, score="accuracy_last_10", title="Accuracy, last 10 of")
 
 
 def length_title(runs: Sequence[WordProblemResults]) -> str:
@@ -132,22 +91,6 @@ def length_title(runs: Sequence[WordProblemResults]) -> str:
     ratios = [f"{ratio:.3g}" for ratio in sorted({length / run.training_length for run in seen})]
     ratio = " to ".join(dict.fromkeys((ratios[0], ratios[-1])))
     return ",\n".join([f"At {length} tokens, {ratio}x the training length", *parts])
-
-
-def _mark_chance(axis: Axes, runs: Sequence[WordProblemResults]) -> None:
-    """Draw one line per dataset."""
-    levels = {run.dataset: run.evaluation["chance"] for run in runs}
-    for level in sorted(set(levels.values())):
-        axis.axhline(level, color=mpl.rcParams["lines.color"], linestyle="--", linewidth=1.2)
-        axis.annotate(
-            f"chance {level:.1%}",
-            (0.01, level),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 6),
-            textcoords="offset points",
-            fontsize=10,
-            bbox=backing(),
-        )
 
 
 def _accuracy_at_the_end(run: WordProblemResults, length: int) -> float:

@@ -15,13 +15,14 @@ from implicit_models.problems.word_problem.report.lead import (
     word_problem_lead,
 )
 from implicit_models.problems.word_problem.report.results import WordProblemResults
+from implicit_models.reporting.figures.compute import COMPUTE_CAPTION
 from implicit_models.reporting.figures.style import RunStyle
 from implicit_models.reporting.figures.training import training_curves
 from implicit_models.reporting.illustration import Draw, illustrate
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.sections import Section
+from implicit_models.reporting.tables.compute import compute_tables
 from implicit_models.reporting.tables.cost import cost_tables
-from implicit_models.reporting.tables.table import SELF_ITERATIONS
 from implicit_models.reporting.training_notes import training_notes
 
 
@@ -49,15 +50,14 @@ def word_problem_section(
             (
                 accuracy_by_compute,
                 implicit,
-                "Test-time compute: left whole sequences against the allowed number of "
-                "self-iterations, right the tolerance of the search, through the sliding window "
-                f"where it has one. {SELF_ITERATIONS}.",
+                COMPUTE_CAPTION,
             )
         )
         shown.append(tables.search_table(implicit))
         compared = [run for run in implicit if run.evaluation["modes"]]
         shown += [tables.mode_table(compared)] if compared else []
-        shown += tables.compute_tables(implicit)
+        names = {"accuracy_last_10": "accuracy, last 10", "accuracy": "accuracy"}
+        shown += compute_tables(implicit, names)
     return Section(
         title=f"Dataset {runs[0].dataset}",
         lead=word_problem_lead(runs, dataset, parameters.success_threshold),

@@ -1,7 +1,6 @@
 """Tables of word problems: accuracy, and what it took to get it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from implicit_models.problems.word_problem.report.results import WordProblemResults
 from implicit_models.reporting.tables.table import (
@@ -11,7 +10,6 @@ from implicit_models.reporting.tables.table import (
     Table,
     number,
     percent,
-    said_of_each,
 )
 
 
@@ -133,57 +131,5 @@ def mode_table(runs: Sequence[WordProblemResults]) -> Table:
     )
 
 
-def compute_tables(runs: Sequence[WordProblemResults]) -> list[Table]:
-    """Return tables of accuracy and cost against the computation allowed at test time."""
-    by_iterations, by_tolerance = [], []
-    for run in runs:
-        sweep = run.test_time_compute or {}
-        for point in sweep.get("self_iterations", ()):
-            row = [run.name, number(point["self_iterations"]), *_compute_cells(point)]
-            by_iterations.append(row)
-        for point in sweep.get("tolerance", ()):
-            steps, work = point["self_iterations"], point["evaluations_per_token"]
-            used = [number(steps[name]) for name in ("mean", "p50", "p95")]
-            used.append(number(work["mean"]))
-            row = [run.name, number(point["tolerance"]), *_compute_cells(point)]
-            by_tolerance.append([*row, *used])
-    shared = ["accuracy, last 10", "accuracy", "residual, mean", "time (s)"]
-    lengths = {
-        run.name: f"Sequences of {run.test_time_compute['length']} tokens."
-        for run in runs
-        if run.test_time_compute
-    }
-    note = f"{' '.join(said_of_each(lengths))} {SELF_ITERATIONS}"
-    return [
-        Table(
-            title="Accuracy against the allowed self-iterations",
-            note=f"{note}; all of them are used on whole sequences, whatever the residual, which "
-            "is that of a sequence's worst token.",
-            columns=["run", "self-iterations", *shared],
-            rows=by_iterations,
-            num_text_columns=1,
-        ),
-        Table(
-            title="Accuracy against the tolerance",
-            note=f"{note}. {WORK}. {RESIDUALS}.",
-            columns=[
-                *("run", "tolerance", *shared),
-                *("self-iterations, mean", "p50", "p95", "evaluations per token, mean"),
-            ],
-            rows=by_tolerance,
-            num_text_columns=1,
-        ),
-    ]
-
-
 def _tested(accuracies: Mapping[str, float], length: int) -> str:
     return percent(accuracies[str(length)]) if str(length) in accuracies else ""
-
-
-def _compute_cells(point: Mapping[str, Any]) -> list[str]:
-    return [
-        percent(point["accuracy_last_10"]),
-        percent(point["accuracy"]),
-        number(point["relative_residual"]),
-        number(point["seconds"]),
-    ]

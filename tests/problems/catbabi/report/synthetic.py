@@ -101,6 +101,28 @@ def evaluation(name: str) -> dict[str, Any]:
     }
 
 
+def sweep() -> dict[str, Any]:
+    """Return the content of an implicit run's ``test_time_compute.json``."""
+    of_iterations = {1: 0.25, 4: 0.5, 16: 0.625}
+    of_tolerances = {0.3: 0.375, 0.03: 0.75}
+    steps = {"mean": 7.5, "p50": 7.0, "p95": 12.0}
+    return {
+        "length": 200,
+        "num_sequences": 32,
+        "self_iterations": [
+            {"self_iterations": n, "accuracy": a, "relative_residual": 1 / n, "seconds": n}
+            for n, a in of_iterations.items()
+        ],
+        "tolerance": [
+            {
+                **{"tolerance": t, "accuracy": a, "relative_residual": t, "seconds": 2.0},
+                **{"self_iterations": steps, "evaluations_per_token": steps},
+            }
+            for t, a in of_tolerances.items()
+        ],
+    }
+
+
 def write_catbabi_results(root: Path) -> None:
     """Write ``results/runs`` below ``root``."""
     for name in LAYERS:
@@ -112,7 +134,7 @@ def write_catbabi_results(root: Path) -> None:
             **_training(name),
         }
         if name in (*IMPLICIT, WIDE):
-            files["test_time_compute.json"] = json.dumps({"self_iterations": [], "tolerance": []})
+            files["test_time_compute.json"] = json.dumps(sweep())
         for file, text in files.items():
             (folder / file).write_text(text)
         seal(folder)

@@ -136,6 +136,19 @@ def test_self_iterations_by_task_draw_the_implicit_models(runs, styles):
     assert widths[20] == 5.0 and widths[39] == 7.5 and np.isnan(widths[21:39]).all()
 
 
+def test_accuracy_by_compute_draws_both_sweeps_and_chance(runs, styles):
+    shown = [runs[WIDE], runs[IMPLICIT[0]]]
+    figure = search_figures.accuracy_by_compute(shown, styles)
+    iterations, residuals, tolerances, used = figure.axes
+    np.testing.assert_array_equal(iterations.lines[0].get_xdata(), [1, 4, 16])
+    np.testing.assert_array_equal(iterations.lines[0].get_ydata(), [0.25, 0.5, 0.625])
+    np.testing.assert_array_equal(residuals.lines[0].get_ydata(), [1, 0.25, 0.0625])
+    np.testing.assert_array_equal(tolerances.lines[1].get_ydata(), [0.375, 0.75])
+    np.testing.assert_array_equal(used.lines[1].get_ydata(), [7.5, 7.5])
+    assert iterations.get_title().endswith("stories cut to 200 tokens")
+    assert {"chance 34.0%"} == {text.get_text() for text in iterations.texts}
+
+
 @pytest.mark.parametrize("narrow", [False, True])
 def test_the_words_with_the_most_and_the_fewest_self_iterations(runs, styles, narrow):
     shown = [runs[name] for name in (*IMPLICIT, WIDE)]
