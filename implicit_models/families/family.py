@@ -44,8 +44,8 @@ class Family(ABC):
     recasts_blocks
         Whether blocks that are evaluated again in the backward pass (activation checkpointing)
         compute in the precision that the others were cast to.
-    peer
-        The models of transformers that ours can be made of, and made into; None for none.
+    peers
+        The models of transformers that ours can be made of, and made into.
     reader
         Where the class of `Reader` of its models is, as ``module:class``. Only what scores texts
         imports it, so that no training depends on it.
@@ -53,7 +53,7 @@ class Family(ABC):
 
     exact_weights: tuple[str, ...] = ()
     recasts_blocks: bool = False
-    peer: Peer | None = None
+    peers: tuple[Peer, ...] = ()
     reader: str
 
     @abstractmethod
@@ -78,8 +78,8 @@ class Family(ABC):
 
     def has_model_of(self, config: PreTrainedConfig) -> bool:
         """Return whether a configuration is of this family, or of its peer in transformers."""
-        of_peer = self.peer is not None and type(config) is self.peer.model_class.config_class
-        return of_peer or family_of(config) is self
+        of_peers = [peer.model_class.config_class for peer in self.peers]
+        return type(config) in of_peers or family_of(config) is self
 
 
 class OwnFamily(Family, Generic[Config]):
