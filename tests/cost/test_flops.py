@@ -55,7 +55,7 @@ def flops_of(model: Any, length: int, *, num_logits: int | None = None, past: An
     return made + reading_flops(flops, num_sequences=BATCH, length=length, past=past)
 
 
-@pytest.mark.parametrize("length", [1, 4, 21, 40])
+@pytest.mark.parametrize("length", [1, 4, 21, 40, 64, 130, 200])
 @pytest.mark.parametrize("kind", EXPLICIT)
 def test_reading_costs_what_torch_counts(kind: str, length: int) -> None:
     for model in models_of(kind):

@@ -27,6 +27,7 @@ KINDS = {
     "llama": EXPLICIT_LLAMA,
     "llama of wide heads": EXPLICIT_LLAMA.replace(head_dim=6, d_model=20),
     "llama of its own keys": EXPLICIT_LLAMA.replace(num_key_value_heads=None, d_feed_forward=64),
+    "llama with a sliding window": EXPLICIT_LLAMA.replace(sliding_window=6),
     "lstm": LSTM,
 }
 # What tells the widths of a model apart from those next to it, and the other widths.
