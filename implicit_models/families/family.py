@@ -22,8 +22,10 @@ from implicit_models.families.peer import Peer
 from implicit_models.families.table import OTHERS, package_of
 from implicit_models.language_models.configuration import ImplicitConfig, StrictConfig
 from implicit_models.language_models.language_model import LabelAlignment, LanguageModel
+from implicit_models.language_models.memory import Memory
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.pretrained import StrictPreTrainedModel
+from implicit_models.language_models.source_names import SourceError
 
 Config = TypeVar("Config", bound=StrictConfig)
 StackConfig = TypeVar("StackConfig", bound=ImplicitConfig)
@@ -75,6 +77,19 @@ class Family(ABC):
     @abstractmethod
     def flops(self, model: LanguageModel) -> ModelFlops:
         """Return what a model of this family costs."""
+
+    def initial_memory(self, model: LanguageModel, num_sequences: int) -> Memory:
+        """Return what a model remembers before the first token.
+
+        Raises
+        ------
+        SourceError
+            Where it remembers nothing, or more with every token.
+        """
+        memory = getattr(model, "initial_cache", lambda _: None)(num_sequences)
+        if isinstance(memory, Memory) and memory.tensors():
+            return memory
+        raise no_memory(model, "it remembers nothing, or more with every token")
 
     def has_model_of(self, config: PreTrainedConfig) -> bool:
         """Return whether a configuration is of this family, or of its peer in transformers."""
@@ -227,6 +242,20 @@ class StackFamily(OwnFamily[StackConfig]):
 def count_weight(config: ImplicitConfig, rows: int, columns: int) -> int:
     """Count the numbers of a weight, with a scale for each row where it is normalised."""
     return rows * (columns + config.weight_normalisation)
+
+
+def no_memory(model: LanguageModel, why: str) -> SourceError:
+    """Return the error of a model that cannot pass a carry on."""
+    return SourceError(
+        f"a {type(model).__name__} hands nothing of a fixed size to the texts that follow: {why}; "
+        "carry = 'passed' is not allowed; allowed is 'reset', or a model with a state "
+        "(mamba2, lstm, llama with sliding_window)"
+    )
+
+
+def initial_memory(model: LanguageModel, num_sequences: int) -> Memory:
+    """Return what a model remembers before the first token; see `Family.initial_memory`."""
+    return family_of(model.config).initial_memory(model, num_sequences)
 
 
 def family_named(name: str) -> Family:

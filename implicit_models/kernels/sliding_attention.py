@@ -91,7 +91,7 @@ def num_pairs(length: int, window: int) -> int:
 def _blocks(length: int, window: int) -> tuple[int, int]:
     """Return the number of blocks and their length: at least the window's, for more than one."""
     block = -(-length // max(1, length // max(window, _SHORTEST_BLOCK)))
-    return -(-length // block), block
+    return max(1, -(-length // max(1, block))), block
 
 
 def _attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:

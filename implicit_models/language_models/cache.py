@@ -60,6 +60,14 @@ class CarryCache(Cache):
         )
         return CarryCache(StackCarry(blocks), self._num_tokens, is_detached=True)
 
+    def arguments(self, num_tokens: int) -> dict[str, Any]:
+        """Return what a forward pass over so many tokens behind it is told."""
+        return {"use_cache": True, "past_key_values": self}
+
+    def following(self, output: Any) -> "CarryCache":
+        """Return the cache after these tokens, from what the forward pass has returned."""
+        return output.past_key_values
+
     def __len__(self) -> int:
         return 0 if self.carry is None else len(self.carry.blocks)
 

@@ -14,7 +14,7 @@ from implicit_models.equilibrium.phase import Phase, bounded_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
 from implicit_models.equilibrium.window import Window
-from implicit_models.language_models.memory import initial_memory
+from implicit_models.families.family import initial_memory
 from tests.cost.counting import count
 from tests.language_models.kinds import IMPLICIT, KINDS, model_of, tokens
 

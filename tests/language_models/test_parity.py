@@ -10,10 +10,10 @@ from transformers import (
     DynamicCache,
     LlamaConfig,
     LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
     Mamba2Config,
     Mamba2ForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     PreTrainedModel,
 )
 

@@ -18,11 +18,11 @@ from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import ResidualBelow
 from implicit_models.equilibrium.window import Window
 from implicit_models.families.building import build
+from implicit_models.families.family import initial_memory
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.language_models.forward import forward_labelled
 from implicit_models.language_models.labelled import Continuation
 from implicit_models.language_models.losses import IGNORED
-from implicit_models.language_models.memory import initial_memory
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.problems.word_problem.data import groups
 from implicit_models.problems.word_problem.data.continuing import ContinuedProducts
