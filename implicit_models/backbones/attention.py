@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from implicit_models.backbones.key_value import KeyValueCarry, KeyValueTrail
+from implicit_models.backbones.key_value import KeyValueCarry
 from implicit_models.backbones.linear import NormalisedWeight
 from implicit_models.backbones.rotary import Rotary
 from implicit_models.kernels.dispatch import kernels_for
@@ -146,7 +146,7 @@ class AttentionMixer(nn.Module):
         values: Float[Tensor, "B L G P"],
         carry: KeyValueCarry | None,
         positions: AttentionPositions,
-    ) -> tuple[Float[Tensor, "B L H P"], KeyValueTrail | None]:
+    ) -> tuple[Float[Tensor, "B L H P"], Any]:
         """Attend to the tokens and to what the carry holds."""
         cosine, sine = positions.cosine.to(keys.dtype), positions.sine.to(keys.dtype)
         if carry is None:

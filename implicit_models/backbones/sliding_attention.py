@@ -142,7 +142,7 @@ class SlidingAttentionMixer(AttentionMixer):
         values: Float[Tensor, "B L G P"],
         carry: SlidingCarry | None,
         positions: Any,
-    ) -> tuple[Float[Tensor, "B L H P"], SlidingTrail | None]:
+    ) -> tuple[Float[Tensor, "B L H P"], Any]:
         """Attend to the tokens and to what the carry holds."""
         if self._is_short(carry, queries.shape[1]):
             return super()._attend(queries, keys, values, None, positions)

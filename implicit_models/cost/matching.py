@@ -93,9 +93,10 @@ def match_training_flops(
     kinds = Counter((length, len(steps) - n <= num_passing) for n, length in enumerate(steps))
 
     def flops_per_step(chosen: ModelParameters) -> float:
-        model, shape = _flops_of(chosen, vocabulary_size), {"num_sequences": batch_size}
+        model = _flops_of(chosen, vocabulary_size)
         total = sum(
-            count * step_flops(model, None, length=length, passes_carry=passes, **shape)
+            count
+            * step_flops(model, None, length=length, num_sequences=batch_size, passes_carry=passes)
             for (length, passes), count in kinds.items()
         )
         return total / len(steps)

@@ -84,7 +84,9 @@ def _family_like(source: PreTrainedModel) -> tuple[StackFamily, Peer]:
     """Return the family whose peer a model of transformers is of."""
     names = []
     for family in map(family_named, FAMILIES):
-        for peer in family.peers if isinstance(family, StackFamily) else ():
+        if not isinstance(family, StackFamily):
+            continue
+        for peer in family.peers:
             if isinstance(source, peer.model_class):
                 return family, peer
             names.append(peer.model_class.__name__)

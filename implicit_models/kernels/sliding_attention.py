@@ -70,14 +70,14 @@ def sliding_attention(
         missing = (num_others + 1) * block - length
         others = F.pad(queries[:, block:], (0, 0, 0, 0, 0, missing))
         others = others.view(batch * num_others, block, *queries.shape[2:])
-        after = (
+        their_keys, their_values = (
             F.pad(tensor[:, block:], (0, 0, 0, 0, 0, missing))
             .unfold(1, reach, block)  # (B, others, G, P, S)
             .permute(0, 1, 4, 2, 3)
             .reshape(batch * num_others, reach, *tensor.shape[2:])
             for tensor in (keys, values)
         )
-        found = _attend(others, *after, masks.others)
+        found = _attend(others, their_keys, their_values, masks.others)
         mixed.append(found.reshape(batch, num_others * block, *queries.shape[2:]))
     return torch.cat(mixed, dim=1)[:, :length] if len(mixed) > 1 else mixed[0]
 

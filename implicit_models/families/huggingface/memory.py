@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Int
 from torch import Tensor
 from transformers.cache_utils import (
@@ -40,7 +41,8 @@ class _States(LinearAttentionLayer):
         layer = cls(number_of_states=1 + max(int(name.split("_")[1]) for name in tensors))
         for name, tensor in tensors.items():
             kind, number = name.split("_")[0], int(name.split("_")[1])
-            getattr(layer, f"{kind}_states")[number] = tensor
+            # A step of one token is written into the states themselves.
+            getattr(layer, f"{kind}_states")[number] = tensor.clone()
             getattr(layer, f"is_{kind}_states_initialized")[number] = True
             layer.has_previous_state[number] = True
             layer.device, layer.dtype = tensor.device, tensor.dtype
@@ -88,10 +90,10 @@ class _Window(DynamicSlidingWindowLayer):
     @staticmethod
     def tensors(layer: DynamicSlidingWindowLayer) -> dict[str, Tensor]:
         """Return keys and values of a layer, with empty slots before them where it is not full."""
-        missing = max(0, layer.sliding_window - 1 - layer.keys.shape[2])
-        pad = (0, 0, missing, 0)
-        both = {"keys": layer.keys, "values": layer.values}
-        return {name: torch.nn.functional.pad(each, pad) for name, each in both.items()}
+        keys, values = layer.keys, layer.values
+        assert keys is not None and values is not None
+        pad = (0, 0, max(0, layer.sliding_window - 1 - keys.shape[2]), 0)
+        return {"keys": F.pad(keys, pad), "values": F.pad(values, pad)}
 
 
 _KINDS: dict[type, Any] = {LinearAttentionLayer: _States, DynamicSlidingWindowLayer: _Window}
@@ -194,7 +196,7 @@ def _tried_out(model: LanguageModel) -> TransformersMemory:
     rope = getattr(model.config, "rope_parameters", None) or {}
     if rope.get("rope_type") in _CHANGING_ROTATIONS:
         raise NoMemory(f"its rotations depend on the length of the text ({rope['rope_type']})")
-    vocabulary = model.get_input_embeddings().num_embeddings  # type: ignore[union-attr]
+    vocabulary: int = model.config.vocab_size
     device = next(model.parameters()).device
     first, second = (
         ((torch.arange(2 * length, device=device) * 7919 + length) % vocabulary).view(2, length)
