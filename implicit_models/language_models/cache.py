@@ -14,7 +14,8 @@ class CarryCache(Cache):
     """Holds what the model needs of the tokens so far, and puts the newest in place of the old.
 
     A shell around an immutable carry: of Mamba2 each block's state and convolution tail, of Llama
-    keys and values. It takes part in beam search; it cannot be cut back.
+    keys and values, of a fixed size where it attends to a window. It takes part in beam search; it
+    cannot be cut back.
 
     Attributes
     ----------

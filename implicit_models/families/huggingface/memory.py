@@ -41,7 +41,7 @@ class _States(LinearAttentionLayer):
         layer = cls(number_of_states=1 + max(int(name.split("_")[1]) for name in tensors))
         for name, tensor in tensors.items():
             kind, number = name.split("_")[0], int(name.split("_")[1])
-            # A step of one token is written into the states themselves.
+            # A step of one token is written into the states themselves (and has no gradient).
             getattr(layer, f"{kind}_states")[number] = tensor.clone()
             getattr(layer, f"is_{kind}_states_initialized")[number] = True
             layer.has_previous_state[number] = True
