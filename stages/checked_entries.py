@@ -118,8 +118,8 @@ def _carry_mistakes(
         if entry.model.has_state is False:
             yield ParameterError(
                 f"{where}.carry = 'passed' is not allowed with family {entry.model.family}, which "
-                "has no state of a fixed size; allowed is 'reset', or a family that has one "
-                "(mamba2, lstm)"
+                "remembers more with every token; allowed is 'reset', or a model whose memory has "
+                "a fixed size (mamba2, lstm, llama with model.sliding_window)"
             )
         try:
             check = parameters_of(data.kind).check_carry

@@ -145,7 +145,7 @@ def _planned(
             config,
             segment.phase,
             lengths=_lengths(segment, entry.seed),
-            num_passing=segment.passing.num_steps if segment.passing is not None else 0,
+            num_passing=segment.num_passing,
             batch_size=batch_size,
             precision=precision,
             layout=layout,

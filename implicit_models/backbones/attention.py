@@ -1,14 +1,14 @@
 """Causal self-attention as Llama's, explicit, or implicit through an injection into q, k, v."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from implicit_models.backbones.key_value import KeyValueCarry, KeyValueTrail
+from implicit_models.backbones.key_value import KeyValueCarry
 from implicit_models.backbones.linear import NormalisedWeight
 from implicit_models.backbones.rotary import Rotary
 from implicit_models.kernels.dispatch import kernels_for
@@ -100,13 +100,13 @@ class AttentionMixer(nn.Module):
         queries, keys, values = self.qkv_proj.effective().split(self._widths)
         return AttentionWeights(queries, keys, values, self.out_proj.effective())
 
-    def initial_carry(self, batch: int) -> KeyValueCarry:
+    def initial_carry(self, batch: int) -> Any:
         """Return the carry at the start of a sequence: no key, no value."""
         size = (batch, self.shape.num_key_value_heads, 0, self.shape.head_dim)
         like = self.qkv_proj.weight
         return KeyValueCarry.of(like.new_empty(size), like.new_empty(size))
 
-    def positions(self, carry: KeyValueCarry | None, length: int) -> AttentionPositions:
+    def positions(self, carry: Any, length: int) -> Any:
         """Place the next ``length`` tokens of each sequence."""
         like = self.qkv_proj.weight
         if carry is None or (carry.is_uniform and carry.reach == 0):
@@ -123,10 +123,10 @@ class AttentionMixer(nn.Module):
         self,
         hidden: Float[Tensor, "B L D"],
         injection: Float[Tensor, "B L projection"] | None,
-        carry: KeyValueCarry | None,
+        carry: Any,
         weights: AttentionWeights,
-        positions: AttentionPositions,
-    ) -> tuple[Float[Tensor, "B L D"], KeyValueTrail | None]:
+        positions: Any,
+    ) -> tuple[Float[Tensor, "B L D"], Any]:
         """Mix tokens; see `Mamba2Mixer.forward`."""
         shape = self.shape
         parts = (None,) * 3 if injection is None else injection.split(self._widths, dim=-1)
@@ -136,11 +136,22 @@ class AttentionMixer(nn.Module):
         queries = linear(hidden, weights.queries, parts[0]).view(heads)
         keys = linear(hidden, weights.keys, parts[1]).view(fewer_heads)
         values = linear(hidden, weights.values, parts[2]).view(fewer_heads)
+        mixed, trail = self._attend(queries, keys, values, carry, positions)
+        return linear(mixed.flatten(2), weights.output), trail
+
+    def _attend(
+        self,
+        queries: Float[Tensor, "B L H P"],
+        keys: Float[Tensor, "B L G P"],
+        values: Float[Tensor, "B L G P"],
+        carry: KeyValueCarry | None,
+        positions: AttentionPositions,
+    ) -> tuple[Float[Tensor, "B L H P"], Any]:
+        """Attend to the tokens and to what the carry holds."""
         cosine, sine = positions.cosine.to(keys.dtype), positions.sine.to(keys.dtype)
         if carry is None:
-            attend = kernels_for(hidden.device).causal_attention
-            mixed = attend(queries, keys, values, cosine, sine)
-            return linear(mixed.flatten(2), weights.output), None
+            attend = kernels_for(queries.device).causal_attention
+            return attend(queries, keys, values, cosine, sine), None
         queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)
         keys, values, trail = carry.with_tokens(keys, values)
         mixed = F.scaled_dot_product_attention(
@@ -149,6 +160,6 @@ class AttentionMixer(nn.Module):
             values,
             positions.mask,
             is_causal=positions.is_causal,
-            enable_gqa=shape.num_key_value_heads != shape.num_heads,
+            enable_gqa=self.shape.num_key_value_heads != self.shape.num_heads,
         )
-        return linear(mixed.transpose(1, 2).flatten(2), weights.output), trail
+        return mixed.transpose(1, 2), trail

@@ -55,6 +55,7 @@ def match_training_flops(
     num_training_steps: int,
     batch_size: int,
     lengths: Iterable[int],
+    num_passing: int = 0,
 ) -> TrainingMatch:
     """Return the explicit training whose FLOPs are nearest to a target.
 
@@ -70,6 +71,8 @@ def match_training_flops(
     lengths
         Of the sequences of each training step, or of a sample of the steps: the training is taken
         to have lengths in these proportions.
+    num_passing
+        How many of the last of these steps pass their carry on, which costs FLOPs of its own.
 
     Raises
     ------
@@ -83,22 +86,25 @@ def match_training_flops(
             "the model is implicit; what its training computes is known only once it is done. "
             "Match an explicit one"
         )
-    steps_of_length = Counter(lengths)
-    if not steps_of_length:
+    steps = list(lengths)
+    if not steps:
         raise MatchError("there are no lengths; give at least that of one training step")
+
+    kinds = Counter((length, len(steps) - n <= num_passing) for n, length in enumerate(steps))
 
     def flops_per_step(chosen: ModelParameters) -> float:
         model = _flops_of(chosen, vocabulary_size)
         total = sum(
-            count * step_flops(model, None, length=length, num_sequences=batch_size)
-            for length, count in steps_of_length.items()
+            count
+            * step_flops(model, None, length=length, num_sequences=batch_size, passes_carry=passes)
+            for (length, passes), count in kinds.items()
         )
-        return total / steps_of_length.total()
+        return total / len(steps)
 
     if vary == "steps":
         each = flops_per_step(parameters)
-        steps = max(1, round(target_flops / each))
-        return TrainingMatch(parameters=parameters, num_training_steps=steps, flops=steps * each)
+        number = max(1, round(target_flops / each))
+        return TrainingMatch(parameters=parameters, num_training_steps=number, flops=number * each)
     candidates = _candidates(parameters, vary)
     found = _nearest(target_flops / num_training_steps, candidates, flops_per_step)
     return TrainingMatch(

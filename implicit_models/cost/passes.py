@@ -40,15 +40,16 @@ def step_flops(
     checkpointing
         Whether blocks are evaluated again in the backward pass.
     passes_carry
-        Whether sequences are gone on from in the next step: the carry comes from what an explicit
-        model computes anyway, and from one more evaluation of an implicit one's cell.
+        Whether sequences go on from a carry and are gone on from in the next step: the carry after
+        them comes from what an explicit model computes anyway, and from one more evaluation of an
+        implicit one's cell.
 
     Raises
     ------
     ValueError
         Where the phase takes no gradient.
     """
-    evaluation = model.stack.evaluation(length)
+    evaluation = model.stack.evaluation(length, before=0 if passes_carry else None)
     again = evaluation.total - model.stack.last_products(length) if checkpointing else 0.0
     differentiated, penalty, window = _WITH_GRADIENT * evaluation.total + again, 0.0, None
     carry = model.stack.carry(length) if passes_carry else 0.0
@@ -65,7 +66,8 @@ def step_flops(
         if phase.penalty is not None:
             penalty = _penalty_flops(evaluation, phase.penalty.num_samples)
     once = length * (model.injection + model.head) * _WITH_GRADIENT
-    search = search_evaluations / length * _search_flops(model, length, window)
+    searched = evaluation.total if window is None else _window_flops(model, length, window)
+    search = search_evaluations / length * searched
     return num_sequences * (once + differentiated + penalty + carry) + search
 
 
@@ -123,11 +125,9 @@ def cost(
     }
 
 
-def _search_flops(model: ModelFlops, length: int, window: int | None) -> float:
-    """Return the FLOPs of evaluating each token of a text once in a search, without gradient."""
+def _window_flops(model: ModelFlops, length: int, window: int) -> float:
+    """Return the FLOPs of evaluating each token of a text once in a search through a window."""
     stack = model.stack
-    if window is None:
-        return stack.evaluation(length).total
     starts = range(0, length, window)
     each = sum(stack.evaluation(min(window, length - n), before=n).total for n in starts)
     return each + stack.carry(length) / _EVALUATIONS_PER_CARRY

@@ -54,7 +54,8 @@ def to_transformers(model: ImplicitForCausalLM) -> PreTrainedModel:
         Where the model is implicit, its weights are normalised, or its family is none of
         transformers': there they have no place.
     """
-    config, peer = model.config, family_of(model.config).peer
+    config = model.config
+    peer = next((each for each in family_of(config).peers if each.is_like(config)), None)
     if config.implicit or config.weight_normalisation:
         what = "implicit" if config.implicit else "of normalised weights"
         raise ValueError(f"the model is {what}; transformers' own models are not")
@@ -83,11 +84,13 @@ def _family_like(source: PreTrainedModel) -> tuple[StackFamily, Peer]:
     """Return the family whose peer a model of transformers is of."""
     names = []
     for family in map(family_named, FAMILIES):
-        if isinstance(family, StackFamily) and family.peer is not None:
-            if isinstance(source, family.peer.model_class):
-                return family, family.peer
-            names.append(family.peer.model_class.__name__)
+        if not isinstance(family, StackFamily):
+            continue
+        for peer in family.peers:
+            if isinstance(source, peer.model_class):
+                return family, peer
+            names.append(peer.model_class.__name__)
     raise SourceError(
         f"the model is a {type(source).__name__}; it must be transformers' "
-        f"{' or '.join(sorted(names))}, or an explicit model of ours"
+        f"{', '.join(sorted(names))}, or an explicit model of ours"
     )

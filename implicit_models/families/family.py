@@ -22,8 +22,10 @@ from implicit_models.families.peer import Peer
 from implicit_models.families.table import OTHERS, package_of
 from implicit_models.language_models.configuration import ImplicitConfig, StrictConfig
 from implicit_models.language_models.language_model import LabelAlignment, LanguageModel
+from implicit_models.language_models.memory import Memory
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.pretrained import StrictPreTrainedModel
+from implicit_models.language_models.source_names import SourceError
 
 Config = TypeVar("Config", bound=StrictConfig)
 StackConfig = TypeVar("StackConfig", bound=ImplicitConfig)
@@ -44,8 +46,8 @@ class Family(ABC):
     recasts_blocks
         Whether blocks that are evaluated again in the backward pass (activation checkpointing)
         compute in the precision that the others were cast to.
-    peer
-        The models of transformers that ours can be made of, and made into; None for none.
+    peers
+        The models of transformers that ours can be made of, and made into.
     reader
         Where the class of `Reader` of its models is, as ``module:class``. Only what scores texts
         imports it, so that no training depends on it.
@@ -53,7 +55,7 @@ class Family(ABC):
 
     exact_weights: tuple[str, ...] = ()
     recasts_blocks: bool = False
-    peer: Peer | None = None
+    peers: tuple[Peer, ...] = ()
     reader: str
 
     @abstractmethod
@@ -76,10 +78,23 @@ class Family(ABC):
     def flops(self, model: LanguageModel) -> ModelFlops:
         """Return what a model of this family costs."""
 
+    def initial_memory(self, model: LanguageModel, num_sequences: int) -> Memory:
+        """Return what a model remembers before the first token.
+
+        Raises
+        ------
+        SourceError
+            Where it remembers nothing, or more with every token.
+        """
+        memory = getattr(model, "initial_cache", lambda _: None)(num_sequences)
+        if isinstance(memory, Memory) and memory.tensors():
+            return memory
+        raise no_memory(model, "it remembers nothing, or more with every token")
+
     def has_model_of(self, config: PreTrainedConfig) -> bool:
         """Return whether a configuration is of this family, or of its peer in transformers."""
-        of_peer = self.peer is not None and type(config) is self.peer.model_class.config_class
-        return of_peer or family_of(config) is self
+        of_peers = [peer.model_class.config_class for peer in self.peers]
+        return type(config) in of_peers or family_of(config) is self
 
 
 class OwnFamily(Family, Generic[Config]):
@@ -227,6 +242,20 @@ class StackFamily(OwnFamily[StackConfig]):
 def count_weight(config: ImplicitConfig, rows: int, columns: int) -> int:
     """Count the numbers of a weight, with a scale for each row where it is normalised."""
     return rows * (columns + config.weight_normalisation)
+
+
+def no_memory(model: LanguageModel, why: str) -> SourceError:
+    """Return the error of a model that cannot pass a carry on."""
+    return SourceError(
+        f"a {type(model).__name__} hands nothing of a fixed size to the texts that follow: {why}; "
+        "carry = 'passed' is not allowed; allowed is 'reset', or a model with a state "
+        "(mamba2, lstm, llama with sliding_window)"
+    )
+
+
+def initial_memory(model: LanguageModel, num_sequences: int) -> Memory:
+    """Return what a model remembers before the first token; see `Family.initial_memory`."""
+    return family_of(model.config).initial_memory(model, num_sequences)
 
 
 def family_named(name: str) -> Family:

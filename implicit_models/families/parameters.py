@@ -33,9 +33,6 @@ class ModelParameters(Chosen):
         Whether an explicit model of it can become an implicit one; None where its source says.
     is_recurrent
         Whether it reads its tokens one after another, in training too.
-    has_state
-        Whether what it remembers of a text has a fixed size, so that training can pass it on; None
-        where its source says.
     """
 
     chosen_by = "family"
@@ -45,7 +42,6 @@ class ModelParameters(Chosen):
     is_upcycled: ClassVar[bool] = False
     can_be_upcycled: ClassVar[bool | None] = None
     is_recurrent: ClassVar[bool] = False
-    has_state: ClassVar[bool | None] = False
 
     family: str
     implicit: bool = False
@@ -76,6 +72,14 @@ class ModelParameters(Chosen):
     def missing(self) -> Iterator[str]:
         """Yield what is not in the folder of its source, after the key ``model.``."""
         yield from ()
+
+    @property
+    def has_state(self) -> bool | None:
+        """Whether what it remembers of a text has a fixed size, so that training can pass it on.
+
+        None where its source says.
+        """
+        return False
 
     @property
     def in_words(self) -> str:

@@ -44,6 +44,10 @@ class Peer(ABC):
 
     model_class: type[PreTrainedModel]
 
+    def is_like(self, config: Any) -> bool:
+        """Return whether our explicit model of a configuration is one of this class."""
+        return True
+
     @abstractmethod
     def our_configuration(self, config: Any) -> ImplicitConfig:
         """Return the configuration of our explicit model.

@@ -2,8 +2,8 @@
 
     python -m implicit_models.families.upcycling SOURCE TARGET
 
-The source is a folder or a hub id of transformers' Llama or Mamba2, or of an explicit model of
-ours. The target's search starts from the embeddings and its injection is zero, so that one
+The source is a folder or a hub id of transformers' Llama, Mistral or Mamba2, or of an explicit
+model of ours. The target's search starts from the embeddings and its injection is zero, so that one
 self-iteration is the source: ``bounded_phase(1)`` gives its logits. Nothing makes that a fixed
 point yet; training does, through the bounded phase and the free one.
 """
@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m implicit_models.families.upcycling", description=__doc__
     )
-    parser.add_argument("source", help="a folder or hub id of an explicit Llama or Mamba2")
+    parser.add_argument("source", help="a folder or hub id of an explicit Llama, Mistral or Mamba2")
     parser.add_argument("target", type=Path, help="the folder to write; it must not exist")
     chosen = parser.parse_args(arguments)
     try:

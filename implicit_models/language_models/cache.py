@@ -14,7 +14,8 @@ class CarryCache(Cache):
     """Holds what the model needs of the tokens so far, and puts the newest in place of the old.
 
     A shell around an immutable carry: of Mamba2 each block's state and convolution tail, of Llama
-    keys and values. It takes part in beam search; it cannot be cut back.
+    keys and values, of a fixed size where it attends to a window. It takes part in beam search; it
+    cannot be cut back.
 
     Attributes
     ----------
@@ -59,6 +60,14 @@ class CarryCache(Cache):
             for i, block in enumerate(self.carry.blocks)
         )
         return CarryCache(StackCarry(blocks), self._num_tokens, is_detached=True)
+
+    def arguments(self, num_tokens: int) -> dict[str, Any]:
+        """Return what a forward pass over so many tokens behind it is told."""
+        return {"use_cache": True, "past_key_values": self}
+
+    def following(self, output: Any) -> "CarryCache":
+        """Return the cache after these tokens, from what the forward pass has returned."""
+        return output.past_key_values
 
     def __len__(self) -> int:
         return 0 if self.carry is None else len(self.carry.blocks)

@@ -97,7 +97,7 @@ def forward(
     SourceError
         Where a model of transformers has not as many positions.
     """
-    before = _before(memory)
+    before = _before(memory, tokens)
     if phase is None:
         try:
             output = model(input_ids=tokens, **before)
@@ -138,17 +138,15 @@ def forward_labelled(
         phase=phase,
         targets=labels,
         num_items_in_batch=num_items,
-        **_before(memory),
+        **_before(memory, tokens),
     )
     found = (output.loss, output.search, output.penalty, output.predictions, None)
     return LabelledOutput(*found, _after(output, memory))
 
 
-def _before(memory: Memory | None) -> dict[str, Any]:
-    if memory is None:
-        return {"use_cache": False}
-    return {"use_cache": True, "past_key_values": memory}
+def _before(memory: Memory | None, tokens: Tensor) -> dict[str, Any]:
+    return {"use_cache": False} if memory is None else memory.arguments(tokens.shape[1])
 
 
 def _after(output: Any, memory: Memory | None) -> Memory | None:
-    return None if memory is None else output.past_key_values
+    return None if memory is None else memory.following(output)

@@ -92,6 +92,11 @@ class Segment:
         drawn = np.random.default_rng((seed, step)).integers(lengths.minimum, longest + 1)
         return int(drawn)
 
+    @property
+    def num_passing(self) -> int:
+        """How many of its last steps pass their carry on."""
+        return 0 if self.passing is None else self.passing.num_steps
+
     def passing_at(self, step: int) -> Passing | None:
         """Return how a step's sequences go on from those of the step before; None: they do not."""
         if self.passing is None or step < self.last_step - self.passing.num_steps:

@@ -11,9 +11,9 @@ from torch.distributed.tensor import DTensor
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Result, Solution
+from implicit_models.families.family import initial_memory
 from implicit_models.language_models.forward import forward_labelled, language_model_of
 from implicit_models.language_models.labelled import Continuation
-from implicit_models.language_models.memory import initial_memory
 from implicit_models.training.carried import Carried, begin, carry_on, joined
 from implicit_models.training.curriculum import Passing
 from implicit_models.training.definition import Training

@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 def like_its_run(name: str, baseline: MatchedParameters) -> MatchedParameters:
     """Fill in the steps, the width or the depth that the run's training or size means.
 
-    With other steps, those over which the learning rate decays and the lengths grow change in
-    proportion.
+    With other steps, those over which the learning rate decays, the lengths grow and the carry is
+    passed change in proportion.
 
     Raises
     ------
@@ -75,6 +75,7 @@ def matched_to(
             num_training_steps=training.num_training_steps,
             batch_size=baseline.optimisation.sequences_a_step(longest),
             lengths=lengths,
+            num_passing=explicit_segment(training).num_passing,
         )
         model, steps, reached = found.parameters, found.num_training_steps, found.flops
     log.info(
@@ -106,8 +107,10 @@ def _stretched(training: ExplicitParameters, num_training_steps: int) -> Explici
     factor = num_training_steps / training.num_training_steps
     lengths = training.lengths
     growth = max(round(lengths.growth_steps * factor), 1 if lengths.growth_steps else 0)
+    passing = training.carry_steps
     return training.replace(
         num_training_steps=num_training_steps,
+        carry_steps=None if passing is None else max(1, round(passing * factor)),
         decay_steps=round(training.decay_steps * factor),
         lengths=lengths.replace(growth_steps=growth),
     )

@@ -17,9 +17,9 @@ from implicit_models.cost.passes import step_flops
 from implicit_models.data.batching import batch_indices, stream_indices
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.families.building import build
+from implicit_models.families.family import initial_memory
 from implicit_models.files import checksum
 from implicit_models.language_models.language_model import LanguageModel
-from implicit_models.language_models.memory import initial_memory
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.language_models.sources import digest_source

@@ -34,6 +34,7 @@ CHANGES: list[dict[str, Any]] = [
 SHAPES: dict[str, list[dict[str, Any]]] = {
     "mamba2-explicit": [{"n_groups": 1, "expand": 3}, {"chunk_size": None}],
     "llama-explicit": [{"num_key_value_heads": 4}, {"head_dim": 6, "intermediate_size": 40}],
+    "sliding-explicit": [{"sliding_window": 1}, {"sliding_window": 70}],
 }
 
 
@@ -55,7 +56,7 @@ def flops_of(model: Any, length: int, *, num_logits: int | None = None, past: An
     return made + reading_flops(flops, num_sequences=BATCH, length=length, past=past)
 
 
-@pytest.mark.parametrize("length", [1, 4, 21, 40])
+@pytest.mark.parametrize("length", [1, 4, 21, 40, 64, 130, 200])
 @pytest.mark.parametrize("kind", EXPLICIT)
 def test_reading_costs_what_torch_counts(kind: str, length: int) -> None:
     for model in models_of(kind):

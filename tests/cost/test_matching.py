@@ -27,6 +27,7 @@ KINDS = {
     "llama": EXPLICIT_LLAMA,
     "llama of wide heads": EXPLICIT_LLAMA.replace(head_dim=6, d_model=20),
     "llama of its own keys": EXPLICIT_LLAMA.replace(num_key_value_heads=None, d_feed_forward=64),
+    "llama with a sliding window": EXPLICIT_LLAMA.replace(sliding_window=60),
     "lstm": LSTM,
 }
 # What tells the widths of a model apart from those next to it, and the other widths.
@@ -87,6 +88,24 @@ def test_the_nearest_model_is_found_and_larger_targets_give_no_smaller_ones(
         nearest = abs(found.flops - target)
         for neighbour in neighbours(found.parameters, parameters, vary):
             assert nearest <= abs(flops_of(neighbour) - target)
+
+
+@pytest.mark.parametrize("vary", ["steps", "depth"])
+@pytest.mark.parametrize("kind", ["mamba2", "llama with a sliding window"])
+def test_a_baseline_that_passes_its_carry_counts_that(kind: str, vary: str) -> None:
+    parameters = KINDS[kind]
+    model = configuration_flops(configuration(parameters, VOCABULARY))
+    of_steps = [
+        training_flops(model, None, lengths=some, batch_size=BATCH, passes_carry=passes)
+        for some, passes in ((LENGTHS[:1], False), (LENGTHS[1:], True))
+    ]
+    target = sum(of_steps) * STEPS / len(LENGTHS)
+    assert target > flops_of(parameters)
+    found = match(target, parameters, vary, num_passing=3)
+    assert (found.parameters, found.num_training_steps) == (parameters, STEPS)
+    assert found.flops == pytest.approx(target, rel=1e-12)
+    if vary == "steps":
+        assert match(target, parameters, vary).num_training_steps > STEPS
 
 
 def neighbours(

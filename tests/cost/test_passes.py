@@ -14,9 +14,9 @@ from implicit_models.equilibrium.phase import Phase, bounded_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
 from implicit_models.equilibrium.window import Window
-from implicit_models.language_models.memory import initial_memory
+from implicit_models.families.family import initial_memory
 from tests.cost.counting import count
-from tests.language_models.kinds import IMPLICIT, model_of, tokens
+from tests.language_models.kinds import IMPLICIT, KINDS, model_of, tokens
 
 BATCH = 3
 STEPS = 3
@@ -85,7 +85,7 @@ def test_a_training_step_whose_search_slides_a_window(kind: str) -> None:
     assert found == pytest.approx(counted, rel=0.05)
 
 
-@pytest.mark.parametrize("kind", ["mamba2-implicit", "mamba2-explicit"])
+@pytest.mark.parametrize("kind", [k for k in KINDS if not k.startswith("llama")])
 def test_a_step_that_passes_its_carry_on(kind: str) -> None:
     model, ids = model_of(kind), tokens(BATCH, 32)
     phase = FREE if model.is_implicit else None

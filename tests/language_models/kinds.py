@@ -1,4 +1,4 @@
-"""The four kinds of model, tiny: each family, implicit and explicit."""
+"""The kinds of model, tiny: each family, implicit and explicit; of Llama with a window too."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ from implicit_models.language_models.modelling import ImplicitForCausalLM
 
 VOCABULARY = 31
 TIGHT = 1e-12  # a tolerance with which all ways to search give the same to 1e-9
-IMPLICIT = ("mamba2-implicit", "llama-implicit")
-EXPLICIT = ("mamba2-explicit", "llama-explicit")
+IMPLICIT = ("mamba2-implicit", "llama-implicit", "sliding-implicit")
+EXPLICIT = ("mamba2-explicit", "llama-explicit", "sliding-explicit")
 KINDS = (*IMPLICIT, *EXPLICIT)
 
 _COMMON: dict[str, Any] = {
@@ -48,7 +48,8 @@ def configuration(kind: str, **changes: Any) -> ImplicitConfig:
     changes = {"implicit": explicitness == "implicit"} | changes
     if family == "mamba2":
         return ImplicitMamba2Config(**(_COMMON | _MAMBA2 | changes))
-    return ImplicitLlamaConfig(**(_COMMON | _LLAMA | changes))
+    window = {"sliding_window": 5} if family == "sliding" else {}
+    return ImplicitLlamaConfig(**(_COMMON | _LLAMA | window | changes))
 
 
 def model_of(
@@ -56,8 +57,9 @@ def model_of(
 ) -> ImplicitForCausalLM:
     """A model in evaluation mode, which leans on its injection, so that it contracts."""
     config = configuration(kind, **changes)
-    classes = {"mamba2": ImplicitMamba2ForCausalLM, "llama": ImplicitLlamaForCausalLM}
-    model = classes[kind.partition("-")[0]](config)  # type: ignore[arg-type]
+    is_mamba2 = kind.startswith("mamba2")
+    model_class = ImplicitMamba2ForCausalLM if is_mamba2 else ImplicitLlamaForCausalLM
+    model = model_class(config)  # type: ignore[arg-type]
     model.initialise(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -6,6 +6,7 @@ import torch
 
 from implicit_models.backbones.key_value import KeyValueCarry
 from implicit_models.backbones.linear import NormalisedWeight
+from implicit_models.backbones.sliding_attention import SlidingCarry
 from implicit_models.backbones.stack import StackCarry
 from implicit_models.families.building import build
 from implicit_models.families.parameters import ModelParameters
@@ -37,15 +38,19 @@ IMPLICIT_LLAMA = ModelParameters(
     weight_normalisation=True,
 )
 EXPLICIT_LLAMA = IMPLICIT_LLAMA.replace(implicit=False)
+IMPLICIT_SLIDING = IMPLICIT_LLAMA.replace(sliding_window=5)
+EXPLICIT_SLIDING = IMPLICIT_SLIDING.replace(implicit=False)
 LSTM = ModelParameters(family="lstm", num_layers=1, d_model=16, hidden_size=12)
 
-IMPLICIT_FAMILIES = {"mamba2": IMPLICIT, "llama": IMPLICIT_LLAMA}
-EXPLICIT_FAMILIES = {"mamba2": EXPLICIT, "llama": EXPLICIT_LLAMA}
+IMPLICIT_FAMILIES = {"mamba2": IMPLICIT, "llama": IMPLICIT_LLAMA, "sliding": IMPLICIT_SLIDING}
+EXPLICIT_FAMILIES = {"mamba2": EXPLICIT, "llama": EXPLICIT_LLAMA, "sliding": EXPLICIT_SLIDING}
 ALL = {
     "implicit mamba2": IMPLICIT,
     "explicit mamba2": EXPLICIT,
     "implicit llama": IMPLICIT_LLAMA,
     "explicit llama": EXPLICIT_LLAMA,
+    "implicit sliding": IMPLICIT_SLIDING,
+    "explicit sliding": EXPLICIT_SLIDING,
     "lstm": LSTM,
 }
 
@@ -68,7 +73,7 @@ def small_model(parameters: ModelParameters, seed: int = 0, **changes: Any) -> L
 
 
 def our_model(parameters: ModelParameters, **changes: Any) -> ImplicitForCausalLM:
-    """A small Mamba2 or Llama."""
+    """A small Mamba2 or Llama, which may have a sliding window."""
     model = small_model(parameters, **changes)
     assert isinstance(model, ImplicitForCausalLM)
     return model
@@ -90,6 +95,11 @@ def remembered(past: CarryCache | StackCarry | None) -> list[list[torch.Tensor]]
             found = [
                 [block.keys[row, :, :length].clone(), block.values[row, :, :length].clone()]
                 for row, length in enumerate(lengths)
+            ]
+        elif isinstance(block, SlidingCarry):
+            found = [
+                [each[row, block.reach - length :].clone() for each in block[:2]]
+                for row, length in enumerate(block.lengths.tolist())
             ]
         else:
             found = [[each[row].clone() for each in block] for row in range(len(block.state))]

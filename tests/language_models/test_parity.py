@@ -12,6 +12,8 @@ from transformers import (
     LlamaForCausalLM,
     Mamba2Config,
     Mamba2ForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     PreTrainedModel,
 )
 
@@ -51,6 +53,11 @@ LLAMA: dict[str, dict[str, Any]] = {
         "max_position_embeddings": 64,
     },
 }
+MISTRAL: dict[str, dict[str, Any]] = {
+    "a window": {"sliding_window": 5, "num_key_value_heads": 2},
+    "a window and another token": {"sliding_window": 12, "head_dim": 6},
+    "a window, yarn": {"sliding_window": 4, "rope_parameters": LLAMA["yarn"]["rope_parameters"]},
+}
 MAMBA2: dict[str, dict[str, Any]] = {
     "plain": {},
     "groups, head untied": {
@@ -62,8 +69,14 @@ MAMBA2: dict[str, dict[str, Any]] = {
     "each head a group": {"n_groups": 8, "head_dim": 4, "num_heads": 8, "state_size": 16},
     "wide, short convolution": {"expand": 3, "num_heads": 6, "conv_kernel": 2, "chunk_size": 3},
 }
-SHAPES = [("llama", name) for name in LLAMA] + [("mamba2", name) for name in MAMBA2]
+SHAPES = [
+    (family, name)
+    for family, shapes in (("llama", LLAMA), ("mistral", MISTRAL), ("mamba2", MAMBA2))
+    for name in shapes
+]
 FEW = [
+    ("mistral", "a window"),
+    ("mistral", "a window, yarn"),
     ("llama", "grouped queries, head untied"),
     ("llama", "llama3"),
     ("mamba2", "groups, head untied"),
@@ -83,6 +96,10 @@ def peer_of(family: str, name: str) -> PreTrainedModel:
     if family == "llama":
         sizes = {"num_attention_heads": 4, "intermediate_size": 24} | LLAMA[name]
         peer: PreTrainedModel = LlamaForCausalLM(LlamaConfig(**(common | sizes)))
+    elif family == "mistral":
+        sizes = {"num_attention_heads": 4, "intermediate_size": 24} | MISTRAL[name]
+        sizes = {"num_key_value_heads": 4, "attn_implementation": "eager"} | sizes
+        peer = MistralForCausalLM(MistralConfig(**(common | sizes)))
     else:
         sizes = {"state_size": 8, "head_dim": 8, "num_heads": 4, "n_groups": 1, "chunk_size": 4}
         tokens_of_theirs = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -171,7 +188,7 @@ def test_prefill_then_token_by_token(family: str, name: str, left: int) -> None:
         piece, so_far = text[:, first:last], mask[:, :last]
         found = ours(piece, attention_mask=so_far, past_key_values=our_cache, use_cache=True)
         our_cache = found.past_key_values
-        if family == "llama":
+        if family != "mamba2":
             place = positions(family, mask)["position_ids"][:, first:last]
             their_cache = their_cache or DynamicCache(config=theirs.config)
             expected = theirs(
@@ -202,7 +219,7 @@ def test_conversion_loses_nothing(family: str, name: str) -> None:
     assert again.config.to_dict() == ours.config.to_dict()
     kept = ("vocab_size", "hidden_size", "num_hidden_layers", "tie_word_embeddings")
     kept += ("bos_token_id", "eos_token_id", "pad_token_id", "initializer_range")
-    if family == "llama":
+    if family != "mamba2":
         kept += ("num_key_value_heads", "head_dim", "rope_parameters", "rms_norm_eps")
         kept += ("max_position_embeddings", "intermediate_size")
     else:
@@ -212,6 +229,14 @@ def test_conversion_loses_nothing(family: str, name: str) -> None:
     assert not ours.training and not back.training
     tied = ours.lm_head.weight is ours.model.embed_tokens.weight
     assert tied == theirs.config.tie_word_embeddings
+
+
+def test_a_mistral_without_a_window_is_a_llama(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MISTRAL, "all tokens", {"sliding_window": None})
+    theirs = peer_of("mistral", "all tokens")
+    back = to_transformers(from_transformers(theirs))
+    assert type(back) is LlamaForCausalLM
+    assert_same_weights(back, theirs)
 
 
 def assert_same_weights(found: PreTrainedModel, expected: PreTrainedModel) -> None:

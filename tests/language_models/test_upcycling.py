@@ -186,7 +186,7 @@ def test_the_command_refuses_what_it_cannot_do(
     sizes = {"n_embd": 8, "n_layer": 1, "n_head": 2, "vocab_size": 11}
     GPT2LMHeadModel(GPT2Config(**sizes)).save_pretrained(tmp_path / "gpt2")
     said = refused(capsys, tmp_path / "gpt2", target)
-    assert "is a GPT2LMHeadModel; it must be transformers' LlamaForCausalLM or" in said
+    assert "is a GPT2LMHeadModel; it must be transformers' LlamaForCausalLM," in said
 
     weights = source / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-100])

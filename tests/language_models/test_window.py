@@ -26,6 +26,7 @@ INSIDE = {
         "1.mixer.out_proj.weight",
     ],
 }
+INSIDE["sliding"] = INSIDE["llama"]
 FAMILIES = pytest.mark.parametrize("family", IMPLICIT_FAMILIES)
 
 

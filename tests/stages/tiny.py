@@ -19,6 +19,7 @@ MODEL = {
     "num_heads": 2,
     "d_feed_forward": 16,
     "hidden_size": 8,
+    "sliding_window": 5,
 }
 LENGTHS = {"minimum": LENGTH // 2, "start": LENGTH // 2, "end": LENGTH, "growth_steps": 1}
 WHOLE = LENGTHS | {"minimum": LENGTH, "start": LENGTH, "growth_steps": 0}

@@ -18,11 +18,11 @@ from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import ResidualBelow
 from implicit_models.equilibrium.window import Window
 from implicit_models.families.building import build
+from implicit_models.families.family import initial_memory
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.language_models.forward import forward_labelled
 from implicit_models.language_models.labelled import Continuation
 from implicit_models.language_models.losses import IGNORED
-from implicit_models.language_models.memory import initial_memory
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.problems.word_problem.data import groups
 from implicit_models.problems.word_problem.data.continuing import ContinuedProducts
@@ -44,11 +44,24 @@ from tests.training.setup_training import (
 VOCABULARY = 5
 TEXT = torch.from_numpy(np.random.default_rng(0).integers(0, VOCABULARY, (3, 48)))
 LABELS = TEXT.cumsum(1) % VOCABULARY
+SLIDING = ModelParameters(
+    family="llama",
+    implicit=True,
+    num_layers=2,
+    d_model=8,
+    num_heads=2,
+    d_feed_forward=16,
+    sliding_window=7,
+    weight_normalisation=True,
+)
 MODELS = {
     "implicit": MODEL.replace(num_layers=2),
     "explicit": MODEL.replace(implicit=False, num_layers=2),
     "lstm": ModelParameters(family="lstm", num_layers=2, d_model=8, hidden_size=12),
+    "sliding implicit": SLIDING,
+    "sliding explicit": SLIDING.replace(implicit=False),
 }
+FACTORS = {"in_proj": 0.2, "qkv_proj": 0.2, "gate_up_proj": 0.2, "out_proj": 3.0}
 EXACT = Phase(Picard(0.9), ResidualBelow(1e-14, 400), Phantom(2, 0.9), window=Window(4, 2))
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-10}
 
@@ -64,14 +77,14 @@ DTYPES = list(TOLERANCES)
 
 def built(name: str, dtype: torch.dtype) -> tuple[Any, Phase | None]:
     model: Any = build(MODELS[name], VOCABULARY, seed=3).to(dtype)
-    if name == "implicit":
+    if model.is_implicit:
         with torch.no_grad():  # so that it contracts
-            for block in model.model.stack.blocks:
-                block.mixer.in_proj.scale.mul_(0.2)
-                block.mixer.out_proj.scale.mul_(3.0)
+            for part, weight in model.model.stack.named_modules():
+                if part.rpartition(".")[2] in FACTORS:
+                    weight.scale.mul_(FACTORS[part.rpartition(".")[2]])
     tolerance = 1e-14 if dtype == torch.float64 else 1e-6
     phase = dataclasses.replace(EXACT, stopping=ResidualBelow(tolerance, 400))
-    return model, phase if name == "implicit" else None
+    return model, phase if model.is_implicit else None
 
 
 def gradients(model: torch.nn.Module) -> dict[str, Tensor]:
@@ -156,12 +169,13 @@ def test_a_row_that_is_reset_is_a_text_of_its_own(name: str) -> None:
 
 def test_the_carry_that_follows_may_have_a_gradient() -> None:
     """State in, state out, differentiable: where nobody detaches it."""
-    for name in ("implicit", "explicit"):
+    for name in (each for each in MODELS if each != "lstm"):
         model, phase = built(name, torch.float64)
         cache = model.initial_cache(3)
         keywords = {} if phase is None else {"phase": phase}
         first = model(input_ids=TEXT[:, :6], past_key_values=cache, use_cache=True, **keywords)
-        assert all(tensor.requires_grad for tensor in first.past_key_values.tensors().values())
+        carry = first.past_key_values.tensors().values()
+        assert all(tensor.requires_grad for tensor in carry if tensor.is_floating_point())
         second = model(
             input_ids=TEXT[:, 6:8], past_key_values=first.past_key_values, use_cache=True,
             **keywords,
@@ -225,14 +239,17 @@ SEGMENTS = {
 }
 
 
-@pytest.mark.parametrize("name", SEGMENTS)
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("mamba2", name) for name in SEGMENTS] + [("sliding", name) for name in ("free", "explicit")],
+)
 @pytest.mark.parametrize("micro_batch", [None, 3])
 def test_interrupted_and_continued_equals_uninterrupted(
-    name: str, micro_batch: int | None, tmp_path: Path
+    family: str, name: str, micro_batch: int | None, tmp_path: Path
 ) -> None:
     execution = Execution(micro_batch=micro_batch)
     training = small_training(SEGMENTS[name], continuation=SUMS)
-    model = MODEL.replace(implicit=name != "explicit")
+    model = {"mamba2": MODEL, "sliding": SLIDING}[family].replace(implicit=name != "explicit")
     whole, _, progress, recorder = run(
         tmp_path / "whole", training, execution=execution, parameters=model
     )
@@ -338,7 +355,7 @@ def test_what_has_no_state_passes_nothing_on() -> None:
     llama = ModelParameters(
         family="llama", implicit=True, num_layers=1, d_model=8, num_heads=2, d_feed_forward=16
     )
-    with pytest.raises(SourceError, match="hands nothing of a fixed size"):
+    with pytest.raises(SourceError, match="a fixed size.*llama with sliding_window"):
         initial_memory(build(llama, VOCABULARY, seed=0), 2)
 
 

@@ -7,9 +7,11 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
 
 from implicit_models.families.costs import ModelFlops
-from implicit_models.families.family import Family
+from implicit_models.families.family import Family, no_memory
 from implicit_models.families.huggingface.counted_flops import count_model
+from implicit_models.families.huggingface.memory import NoMemory, initial_memory
 from implicit_models.language_models.language_model import LabelAlignment, LanguageModel
+from implicit_models.language_models.memory import Memory
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.language_models.sources import load_source, naming_the_source, quietly
 
@@ -52,6 +54,13 @@ class HuggingFaceFamily(Family):
             )
         _check_causal(model, vocabulary_size, source)
         return model
+
+    def initial_memory(self, model: LanguageModel, num_sequences: int) -> Memory:
+        """Return the cache of a text's start, where it has a fixed size."""
+        try:
+            return initial_memory(model, num_sequences)
+        except NoMemory as error:
+            raise no_memory(model, str(error)) from None
 
     def flops(self, model: LanguageModel) -> ModelFlops:
         """Return what was counted of a model, on a few tokens and once."""

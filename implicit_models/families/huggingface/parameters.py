@@ -24,6 +24,13 @@ class HuggingFaceParameters(ModelParameters):
     pretrained: bool = False
 
     @property
+    def has_state(self) -> bool | None:
+        """What the source's configuration says; a training tries it out."""
+        from implicit_models.families.huggingface.positions import may_have_state
+
+        return None if may_have_state(self.source) else False
+
+    @property
     def num_positions(self) -> tuple[int, str] | None:
         """What the source's configuration has."""
         from implicit_models.families.huggingface.positions import num_positions

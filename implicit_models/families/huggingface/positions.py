@@ -1,8 +1,9 @@
-"""What the folder of a model of transformers says without torch: its positions, what it lacks."""
+"""What a folder of transformers says without torch: positions, memory, what it lacks."""
 
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Of the causal language models of transformers those that have a vector, or a row of a table, for
 # each position, and how many where the file does not say. Others compute theirs for any length.
@@ -17,6 +18,8 @@ _LIMITED = {
     "openai-gpt": 512,
     "opt": 2048,
 }
+# Those with states, or whose sliding window has a default that the file may leave out.
+_WITH_STATE = ("mamba2", "mistral")
 _KEYS = ("n_positions", "max_position_embeddings")
 
 
@@ -26,17 +29,21 @@ def num_positions(source: str) -> tuple[int, str] | None:
     None where there is no such limit, or the source is not on this machine.
     """
     file = _configuration_file(source)
-    if file is None:
-        return None
-    try:
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return None
-    if not isinstance(content, dict) or content.get("model_type") not in _LIMITED:
+    content = _content(file)
+    if content is None or content.get("model_type") not in _LIMITED:
         return None
     key = next((each for each in _KEYS if each in content), _KEYS[0])
     found = content.get(key, _LIMITED[content["model_type"]])
     return (found, f"{file}: {key}") if isinstance(found, int) else None
+
+
+def may_have_state(source: str) -> bool:
+    """Return whether the cache of a source's models may have a fixed size, as far as it says."""
+    content = _content(_configuration_file(source))
+    if content is None or content.get("sliding_window") is not None:
+        return True
+    is_null = "sliding_window" in content
+    return content.get("model_type") in _WITH_STATE and not is_null
 
 
 def missing(source: str, needs_weights: bool) -> Iterator[str]:
@@ -57,6 +64,15 @@ def missing(source: str, needs_weights: bool) -> Iterator[str]:
         yield f"{key}: its config.json has no model_type, such as gpt2; a configuration has one"
     if needs_weights and not any(folder.glob("*.safetensors")):
         yield f"{key} holds no .safetensors; put weights there, or leave out pretrained"
+
+
+def _content(file: Path | None) -> dict[str, Any] | None:
+    """Return what a configuration's file says; None where it cannot be read."""
+    try:
+        content = json.loads(file.read_bytes()) if file is not None else None
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def _configuration_file(source: str) -> Path | None:

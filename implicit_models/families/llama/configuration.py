@@ -19,6 +19,8 @@ class ImplicitLlamaConfig(ImplicitConfig):
         Heads of the queries, and of keys and values (None: as many), which share them in groups.
     head_dim
         Width of a head; None takes ``hidden_size / num_attention_heads``.
+    sliding_window
+        A token attends to itself and to the tokens before it, so many in all; None for all of them.
     intermediate_size
         Hidden width of the feed-forward network.
     rope_parameters
@@ -35,6 +37,7 @@ class ImplicitLlamaConfig(ImplicitConfig):
     num_attention_heads: int = 12
     num_key_value_heads: int | None = None
     head_dim: int | None = None
+    sliding_window: int | None = None
     intermediate_size: int = 2048
     max_position_embeddings: int = 2048
     rope_parameters: dict[str, Any] | None = None
@@ -57,6 +60,7 @@ class ImplicitLlamaConfig(ImplicitConfig):
         """Check that the sizes fit together."""
         self.validate_common()  # first, as these follow from those
         counts = ["num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"]
+        counts += ["sliding_window"] if self.sliding_window is not None else []
         check_positive(self, *counts, "max_position_embeddings")
         assert self.num_key_value_heads and self.head_dim
         if self.num_attention_heads % self.num_key_value_heads:

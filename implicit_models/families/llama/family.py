@@ -9,19 +9,21 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import GenerationMixin, LlamaConfig, LlamaForCausalLM
+from transformers import GenerationMixin
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from implicit_models.backbones.attention import AttentionMixer, AttentionShape
 from implicit_models.backbones.feed_forward import FeedForward
 from implicit_models.backbones.key_value import KeyValueCarry
 from implicit_models.backbones.rotary import Rotary, inverse_powers
+from implicit_models.backbones.sliding_attention import SlidingAttentionMixer, SlidingCarry
 from implicit_models.backbones.stack import Block
 from implicit_models.families.costs import FLOAT32_BYTES, BlockMemory, Past, Work
 from implicit_models.families.family import StackFamily, count_weight
 from implicit_models.families.llama.configuration import ImplicitLlamaConfig
-from implicit_models.families.peer import Joined, Peer, Rule, Same, common_fields, refuse
+from implicit_models.families.llama.peers import LlamaPeer, MistralPeer
 from implicit_models.families.registration import register_models
+from implicit_models.kernels.sliding_attention import num_pairs
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.trunk import ImplicitModel
 
@@ -38,7 +40,11 @@ class ImplicitLlamaModel(ImplicitModel):
             "num_layers": config.num_hidden_layers,
             "normalised_weights": config.weight_normalisation,
         }
-        mixer = AttentionMixer(_shape(config), _rotary(config), **sizes)
+        shape, rotary, window = _shape(config), _rotary(config), config.sliding_window
+        if window is None:
+            mixer = AttentionMixer(shape, rotary, **sizes)
+        else:
+            mixer = SlidingAttentionMixer(shape, rotary, window=window, **sizes)
         feed_forward = FeedForward(config.hidden_size, config.intermediate_size, **sizes)
         return Block(mixer, feed_forward, config.rms_norm_eps)
 
@@ -68,13 +74,20 @@ class LlamaFlops:
     d_inner: int
     d_projection: int
     d_feed_forward: int
+    sliding_window: int | None = None
 
     def evaluation(self, length: int, *, before: float | None = None) -> Work:
         """Return the work of computing some tokens together; see `StackFlops`."""
         widths = self.d_projection + self.d_inner + 3 * self.d_feed_forward
-        pairs = length * ((before or 0) + length)
-        layers = self.num_layers
+        pairs, layers = self._pairs(length, before), self.num_layers
         return Work(2 * layers * self.d_model * widths * length, 4 * layers * self.d_inner * pairs)
+
+    def _pairs(self, length: int, before: float | None) -> float:
+        """Return how many products of a query with a key each head takes."""
+        window = self.sliding_window
+        if window is None or (before is None and length <= window):
+            return length * ((before or 0) + length)
+        return num_pairs(length, window)  # of a carry all slots, empty or not
 
     def carry(self, length: int) -> float:
         """Return 0: keys and values are there already."""
@@ -83,42 +96,6 @@ class LlamaFlops:
     def last_products(self, length: int) -> float:
         """Return the FLOPs of the last products of the feed-forward networks."""
         return 2 * self.num_layers * self.d_feed_forward * self.d_model * length
-
-
-class LlamaPeer(Peer):
-    """transformers' Llama."""
-
-    model_class = LlamaForCausalLM
-
-    def our_configuration(self, config: LlamaConfig) -> ImplicitLlamaConfig:
-        """Return the configuration of our explicit model; see `Peer`."""
-        refuse(config, attention_bias=False, mlp_bias=False, hidden_act="silu")
-        return ImplicitLlamaConfig(implicit=False, **_same_fields(config))
-
-    def their_configuration(self, config: ImplicitLlamaConfig) -> LlamaConfig:
-        """Return the configuration of transformers that means the same."""
-        return LlamaConfig(**_same_fields(config))
-
-    def rules(self, config: ImplicitLlamaConfig) -> list[Rule]:
-        """Return which of our weights is which of theirs."""
-        rules: list[Rule] = [
-            Same("model.embed_tokens.weight", "model.embed_tokens.weight"),
-            Same("model.stack.norm", "model.norm.weight"),
-            Same("lm_head.weight", "lm_head.weight"),
-        ]
-        for layer in range(config.num_hidden_layers):
-            ours, theirs = f"model.stack.blocks.{layer}", f"model.layers.{layer}"
-            attention = [f"{theirs}.self_attn.{name}_proj.weight" for name in "qkv"]
-            gate_up = [f"{theirs}.mlp.{name}_proj.weight" for name in ("gate", "up")]
-            rules += [
-                Same(f"{ours}.norm", f"{theirs}.input_layernorm.weight"),
-                Same(f"{ours}.feed_forward_norm", f"{theirs}.post_attention_layernorm.weight"),
-                Joined(f"{ours}.mixer.qkv_proj.weight", tuple(attention)),
-                Same(f"{ours}.mixer.out_proj.weight", f"{theirs}.self_attn.o_proj.weight"),
-                Joined(f"{ours}.feed_forward.gate_up_proj.weight", tuple(gate_up)),
-                Same(f"{ours}.feed_forward.down_proj.weight", f"{theirs}.mlp.down_proj.weight"),
-            ]
-        return rules
 
 
 def feed_forward_width(width: int) -> int:
@@ -133,7 +110,7 @@ class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
     """Llama, explicit and implicit."""
 
     model_class = ImplicitLlamaForCausalLM
-    peer = LlamaPeer()
+    peers = (LlamaPeer(), MistralPeer())
     published_sizes = {
         name: {
             "num_hidden_layers": layers,
@@ -179,6 +156,7 @@ class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
             "head_dim": parameters.head_dim,
             "intermediate_size": parameters.d_feed_forward,
             "rope_parameters": {"rope_type": "default", "rope_theta": parameters.rope_theta},
+            "sliding_window": parameters.sliding_window,
         }
 
     def of_size(self, parameters: Any, vary: str, number: int) -> Any:
@@ -222,9 +200,10 @@ class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
             d_inner=shape.d_inner,
             d_projection=shape.d_projection,
             d_feed_forward=config.intermediate_size,
+            sliding_window=config.sliding_window,
         )
 
-    def past(self, carry: KeyValueCarry) -> Past:
+    def past(self, carry: KeyValueCarry | SlidingCarry) -> Past:
         """Return how many keys a block's carry holds."""
         return Past(lengths=carry.lengths.cpu().numpy(), reach=carry.reach)
 
@@ -234,10 +213,16 @@ class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
         stream, injection = FLOAT32_BYTES * width, number * shape.d_projection
         attention = number * (shape.d_projection + shape.d_inner)
         attention += FLOAT32_BYTES * config.num_attention_heads
+        masks = 0
+        if config.sliding_window is not None:
+            # Blocks share keys and values: at most half of those that one reads are its own. A
+            # block's mask is a byte for each pair, and a number once it is added.
+            attention += 2 * number * shape.d_keys
+            masks = 3 * config.sliding_window * (1 + FLOAT32_BYTES)
         # Gate, its SiLU, up, and the product.
         feed_forward = 4 * number * config.intermediate_size
         norms = 2 * (FLOAT32_BYTES + number * width)
-        most = max(attention + injection, feed_forward)  # before and after the rotation
+        most = max(attention + masks + injection, feed_forward)  # before and after the rotation
         return BlockMemory(
             injection=injection,
             kept=2 * stream + norms + attention + feed_forward,
@@ -254,12 +239,6 @@ def _shape(config: ImplicitLlamaConfig) -> AttentionShape:
         num_key_value_heads=config.num_key_value_heads,
         head_dim=config.head_dim,
     )
-
-
-def _same_fields(config: Any) -> dict[str, Any]:
-    names = ("num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size")
-    names += ("max_position_embeddings", "rope_parameters", "rms_norm_eps")
-    return common_fields(config) | {name: getattr(config, name) for name in names}
 
 
 def _rotary(config: ImplicitLlamaConfig) -> Rotary:

@@ -21,6 +21,8 @@ class LlamaParameters(StackParameters):
         Hidden width of SwiGLU.
     rope_theta
         The base of the rotary embeddings.
+    sliding_window
+        A token attends to itself and to the tokens before it, so many in all; null: to all of them.
     """
 
     family: Literal["llama"]
@@ -29,6 +31,12 @@ class LlamaParameters(StackParameters):
     num_key_value_heads: int | None = Field(default=None, ge=1)
     head_dim: int | None = Field(default=None, ge=1)
     rope_theta: float = Field(default=500_000.0, gt=0.0)
+    sliding_window: int | None = Field(default=None, ge=1)
+
+    @property
+    def has_state(self) -> bool:
+        """Whether there is a window, beyond which nothing is remembered."""
+        return self.sliding_window is not None
 
     def check(self) -> None:
         """Check that the heads divide the width, and their groups the heads."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +37,14 @@ class LSTMStates:
     def resumed(self, tensors: Mapping[str, Tensor]) -> "LSTMStates":
         """Return the states whose `tensors` these are, detached."""
         return LSTMStates(**tensors, is_detached=True)
+
+    def arguments(self, num_tokens: int) -> dict[str, Any]:
+        """Return what a forward pass over so many tokens behind it is told."""
+        return {"use_cache": True, "past_key_values": self}
+
+    def following(self, output: Any) -> "LSTMStates":
+        """Return the states after these tokens, from what the forward pass has returned."""
+        return output.past_key_values
 
 
 class LSTMLanguageModel(StrictPreTrainedModel):

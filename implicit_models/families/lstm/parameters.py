@@ -19,7 +19,11 @@ class LSTMParameters(OwnParameters):
     allows_implicit = (False,)
     can_be_upcycled = False
     is_recurrent = True
-    has_state = True
 
     family: Literal["lstm"]
     hidden_size: int = Field(ge=1)
+
+    @property
+    def has_state(self) -> bool:
+        """Yes: its layers' states."""
+        return True

@@ -168,7 +168,7 @@ class Mamba2Family(StackFamily[ImplicitMamba2Config]):
     model_class = ImplicitMamba2ForCausalLM
     # The decay is raised to powers of the length.
     exact_weights = ("A_log", "dt_bias", "D")
-    peer = Mamba2Peer()
+    peers = (Mamba2Peer(),)
     published_sizes = {
         name: {
             "num_hidden_layers": layers,

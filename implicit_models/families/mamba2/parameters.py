@@ -20,8 +20,6 @@ class Mamba2Parameters(StackParameters):
         only.
     """
 
-    has_state = True
-
     family: Literal["mamba2"]
     d_state: int = Field(ge=1)
     head_dim: int = Field(ge=1)
@@ -29,6 +27,11 @@ class Mamba2Parameters(StackParameters):
     num_groups: int = Field(default=1, ge=1)
     conv_kernel: int = Field(default=4, ge=1)
     chunk_length: int | None = Field(default=None, ge=1)
+
+    @property
+    def has_state(self) -> bool:
+        """Yes: states and the convolutions' tails."""
+        return True
 
     def check(self) -> None:
         """Check that the heads divide the width, and the groups the heads."""

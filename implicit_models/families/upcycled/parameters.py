@@ -16,7 +16,11 @@ class UpcycledParameters(ModelParameters):
 
     allows_implicit = (True,)
     is_upcycled = True
-    has_state = None
 
     family: Literal["upcycled"]
     source: str
+
+    @property
+    def has_state(self) -> None:
+        """Its source says."""
+        return None
