@@ -240,3 +240,24 @@ def test_a_container_has_the_memory_that_it_may_have(monkeypatch, tmp_path):
     assert main_memory() == whole
     limit.write_text("1000000\n")
     assert main_memory() == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "words"),
+    [
+        ("qa1_train.txt", "7 Ann is in the hall.", "qa1_train.txt:1: has the id 7; allowed is 1"),
+        ("qa1_valid.txt", "1 Where is Ann? \t\t", "qa1_valid.txt:1: has no answer; allowed is one"),
+        ("qa1_test.txt", "1 Where is Ann? \thall\t3", "qa1_test.txt:1: names the supporting fact"),
+    ],
+)
+def test_a_story_that_is_none_is_told_before_the_preparation(tmp_path, file, line, words):
+    for split in ("train", "valid", "test"):
+        text = "1 Ann went to the hall.\n2 Where is Ann? \thall\t1\n"
+        (tmp_path / f"qa1_{split}.txt").write_text(text)
+    stories = {"kind": "catbabi", "source": str(tmp_path), "tasks": [1], "sequence_length": 100}
+    content = changed("catbabi_quick", {"corpora.mine": stories | {"seed": 0}})
+    assert not [each for each in check_text(content, "mine") if each.stops]
+    (tmp_path / file).write_text(line + "\n")
+    (found,) = (each for each in check_text(content, "mine") if each.stops)
+    assert found.level == "missing" and words in found.line
+    assert found.line.startswith("mine: corpora.mine.source: ")

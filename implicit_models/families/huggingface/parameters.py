@@ -31,10 +31,9 @@ class HuggingFaceParameters(ModelParameters):
         return num_positions(self.source)
 
     def missing(self) -> Iterator[str]:
-        """Yield as well that a folder's configuration cannot be read, or that it has no weights."""
+        """Yield that the configuration cannot be read, or that there are no weights."""
         from implicit_models.families.huggingface.positions import missing
 
-        yield from super().missing()
         yield from missing(self.source, self.pretrained)
 
     @property
