@@ -150,14 +150,14 @@ def test_a_model_of_the_hub_is_missing_offline_until_it_was_downloaded(hub, monk
     (finding,) = check_text(changed("quick", changes), "mine")
     assert not finding.stops and finding.line == (
         "mine: baselines.s3_gpt2.model.source = 'somebody/model': its config.json is not in the "
-        "Hugging Face hub's cache yet; it will be downloaded"
+        "cache of the Hugging Face hub yet; it will be downloaded"
     )
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     for file, content in (("config.json", '{"model_type": "gpt2"}'), ("model.safetensors", "")):
         (line,) = missing_of("quick", changes)
         assert line == (
             f"mine: baselines.s3_gpt2.model.source = 'somebody/model': its {file} is not in the "
-            "Hugging Face hub's cache, and HF_HUB_OFFLINE keeps it from being downloaded; "
+            "cache of the Hugging Face hub, and HF_HUB_OFFLINE keeps it from being downloaded; "
             "unset that, or name a folder of this machine"
         )
         hub("somebody/model", content, file)

@@ -75,6 +75,7 @@ def longest_read(
         yield "context_length", evaluation.context_length
         if evaluation.lengths:
             yield "lengths", max(evaluation.lengths)
+        yield "num_shown_tokens", evaluation.num_shown_tokens
 
 
 def tokens_at_most(data: CorpusParameters) -> dict[str, int]:
