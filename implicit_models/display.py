@@ -20,6 +20,11 @@ _BAR_SECONDS = 0.2
 _SCALED = 1_000_000  # units, from which on counts are shown in millions
 
 
+def is_first_process() -> bool:
+    """Return whether this is the one of torchrun's processes that speaks for all, or has none."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextlib.contextmanager
 def displayed(stream: TextIO | None = None) -> Iterator[None]:
     """Show the bars of a block on a stream, standard error unless another is given.
@@ -27,7 +32,7 @@ def displayed(stream: TextIO | None = None) -> Iterator[None]:
     Log lines of the block stand above the bars of a terminal.
     """
     stream = sys.stderr if stream is None else stream
-    if stream is None or os.environ.get("RANK", "0") != "0":
+    if stream is None or not is_first_process():
         yield
     elif stream.isatty():
         with logging_redirect_tqdm(), showing(on_terminal(stream)):
@@ -40,9 +45,11 @@ def displayed(stream: TextIO | None = None) -> Iterator[None]:
 def on_terminal(stream: TextIO) -> Open:
     """Return what opens bars on a terminal; those inside another one go when they have ended."""
     num_open = 0
-    # A terminal whose size nobody knows, as inside of some containers, says 0.
-    is_known = os.get_terminal_size(stream.fileno()).columns > 0
-    size: dict[str, Any] = {"dynamic_ncols": True} if is_known else {"ncols": 80, "nrows": 24}
+    # A terminal whose size nobody knows, as inside of some containers, says 0, of either.
+    known = os.get_terminal_size(stream.fileno())
+    size: dict[str, Any] = {"ncols": known.columns or 80, "nrows": known.lines or 24}
+    if all(known):
+        size = {"dynamic_ncols": True}
 
     def opens(total: int, description: str, unit: str, start: int) -> Bar:
         nonlocal num_open

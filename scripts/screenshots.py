@@ -6,6 +6,7 @@ Run the preset `quick` as a flow in a clone, `make dashboards` there, and then::
 """
 
 import argparse
+import io
 import json
 import shutil
 import sys
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 PATIENCE = 60_000  # milliseconds
+NUM_COLOURS = 64
 
 
 def main() -> int:
@@ -44,7 +46,7 @@ def main() -> int:
     with browser_page() as page:
         if options.only in (None, "prefect"):
             show_flow_run(page, addresses["prefect"])
-            page.screenshot(path=options.output / "prefect_flow_run.png")
+            save(page, options.output / "prefect_flow_run.png")
         if options.only in (None, "mlflow"):
             take_mlflow(page, addresses["mlflow"], options)
         if options.only in (None, "report"):
@@ -58,14 +60,14 @@ def take_mlflow(page: "Page", mlflow: str, options: argparse.Namespace) -> None:
     if comparison is None:
         raise LookupError(f"MLflow at {mlflow} has no run of the last report: dvc repro")
     show_runs(page, comparison.address, options.implicit)
-    page.screenshot(path=options.output / "mlflow_runs.png")
+    save(page, options.output / "mlflow_runs.png")
     show_charts(page, comparison.address, "test.accuracy")
-    page.screenshot(path=options.output / "mlflow_charts.png")
+    save(page, options.output / "mlflow_charts.png")
     runs = find_runs(mlflow, [options.implicit, options.explicit])
     show_curves(page, mlflow, runs, "train.accuracy")
-    page.screenshot(path=options.output / "mlflow_curves.png")
+    save(page, options.output / "mlflow_curves.png")
     show_parameters(page, mlflow, runs, "model.expand")
-    page.screenshot(path=options.output / "mlflow_comparison.png")
+    save(page, options.output / "mlflow_comparison.png")
 
 
 @contextmanager
@@ -109,7 +111,15 @@ def take_report(page: "Page", report: Path, output: Path) -> None:
             needed = page.evaluate("document.documentElement.scrollWidth")
             if needed > width:
                 raise ValueError(f"{report} is {needed} pixels wide on a screen of {width}")
-            page.screenshot(path=output / f"report_{width}_{ground}.png")
+            save(page, output / f"report_{width}_{ground}.png")
+
+
+def save(page: "Page", path: Path) -> None:
+    """Write a picture of a page, in so few colours that it is small."""
+    from PIL import Image
+
+    with Image.open(io.BytesIO(page.screenshot())) as image:
+        image.convert("RGB").quantize(NUM_COLOURS).save(path, optimize=True)
 
 
 def show_flow_run(page: "Page", api: str) -> None:

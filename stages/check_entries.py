@@ -151,6 +151,8 @@ def _check_model(found: Findings, table: str, name: str, batches: _Batches) -> N
         if owner(entry.model.source or "", found.path) is None:
             for line in entry.model.missing():
                 found.add(f"{table}.{name}.model.{line}", "missing")
+            for line, is_allowed in entry.model.downloads():
+                found.add(f"{table}.{name}.model.{line}", "warning" if is_allowed else "missing")
     if data is not None:
         with suppress(ParameterError):  # which is told already
             _check_trained_amounts(found, f"{table}.{name}", entry, data, batches)

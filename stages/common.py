@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any, NoReturn
 
-from implicit_models.display import displayed
+from implicit_models.display import displayed, is_first_process
 from implicit_models.files import write_whole
 from implicit_models.parameters import (
     MissingKeyError,
@@ -95,7 +95,7 @@ def run_stage(main: FunctionType, *tables: str) -> None:
     """
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
     for package in ("implicit_models", "stages"):
-        logging.getLogger(package).setLevel(logging.INFO)
+        logging.getLogger(package).setLevel(logging.INFO if is_first_process() else logging.WARNING)
     module = main.__globals__["__spec__"].name
     parser = _Parser(prog=f"python -m {module}", description=main.__globals__["__doc__"])
     if tables:
@@ -326,7 +326,7 @@ class _Parser(argparse.ArgumentParser):
 def _say(line: str) -> None:
     """Print a last line, or leave it to torchrun where another process prints it."""
     summary = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    if summary and os.environ.get("RANK", "0") != "0":
+    if summary and not is_first_process():
         content = {"message": line, "timestamp": int(time.time())}
         write_whole(Path(summary), json.dumps(content))
     else:

@@ -5,6 +5,7 @@ import io
 import logging
 import os
 import pty
+import termios
 
 import pytest
 
@@ -148,6 +149,19 @@ def read_all(leader: int) -> str:
             parts.append(part)
     os.close(leader)
     return b"".join(parts).decode()
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(0, 0), (0, 110), (30, 0), (30, 110)])
+def test_a_terminal_that_does_not_say_its_size_has_bars_as_well(rows, columns):
+    leader, follower = pty.openpty()
+    termios.tcsetwinsize(follower, (rows, columns))
+    with (
+        os.fdopen(follower, "w") as terminal,
+        showing(on_terminal(terminal)),
+        bar(8, "bounded", "step") as counted,
+    ):
+        counted.update(8)
+    assert "bounded: 100%" in read_all(leader)
 
 
 def test_a_terminal_has_bars_and_log_lines_stand_above_them(monkeypatch):

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from implicit_models.families.table import FAMILIES
+from implicit_models.hub_access import cached_file, hub_refused_by
+from implicit_models.language_models.source_names import is_hub_id
 from implicit_models.parameters import Chosen, ParameterError
+
+# Of a model of the hub, one of them: a file, or the index of several.
+_WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 
 Kind = Literal["implicit", "explicit", "recurrent"]
 
@@ -72,6 +77,26 @@ class ModelParameters(Chosen):
     def missing(self) -> Iterator[str]:
         """Yield what is not in the folder of its source, after the key ``model.``."""
         yield from ()
+
+    def downloads(self) -> Iterator[tuple[str, bool]]:
+        """Yield which file of a model of the hub has to be downloaded, and whether that may be."""
+        if self.source is None or not is_hub_id(self.source):
+            return
+        wanted = [("config.json",)] + ([_WEIGHTS] if self.weights_source else [])
+        absent = (names for names in wanted if not any(cached_file(self.source, n) for n in names))
+        if (names := next(absent, None)) is None:
+            return
+        what = (
+            f"source = {self.source!r}: its {names[0]} is not in the cache of the Hugging Face hub"
+        )
+        if refused := hub_refused_by():
+            yield (
+                f"{what}, and {refused} keeps it from being downloaded; unset that, or name a "
+                "folder of this machine",
+                False,
+            )
+        else:
+            yield f"{what} yet; it will be downloaded", True
 
     @property
     def has_state(self) -> bool | None:

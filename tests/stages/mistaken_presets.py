@@ -171,6 +171,15 @@ MISTAKES = [
         {"baselines.text_mamba2.model": {"family": "huggingface", "source": "gpt2"}},
         ["text_mamba2.model.source", "has 1024 positions", "evaluation.text.lengths = 2048"],
     ),
+    (  # the text whose tokens the report shows is read as well
+        TEXT,
+        {
+            "baselines.text_mamba2.model": {"family": "huggingface", "source": "gpt2"},
+            "evaluation.text.lengths": [256],
+            "evaluation.text.num_shown_tokens": 1500,
+        },
+        ["text_mamba2.model.source", "evaluation.text.num_shown_tokens = 1500"],
+    ),
     # What refers to other entries.
     (
         UPCYCLED,

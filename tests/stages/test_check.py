@@ -1,7 +1,5 @@
 """The check of a whole preset: what it refuses, and that everything that ships passes it."""
 
-import copy
-import functools
 import json
 import shutil
 import subprocess
@@ -9,8 +7,6 @@ import sys
 import time
 
 import pytest
-import yaml
-from tokenizers import Tokenizer, models
 
 from implicit_models.parameters.composition import CompositionError, compose
 from implicit_models.problems.text import checks as text_checks
@@ -18,25 +14,9 @@ from stages.check import check, check_text, main, refuse
 from stages.check_memory import main_memory
 from stages.common import RefusedError
 from tests.repositories import ROOT, presets
-from tests.stages.mistaken_presets import GONE, LSTM, MISTAKES, QUICK, RUN, TEXT, WIDE
+from tests.stages.changed_presets import changed, composed
+from tests.stages.mistaken_presets import LSTM, MISTAKES, QUICK, RUN, TEXT, WIDE
 from tests.stages.tiny import write_stories, write_tasks, write_text
-
-
-@functools.cache
-def composed(preset: str) -> dict:
-    return yaml.safe_load(compose(ROOT, [f"preset={preset}"]))
-
-
-def changed(preset: str, changes: dict) -> str:
-    content = copy.deepcopy(composed(preset))
-    for key, value in changes.items():
-        *path, last = key.split(".")
-        section = functools.reduce(lambda node, name: node[name], path, content)
-        if value is GONE:
-            del section[last]
-        else:
-            section[last] = copy.deepcopy(value)
-    return yaml.safe_dump(content, sort_keys=False)
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +39,8 @@ def folder(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def working(folder, monkeypatch):
     monkeypatch.chdir(folder)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.delenv("HF_DATASETS_OFFLINE", raising=False)
 
 
 @pytest.mark.parametrize(("preset", "changes", "words"), MISTAKES)
@@ -260,94 +242,22 @@ def test_a_container_has_the_memory_that_it_may_have(monkeypatch, tmp_path):
     assert main_memory() == 1_000_000
 
 
-@pytest.fixture
-def hub(monkeypatch, tmp_path):
-    """Return a function that puts a tokenizer into the hub's cache, under a name."""
-    cache = tmp_path / "hub"
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    refused = "the hub was asked"
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda *_, **__: pytest.fail(refused))
-
-    def put(name: str, content: str) -> None:
-        folder = cache / f"models--{name.replace('/', '--')}"
-        snapshot = folder / "snapshots" / "abc"
-        snapshot.mkdir(parents=True)
-        (folder / "refs").mkdir()
-        (folder / "refs" / "main").write_text("abc")
-        (snapshot / "tokenizer.json").write_text(content)
-
-    return put
-
-
-def small_tokenizer(*tokens: str) -> str:
-    return Tokenizer(models.WordLevel({each: n for n, each in enumerate(tokens)})).to_str()
-
-
-def tokenized(name: str) -> list:
-    return check_text(changed("text_small", {"corpora.text.tokenizer": name}), "mine")
-
-
-def test_a_tokenizer_of_the_hub_is_downloaded_which_is_said(hub, monkeypatch):
-    (finding,) = tokenized("somebody/words")
-    assert not finding.stops and finding.line == (
-        "mine: corpora.text.tokenizer = 'somebody/words' is not on this machine yet; it will be "
-        "downloaded from the Hugging Face hub"
-    )
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    (finding,) = tokenized("somebody/words")
-    assert finding.level == "missing"
-    assert "and HF_HUB_OFFLINE keeps it from being downloaded; unset that, or" in finding.line
-
-
-def test_prepared_data_needs_no_tokenizer_of_the_hub(hub, monkeypatch, tmp_path):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.chdir(tmp_path)
-    write_text(tmp_path / "text")
-    for file in (tmp_path / "text").rglob("*.txt"):
-        file.write_text(100 * file.read_text())
-    assert [finding.level for finding in tokenized("somebody/words")] == ["missing"]
-    (tmp_path / "data" / "text").mkdir(parents=True)
-    assert not tokenized("somebody/words")
-
-
-def test_a_tokenizer_in_the_cache_is_looked_at_as_a_local_one(hub):
-    hub("somebody/words", small_tokenizer("a", "<|endoftext|>"))
-    hub("somebody/endless", small_tokenizer("a", "b"))
-    hub("somebody/broken", "{")
-    assert not tokenized("somebody/words")
-    for name, words in (
-        ("endless", "has no end-of-text token"),
-        ("broken", "is not a tokenizer's file"),
-    ):
-        (finding,) = tokenized(f"somebody/{name}")
-        assert finding.level == "missing" and finding.line.startswith(
-            "mine: corpora.text.tokenizer"
-        )
-        assert words in finding.line
-    assert not tokenized("somebody/words@main")
-    (finding,) = tokenized("somebody/words@another")
-    assert "will be downloaded" in finding.line
-
-
-def test_a_name_that_the_hub_cannot_have_is_told_before_the_preparation():
-    (finding,) = tokenized("~/nowhere/tokenizer")
-    assert finding.stops and "no such file or folder; allowed is 'bytes'" in finding.line
-
-
-def test_tokenizers_of_the_hub_that_are_here_are_compared(hub):
-    hub("somebody/words", small_tokenizer("a", "<|endoftext|>"))
-    hub("somebody/more", small_tokenizer("a", "b", "<|endoftext|>"))
-    corpus = composed("text_small")["corpora"]["text"]
-
-    def compared(other: str) -> list[str]:
-        changes = {
-            "corpora.text.tokenizer": "somebody/words",
-            "corpora.other": corpus | {"tokenizer": other},
-            "readings": {"read": {"model": "models/text_mamba2/final", "corpus": "other"}},
-        }
-        found = check_text(changed("text_small", changes), "mine")
-        return [each.line for each in found if "has another tokenizer" in each.line]
-
-    assert compared("somebody/more")
-    assert not compared("somebody/words") and not compared("somebody/unknown")
+@pytest.mark.parametrize(
+    ("file", "line", "words"),
+    [
+        ("qa1_train.txt", "7 Ann is in the hall.", "qa1_train.txt:1: has the id 7; allowed is 1"),
+        ("qa1_valid.txt", "1 Where is Ann? \t\t", "qa1_valid.txt:1: has no answer; allowed is one"),
+        ("qa1_test.txt", "1 Where is Ann? \thall\t3", "qa1_test.txt:1: names the supporting fact"),
+    ],
+)
+def test_a_story_that_is_none_is_told_before_the_preparation(tmp_path, file, line, words):
+    for split in ("train", "valid", "test"):
+        text = "1 Ann went to the hall.\n2 Where is Ann? \thall\t1\n"
+        (tmp_path / f"qa1_{split}.txt").write_text(text)
+    stories = {"kind": "catbabi", "source": str(tmp_path), "tasks": [1], "sequence_length": 100}
+    content = changed("catbabi_quick", {"corpora.mine": stories | {"seed": 0}})
+    assert not [each for each in check_text(content, "mine") if each.stops]
+    (tmp_path / file).write_text(line + "\n")
+    (found,) = (each for each in check_text(content, "mine") if each.stops)
+    assert found.level == "missing" and words in found.line
+    assert found.line.startswith("mine: corpora.mine.source: ")

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -255,6 +256,8 @@ def test_only_the_first_process_of_torchrun_prints_a_mistake(
     assert (stop.value.code, capsys.readouterr().err) == (2, "")
     failure = ProcessFailure(local_rank=1, pid=1, exitcode=2, error_file=str(summary))
     assert failure.message == message.strip()
+    assert not logging.getLogger("implicit_models").isEnabledFor(logging.INFO)
+    assert logging.getLogger("implicit_models").isEnabledFor(logging.WARNING)
 
 
 def test_diverging_training(refuse, quick_parameters, monkeypatch):

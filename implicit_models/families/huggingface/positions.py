@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from implicit_models.hub_access import cached_file
+
 # Of the causal language models of transformers those that have a vector, or a row of a table, for
 # each position, and how many where the file does not say. Others compute theirs for any length.
 _LIMITED = {
@@ -80,11 +82,4 @@ def _configuration_file(source: str) -> Path | None:
     file = Path(source, "config.json")
     if Path(source).is_dir():
         return file if file.is_file() else None
-
-    from huggingface_hub import try_to_load_from_cache
-
-    try:
-        found = try_to_load_from_cache(source, "config.json")
-    except ValueError:  # no id of the hub
-        return None
-    return Path(found) if isinstance(found, str) else None
+    return cached_file(source, "config.json")

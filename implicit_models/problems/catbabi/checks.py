@@ -15,22 +15,31 @@ from implicit_models.problems.catbabi.parameters import (
 _FILES = ("train", "valid", "test")
 _LEAST_TOKENS = 8  # of a question with its answer and its facts
 _MOST_TOKENS = 400
+_MOST_BYTES = 2_000_000  # of files that the check reads, in a second; the preparation reads all
 
 
 def missing(key: str, data: CatbabiParameters) -> Iterator[str]:
-    """Yield the tasks whose file is not in the folder."""
+    """Yield the tasks whose file is not in the folder, and of a few files where they are wrong."""
     if not isinstance(data, FilesParameters):
         return
-    from implicit_models.problems.catbabi.stories.reading import StoryError, find_files
+    from implicit_models.problems.catbabi.stories.reading import StoryError, find_files, read_file
 
     folder = Path(data.source)
+    found: list[tuple[Path, int]] = []
     for split in _FILES:
         try:
-            find_files(folder, split, data.tasks)
+            found += [(path, n) for n, path in find_files(folder, split, data.tasks).items()]
         except StoryError as error:
             yield f"{key}.source: {error}"
             if not folder.is_dir():
                 return
+    if sum(path.stat().st_size for path, _ in found) > _MOST_BYTES:
+        return
+    for path, task in found:
+        try:
+            read_file(path, task)
+        except StoryError as error:
+            yield f"{key}.source: {error}"
 
 
 def downloads(key: str, data: CatbabiParameters) -> tuple[tuple[str, bool], ...]:

@@ -4,7 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from implicit_models.hub_access import datasets_refused_by
+from implicit_models.problems.downstream.data.task_files import HUB, is_downloaded
 from implicit_models.problems.downstream.parameters import TaskFilesParameters
+from implicit_models.problems.downstream.tasks import TASKS
 
 
 def missing(key: str, data: TaskFilesParameters) -> Iterator[str]:
@@ -17,9 +20,22 @@ def missing(key: str, data: TaskFilesParameters) -> Iterator[str]:
         )
 
 
-def downloads(key: str, data: TaskFilesParameters) -> tuple[str, ...]:
-    """Return nothing: that files of the hub are downloaded is what an entry says."""
-    return ()
+def downloads(key: str, data: TaskFilesParameters) -> Iterator[tuple[str, bool]]:
+    """Yield the tasks that only a download can bring, where none is allowed."""
+    refused = datasets_refused_by()
+    if (
+        data.source != HUB or refused is None
+    ):  # that hub's files are downloaded an entry says itself
+        return
+    absent = [each for each in data.tasks or TASKS if not is_downloaded(each)]
+    if absent:
+        yield (
+            f"{key}: {', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not in the cache of "
+            f"the library datasets, and {refused} keeps the hub from being asked; unset that, or "
+            f"put the tasks' files into a folder and make it an entry of tasks "
+            "(docs/evaluation.md says which)",
+            False,
+        )
 
 
 def check_trained(key: str, length: int, evaluation: Any) -> None:

@@ -5,6 +5,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from implicit_models.hub_access import datasets_refused_by, hub_refused_by
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.text.parameters import (
     VOCABULARIES,
@@ -39,20 +40,25 @@ def missing(key: str, data: CorpusParameters) -> Iterator[str]:
 
 
 def downloads(key: str, data: CorpusParameters) -> Iterator[tuple[str, bool]]:
-    """Yield that the tokenizer has to come from the hub, and whether that may be asked."""
-    if not _is_on_the_hub_alone(data):
-        return
-    from huggingface_hub import constants
-
-    what = f"{key}.tokenizer = {data.tokenizer!r} is not on this machine"
-    if constants.HF_HUB_OFFLINE:
+    """Yield what has to come from the hub, tokenizer and corpus, and whether that may be asked."""
+    if _is_on_the_hub_alone(data):
+        what = f"{key}.tokenizer = {data.tokenizer!r} is not on this machine"
+        if refused := hub_refused_by():
+            yield (
+                f"{what}, and {refused} keeps it from being downloaded; unset that, or take "
+                f"bytes: {key}.tokenizer=bytes",
+                False,
+            )
+        else:
+            yield f"{what} yet; it will be downloaded from the Hugging Face hub", True
+    refused = datasets_refused_by()
+    if isinstance(data, HubCorpusParameters) and refused:
         yield (
-            f"{what}, and HF_HUB_OFFLINE keeps it from being downloaded; unset that, or take "
-            f"bytes: {key}.tokenizer=bytes",
+            f"{key}.source = {data.source!r} is streamed from the Hugging Face hub, so that no "
+            f"cache has it, and {refused} keeps the hub from being asked; unset that, or make an "
+            f"entry of corpora of its files ({_FILES}) in a folder of this machine",
             False,
         )
-    else:
-        yield f"{what} yet; it will be downloaded from the Hugging Face hub", True
 
 
 def check_trained(key: str, length: int, evaluation: TextEvaluationParameters) -> None:
@@ -69,6 +75,7 @@ def longest_read(
         yield "context_length", evaluation.context_length
         if evaluation.lengths:
             yield "lengths", max(evaluation.lengths)
+        yield "num_shown_tokens", evaluation.num_shown_tokens
 
 
 def tokens_at_most(data: CorpusParameters) -> dict[str, int]:

@@ -85,6 +85,24 @@ def open_tasks(directory: Path) -> Mapping[str, Path]:
     return paths
 
 
+def is_downloaded(task: str) -> bool:
+    """Return whether a task's data set can be read from the cache of ``datasets``.
+
+    Call it where the hub may not be asked: elsewhere this asks it.
+    """
+    import datasets  # takes a second
+
+    source, verbosity = TASKS[task], datasets.logging.get_verbosity()
+    datasets.logging.set_verbosity_error()
+    try:
+        datasets.load_dataset_builder(source.dataset, source.configuration)
+    except Exception:  # of the hub, and of what another version of the library left there
+        return False
+    finally:
+        datasets.logging.set_verbosity(verbosity)
+    return True
+
+
 def _name(task: str) -> str:
     return f"{task}.jsonl"
 

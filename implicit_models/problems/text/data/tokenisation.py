@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Integer, UInt
 from tokenizers import Tokenizer
 
+from implicit_models.hub_access import cached_file
 from implicit_models.problems.text.data.byte_tokenizer import byte_tokenizer
 
 BYTES = "bytes"
@@ -324,14 +325,8 @@ def _download(name: str) -> Path:
 
 
 def _file_in_cache(name: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
     repository, _, revision = name.partition("@")
-    try:
-        found = try_to_load_from_cache(repository, TOKENIZER_FILE, revision=revision or None)
-    except ValueError:  # no id of the hub
-        return None
-    return Path(found) if isinstance(found, str) else None
+    return cached_file(repository, TOKENIZER_FILE, revision or None)
 
 
 def _without_defaults(content: Any) -> Any:

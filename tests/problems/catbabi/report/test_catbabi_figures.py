@@ -139,7 +139,7 @@ def test_self_iterations_by_task_draw_the_implicit_models(runs, styles):
 def test_accuracy_by_compute_draws_both_sweeps_and_chance(runs, styles):
     shown = [runs[WIDE], runs[IMPLICIT[0]]]
     figure = search_figures.accuracy_by_compute(shown, styles)
-    iterations, residuals, tolerances, used = figure.axes
+    iterations, tolerances, residuals, used = figure.axes
     np.testing.assert_array_equal(iterations.lines[0].get_xdata(), [1, 4, 16])
     np.testing.assert_array_equal(iterations.lines[0].get_ydata(), [0.25, 0.5, 0.625])
     np.testing.assert_array_equal(residuals.lines[0].get_ydata(), [1, 0.25, 0.0625])
