@@ -1,11 +1,14 @@
-"""A `python` for processes that tests start: one that has imported torch and transformers already.
+"""A `python` and a `dvc` for processes that tests start, which have imported libraries already.
 
-Each stage is a process of its own and imports both, which takes it longer than all else that it
-does with a tiny model. So the first test that asks starts a server (server.py), which imports them
-once and forks for each process. What tests put first in PATH is a `python` (client.py) that hands
-its arguments, folder, environment, standard streams and signals over to the server, and ends as
-the fork has ended; when it is killed, so is the fork. Where it cannot do as the real one would (a
-script, other settings of a library that reads them on import), it becomes the real one.
+Each stage is a process of its own and imports torch and transformers, which takes it longer than
+all else that it does with a tiny model; so do the courier, with MLflow, and DVC. So the first test
+that asks starts a server (server.py), which imports them once and forks for each process. What
+tests put first in PATH are a `python` and a `dvc` (client.py) that hand their arguments, folder,
+environment, standard streams and signals over to the server, and end as the fork has ended; when
+one is killed, so is the fork. Where it cannot do as the real one would (a script, other settings
+of a library that reads them on import), it becomes the real one. What a fork starts with
+`sys.executable` has the same `python`; `python -m dvc` is the real one, for flows look among its
+child processes for those to stop, and a fork's parent is the server.
 """
 
 import atexit
@@ -21,16 +24,16 @@ HERE = Path(__file__).parent
 SCRIPT = """\
 #!{python} -IS
 import sys
-sys.path.insert(0, {here!r})
+sys.path.insert(0, '{here}')
 import client
-client.main({python!r}, {address!r})
+client.main({python!r}, {address!r}{given})
 """
 
 _folder: Path | None = None
 
 
 def folder() -> Path:
-    """Return the folder with that `python`, which is there until this process ends."""
+    """Return the folder with both, which is there until this process ends."""
     global _folder
     if _folder is None:
         _folder = _start()
@@ -38,7 +41,7 @@ def folder() -> Path:
 
 
 def before(path: str) -> str:
-    """Return a PATH that finds that `python` first, then this environment's commands."""
+    """Return a PATH that finds both first, then this environment's commands."""
     warm = [str(folder())] if IS_THERE else []
     return os.pathsep.join([*warm, str(Path(sys.executable).parent), path])
 
@@ -61,9 +64,10 @@ def _start() -> Path:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(address))
     listener.listen(64)
-    python = path / "python"
-    python.write_text(SCRIPT.format(python=sys.executable, here=str(HERE), address=str(address)))
-    python.chmod(0o755)
+    for name, given in {"python": "", "dvc": ", '-m', 'dvc'"}.items():
+        text = SCRIPT.format(python=sys.executable, here=HERE, address=str(address), given=given)
+        (path / name).write_text(text)
+        (path / name).chmod(0o755)
     server = subprocess.Popen(
         [sys.executable, HERE / "server.py", str(listener.fileno())],
         env={name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"},

@@ -13,13 +13,15 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signa
 # Read by libraries when they are imported.
 READ_ON_IMPORT = (
     "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "TORCH", "PYTORCH_", "TRITON_", "MKL_", "KMP_", "CUDA_",
+    "MPL", "MLFLOW_TRACING_", "HOME", "XDG_",
     "PYTHONHASHSEED", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "PYTHONDEVMODE", "PYTHONSAFEPATH", "LD_",
 )  # fmt: skip
 
 
 def read_on_import(environment) -> dict:
     """Return what of an environment has been read when the libraries are there."""
-    left_out = ("TORCHELASTIC_", "TORCH_NCCL_")  # torchrun's, for its processes
+    # torchrun's, for its processes; and what is read when a GPU is first used
+    left_out = ("TORCHELASTIC_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES")
     return {
         name: value
         for name, value in environment.items()
@@ -27,12 +29,16 @@ def read_on_import(environment) -> dict:
     }
 
 
-def main(python: str, address: str) -> None:
-    """Ask the server to run this process's module, or become the real Python."""
-    arguments = sys.argv[1:]
+def main(python: str, address: str, *given: str) -> None:
+    """Ask the server to run this process's module, or become the real Python.
+
+    ``given`` comes before its arguments: what makes a command, which is warm, of a module.
+    """
+    arguments = [*given, *sys.argv[1:]]
     unbuffered = arguments[:1] == ["-u"]
     module = arguments[unbuffered:]
-    if len(module) < 2 or module[0] != "-m" or not module[1].startswith(WARM):
+    is_module = len(module) > 1 and module[0] == "-m"
+    if not is_module or not (given or module[1].startswith(WARM)):
         os.execv(python, [python, *arguments])
     ignored = [int(each) for each in FORWARDED if signal.getsignal(each) is signal.SIG_IGN]
     with socket.socket(socket.AF_UNIX) as server:
@@ -42,6 +48,7 @@ def main(python: str, address: str) -> None:
             os.execv(python, [python, *arguments])
         request = repr(
             {
+                "python": os.path.join(os.path.dirname(address), "python"),
                 "module": module[1],
                 "arguments": module[2:],
                 "unbuffered": unbuffered or bool(os.environ.get("PYTHONUNBUFFERED")),

@@ -1,8 +1,9 @@
-"""The process that has imported torch and transformers, and forks."""
+"""The process that has imported the libraries, and forks."""
 
 import ast
 import contextlib
 import gc
+import importlib
 import os
 import runpy
 import select
@@ -15,11 +16,26 @@ from typing import NoReturn
 
 import numpy
 import torch
-import transformers.modeling_utils  # noqa: F401
 from client import read_on_import  # beside this script
 
+# What stages, the courier and DVC import; never modules of a clone, which may be other ones there.
+LIBRARIES = (
+    *("transformers.modeling_utils", "transformers.generation.utils", "transformers.models.auto"),
+    *("transformers.models.llama.modeling_llama", "transformers.models.mamba2.modeling_mamba2"),
+    *("torch.distributed.checkpoint", "matplotlib.figure", "matplotlib.backends.backend_svg"),
+    *("omegaconf", "pydantic", "jaxtyping", "wrapt", "yaml", "tokenizers", "datasets", "psutil"),
+    *("mlflow", "mlflow.store.tracking.sqlalchemy_store", "mlflow.tracking.client"),
+    *("dvc.cli.parser", "dvc.repo", "dvc.repo.reproduce", "dvc.repo.experiments", "dvc.stage.run"),
+    *("dvc.api", "dvc_data.index", "dvc_objects.fs.local", "hydra.compose", "scmrepo.git"),
+)
 GIVEN = os.fsdecode(Path("/proc/self/environ").read_bytes()).rstrip("\0").split("\0")
 BEFORE = dict(each.split("=", 1) for each in GIVEN)
+with contextlib.ExitStack() as stack:
+    if "MLFLOW_DISABLE_TELEMETRY" not in os.environ:  # asked for on import; it starts threads
+        os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+        stack.callback(os.environ.pop, "MLFLOW_DISABLE_TELEMETRY")
+    for library in LIBRARIES:
+        importlib.import_module(library)
 SET_BY_IMPORTS = {name: os.environ[name] for name in os.environ.keys() - BEFORE.keys()}
 THREADS = torch.get_num_threads()
 FOLDERS = set(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
@@ -115,6 +131,7 @@ def become(request: dict, streams: list[int]) -> None:
     added = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     sys.path[:] = [request["folder"], *added, *(each for each in sys.path if each not in own)]
     sys.argv[1:] = request["arguments"]
+    sys.executable = request["python"]
     numpy.random.seed()  # the library random does so itself
     torch.seed()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", THREADS)))
