@@ -47,18 +47,16 @@ def describe(value: object) -> Hashable:
     return how(value) if how else kind
 
 
-def _how_of(kind: type) -> Callable[[Any], Hashable] | None:
-    return next((how for base, how in _HOWS.items() if issubclass(kind, base)), None)
-
-
 def _sequence(value: Iterable[object]) -> Hashable:
     return type(value), *[describe(each) for each in value]
 
 
+_NO_SIZE = 2**32  # no axis is as long: such a number is an address, and every call has another
 # What is looked at of values of these types; of others, it is their type.
 _HOWS: dict[Any, Callable[[Any], Hashable]] = {
     torch.Tensor: lambda value: (type(value), value.dtype, value.shape),
-    (int, str): lambda value: (type(value), value),
+    int: lambda value: (type(value), value) if value < _NO_SIZE else type(value),
+    str: lambda value: (type(value), value),
     (tuple, list): _sequence,
     Mapping: lambda value: (
         type(value),
@@ -69,29 +67,36 @@ _HOWS: dict[Any, Callable[[Any], Hashable]] = {
 _hows: dict[type, Callable[[Any], Hashable] | None] = {}  # by the types that were seen
 
 
+# What the functions of one code, which may be defined anew in each call of another, were given, and
+# what each combination has given back.
+_seen: dict[types.CodeType, dict[Hashable, set[Hashable]]] = {}
+
+
 def _checked_once(function: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
-    results: dict[Hashable, set[Hashable]] = {}  # that were checked, by the arguments
+    results = _seen.setdefault(function.__code__, {})
     known = threading.local()
 
-    def call(*args, **kwargs):
-        return vars(known).pop("result") if vars(known) else function(*args, **kwargs)
+    @functools.cache  # it takes longer than most calls, and most definitions need none
+    def check() -> Callable[..., Any]:
+        def call(*args, **kwargs):
+            return vars(known).pop("result") if vars(known) else function(*args, **kwargs)
 
-    # In the function's own module, where jaxtyping looks up the names of its annotations.
-    call = types.FunctionType(call.__code__, function.__globals__, closure=call.__closure__)
-    check = _check_every_call(functools.update_wrapper(call, function), typechecker=typechecker)
+        # In the function's own module, where jaxtyping looks up the names of its annotations.
+        call = types.FunctionType(call.__code__, function.__globals__, closure=call.__closure__)
+        return _check_every_call(functools.update_wrapper(call, function), typechecker=typechecker)
 
     @functools.wraps(function)
     def checked(*args, **kwargs):
         arguments = describe(args), describe(kwargs) if kwargs else None
         returned = results.get(arguments)
         if returned is None:
-            result = check(*args, **kwargs)
+            result = check()(*args, **kwargs)
             results[arguments] = {describe(result)}
             return result
         result = function(*args, **kwargs)
         if (described := describe(result)) not in returned:
             known.result = result
-            check(*args, **kwargs)
+            check()(*args, **kwargs)
             returned.add(described)
         return result
 
