@@ -301,6 +301,13 @@ def test_a_corpus_to_evaluate_on_alone(source, tmp_path):
             {"test": HeldOutParameters(files=("tset/*",))},
             r"test.files: 'tset/\*' names no file under .* there are books/one.txt, books/two.txt",
         ),
+        (
+            {
+                "validation": HeldOutParameters(files=("hled/*",)),
+                "test": HeldOutParameters(files=("tset/*",)),
+            },
+            r"test.files: 'tset/\*' and validation.files: 'hled/\*' name no file under",
+        ),
         ({"test": HeldOutParameters(share=0.01)}, "test.share = 0.01 of 7 documents came out as"),
         (
             {"sequence_length": 22},

@@ -270,14 +270,18 @@ def _named_files(parameters: CorpusParameters, names: list[str]) -> dict[str, tu
                 "a file belongs to one split"
             )
         named[next(iter(patterns), "train")].append(file)
-    for name, split in held_out.items():
-        for pattern in split.files:
-            if not any(fnmatch.fnmatchcase(file, pattern) for file in named[name]):
-                shown = ", ".join(names[:8])
-                raise ParameterError(
-                    f"{name}.files: {pattern!r} names no file under {parameters.source}, where "
-                    f"there are {shown}{' ...' if len(names) > 8 else ''}"
-                )
+    idle = [
+        f"{name}.files: {pattern!r}"
+        for name, split in held_out.items()
+        for pattern in split.files
+        if not any(fnmatch.fnmatchcase(file, pattern) for file in named[name])
+    ]
+    if idle:
+        shown = ", ".join(names[:8])
+        raise ParameterError(
+            f"{' and '.join(idle)} {'names' if len(idle) == 1 else 'name'} no file under "
+            f"{parameters.source}, where there are {shown}{' ...' if len(names) > 8 else ''}"
+        )
     return {split: tuple(files) for split, files in named.items()}
 
 
