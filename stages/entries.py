@@ -136,6 +136,12 @@ class RunParameters(_ModelEntry):
         return self.free.max_steps + (self.free.gradient_steps or 1)
 
     @property
+    def num_passing_steps(self) -> int:
+        """Training steps whose sequences go on from those before."""
+        bounded = self.bounded.num_passing_steps(self.bounded.steps)
+        return bounded + self.free.num_passing_steps(self.free_steps)
+
+    @property
     def free_steps(self) -> int:
         """Training steps of the free phase."""
         if self.free.num_training_steps is not None:
@@ -183,6 +189,11 @@ class BaselineParameters(_ModelEntry):
         """From and to which length sequences grow, and in how many steps; None where they don't."""
         lengths = self.training.lengths
         return _growth(lengths.start, lengths.end, lengths.growth_steps)
+
+    @property
+    def num_passing_steps(self) -> int:
+        """Training steps whose sequences go on from those before."""
+        return self.training.num_passing_steps(self.training.num_training_steps)
 
     @property
     def iteration_cap(self) -> None:

@@ -48,6 +48,11 @@ class TrainedEntry(Protocol):
         ...
 
     @property
+    def num_passing_steps(self) -> int:
+        """Training steps whose sequences go on from those before, with what a model remembers."""
+        ...
+
+    @property
     def iteration_cap(self) -> int | None:
         """The most self-iterations of a sequence in the free phase; None for an explicit model."""
         ...

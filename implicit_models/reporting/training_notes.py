@@ -9,11 +9,11 @@ from implicit_models.reporting.tables.table import said_of_each
 
 
 def training_notes(runs: Sequence[RunResults]) -> list[str]:
-    """Return sentences on the phases, growing lengths, numbers of steps and the cap of a search."""
+    """Return sentences on phases, lengths, carries, numbers of steps and the cap of a search."""
     phases = []
     if any(run.phase_change is not None for run in runs):
         phases = ["The dotted line marks the change from the bounded phase to the free one."]
-    return [*phases, *_growth(runs), *_steps(runs), *_caps(runs)]
+    return [*phases, *_growth(runs), *_passing(runs), *_steps(runs), *_caps(runs)]
 
 
 def iteration_cap(run: RunResults) -> int | None:
@@ -37,6 +37,16 @@ def _growth(runs: Sequence[RunResults]) -> list[str]:
         f"{_sentence(said)} So the task gets harder while a model learns: that is why the training "
         "accuracy falls, or the loss rises, where it does."
     ]
+
+
+def _passing(runs: Sequence[RunResults]) -> list[str]:
+    said = {
+        name: f"{steps:,} training steps go on from what the model remembers of the step before; "
+        "it has seen the states of texts longer than its sequences"
+        for name, run in _first_of_groups(runs).items()
+        if (steps := run.entry.num_passing_steps)
+    }
+    return [f"{name}: {words}." for name, words in said.items()]
 
 
 def _steps(runs: Sequence[RunResults]) -> list[str]:

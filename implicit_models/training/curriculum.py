@@ -39,9 +39,9 @@ class Passing:
     @classmethod
     def of(cls, parameters: CarryParameters, num_steps: int) -> "Passing | None":
         """Return what a phase of so many steps asks for; None where it passes nothing on."""
-        if parameters.carry == "reset":
+        num_passing = parameters.num_passing_steps(num_steps)
+        if not num_passing:
             return None
-        num_passing = num_steps if parameters.carry_steps is None else parameters.carry_steps
         return cls(num_passing, parameters.carry_reset_share, parameters.carry_if_right)
 
 

@@ -56,6 +56,12 @@ class CarryParameters(Parameters):
     carry_reset_share: float = Field(default=0.0, ge=0.0, lt=1.0)
     carry_if_right: int | None = Field(default=None, ge=1)
 
+    def num_passing_steps(self, num_training_steps: int) -> int:
+        """Return in how many of a phase's steps sequences go on from those before, its last."""
+        if self.carry == "reset":
+            return 0
+        return num_training_steps if self.carry_steps is None else self.carry_steps
+
     def check_carry(self, lengths: LengthParameters, num_training_steps: int) -> None:
         """Check that what belongs to a carry is there with one alone, and fits.
 

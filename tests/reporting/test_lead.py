@@ -405,6 +405,21 @@ def test_the_training_notes_say_what_a_reader_wonders_about(runs):
     assert training_notes([runs["a5_mamba2_1_layer"]])[0].startswith("Sequences grow from 4 to 16")
 
 
+def test_the_training_notes_say_which_trainings_pass_their_carry(runs):
+    shown = runs["a5_implicit_mamba2"], runs["a5_lstm"]
+    assert "go on from" not in " ".join(training_notes(shown))
+    entry = shown[0].entry
+    free = entry.free.replace(carry="passed", carry_steps=7)
+    passing = dataclasses.replace(shown[0], entry=entry.replace(free=free))
+    notes = training_notes([passing, shown[1]])
+    assert any("a5_implicit_mamba2: 7 training steps go on from what" in note for note in notes)
+    bounded = entry.bounded.replace(carry="passed")
+    passing = dataclasses.replace(shown[0], entry=entry.replace(free=free, bounded=bounded))
+    assert f"{7 + entry.bounded.steps:,} training steps go on" in " ".join(
+        training_notes([passing])
+    )
+
+
 def test_a_search_that_stays_below_its_cap_is_not_said_to_be_capped(runs):
     run = runs["a5_implicit_mamba2"]
     values = dataclasses.replace(run.history["self_iterations"])
