@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.problems.catbabi.parameters import (
+    FILES,
     CatbabiEvaluationParameters,
     CatbabiParameters,
     FilesParameters,
@@ -12,7 +13,6 @@ from implicit_models.problems.catbabi.parameters import (
     vocabulary_size,
 )
 
-_FILES = ("train", "valid", "test")
 _LEAST_TOKENS = 8  # of a question with its answer and its facts
 _MOST_TOKENS = 400
 _MOST_BYTES = 2_000_000  # of files that the check reads, in a second; the preparation reads all
@@ -26,7 +26,7 @@ def missing(key: str, data: CatbabiParameters) -> Iterator[str]:
 
     folder = Path(data.source)
     found: list[tuple[Path, int]] = []
-    for split in _FILES:
+    for split in FILES.values():
         try:
             found += [(path, n) for n, path in find_files(folder, split, data.tasks).items()]
         except StoryError as error:
@@ -40,6 +40,23 @@ def missing(key: str, data: CatbabiParameters) -> Iterator[str]:
             read_file(path, task)
         except StoryError as error:
             yield f"{key}.source: {error}"
+
+
+def _tokens_of_files(data: FilesParameters) -> dict[str, int]:
+    from implicit_models.problems.catbabi.stories.reading import StoryError, find_files
+
+    tokens = {}
+    for split, name in FILES.items():
+        try:
+            paths = find_files(Path(data.source), name, data.tasks).values()
+        except StoryError:  # which `missing` tells
+            continue
+        if sum(path.stat().st_size for path in paths) <= _MOST_BYTES:
+            lines = [line.split() for path in paths for line in path.read_bytes().splitlines()]
+            # An id stands for the full stop or the question mark, and one that is 1 for <eos>, too.
+            count = sum(len(line) + (line[:1] == [b"1"]) for line in lines)
+            tokens[split] = count + data.sequence_length
+    return tokens
 
 
 def downloads(key: str, data: CatbabiParameters) -> tuple[tuple[str, bool], ...]:
@@ -62,9 +79,13 @@ def longest_read(
 
 
 def tokens_at_most(data: CatbabiParameters) -> dict[str, int]:
-    """Return what the longest stories could make of the questions that are asked for."""
-    if not isinstance(data, GeneratedParameters):
-        return {}
+    """Return what files or the longest stories could make, and a row to end a split with.
+
+    Nothing of a split whose files are many.
+    """
+    if isinstance(data, FilesParameters):
+        return _tokens_of_files(data)
+    assert isinstance(data, GeneratedParameters)
     asked = data.num_questions.model_dump()
     return {split: _MOST_TOKENS * count * len(data.tasks) for split, count in asked.items()}
 

@@ -9,6 +9,8 @@ from implicit_models.parameters import Distinct, ParameterError, Parameters
 from implicit_models.problems.tested_apart import TestedApart
 
 TASKS = tuple(range(1, 21))
+FILES = {"train": "train", "validation": "valid", "test": "test"}
+"""The name of each split in those of bAbI's files."""
 
 
 class CatbabiParameters(Parameters):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from implicit_models.parameters import ParameterError
-from implicit_models.problems.catbabi.checks import missing
+from implicit_models.problems.catbabi.checks import missing, tokens_at_most
 from implicit_models.problems.catbabi.data import interface
 from implicit_models.problems.catbabi.data.streams import (
     EOS,
@@ -190,6 +190,19 @@ def test_what_is_missing_is_told_before_anything_runs(files: Path) -> None:
     assert len(lines) == 3 and "stories for tasks 2, 3" in lines[0]
     (line,) = missing("corpora.babi", of_files(files / "none"))
     assert line.startswith("corpora.babi.source: ") and "no such folder" in line
+
+
+def test_no_split_has_more_tokens_than_the_check_allows(files: Path, tmp_path: Path) -> None:
+    parameters = of_files(files)
+    interface.prepare(parameters, tmp_path / "prepared", tmp_path)
+    for split, most in tokens_at_most(parameters).items():
+        found = open_streams(tmp_path / "prepared", [split]).splits[split]
+        rows = Cut.of(found, parameters.sequence_length, None).inputs
+        # beyond the tokens: the ids of supporting facts, two of each question, and a row's end
+        slack = 2 * len(found.questions) + parameters.sequence_length
+        assert rows.shape[0] * rows.shape[1] + 1 <= most <= len(found.tokens) + slack
+    assert set(tokens_at_most(parameters)) == {"train", "validation", "test"}
+    assert tokens_at_most(of_files(files / "none")) == {}
 
 
 def test_a_stream_is_not_cut_where_it_goes_on() -> None:

@@ -13,6 +13,7 @@ from implicit_models.data.manifests import write_manifest
 from implicit_models.problems.catbabi.data.streams import EOS, FORMAT_VERSION, METADATA, SPLITS
 from implicit_models.problems.catbabi.generator.families import FAMILIES, generate, share_of_copies
 from implicit_models.problems.catbabi.parameters import (
+    FILES,
     CatbabiParameters,
     FilesParameters,
     GeneratedParameters,
@@ -22,7 +23,6 @@ from implicit_models.problems.catbabi.stories.story import Story
 from implicit_models.problems.catbabi.stories.vocabulary import SPECIAL, Vocabulary, vocabulary_of
 from implicit_models.problems.catbabi.stories.words import WORDS
 
-_FILES = {"train": "train", "validation": "valid", "test": "test"}
 _QUESTIONS = 9000  # of a task, in as many stories as its family says
 
 
@@ -80,13 +80,13 @@ def _stories(
 
 def _of_split(parameters: CatbabiParameters, split: str) -> dict[int, list[Story]]:
     if isinstance(parameters, FilesParameters):
-        return read_folder(Path(parameters.source), _FILES[split], parameters.tasks)
+        return read_folder(Path(parameters.source), FILES[split], parameters.tasks)
     assert isinstance(parameters, GeneratedParameters)
     asked, stories = getattr(parameters.num_questions, split), dict[int, list[Story]]()
     with bar(len(parameters.tasks), f"{split} stories", "task") as counted:
         for task in parameters.tasks:
             num_stories = max(1, round(asked / _QUESTIONS * FAMILIES[task].num_stories))
-            stories[task] = generate(task, num_stories, parameters.seed, _FILES[split])
+            stories[task] = generate(task, num_stories, parameters.seed, FILES[split])
             counted.update()
     return stories
 
