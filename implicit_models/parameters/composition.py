@@ -86,8 +86,11 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
         keys = list(_keys(yaml.safe_load(_composed(root, chosen))))
     except Exception:  # the preset itself is wrong, whatever is set on top of it
         return f"{source}: {said}"
+    unresolved = _unresolved(root, chosen)
     for override in overrides:
         key = re.split("[=@]", override)[0].lstrip("+~")
+        if override not in chosen and (said_so := _borrowed(unresolved, key)):
+            return f"{source}: {said_so}"
         if override not in chosen and not override.startswith("+") and key not in keys:
             closest = similar_name(key, keys)
             meant = f"the closest valid key is {closest}" if closest else "none is like it"
@@ -98,13 +101,7 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
 
 def _users_of_missing(root: Path, overrides: Sequence[str]) -> str:
     """Return in words which keys have the values of keys that there are not."""
-    from hydra import compose, initialize_config_dir
-    from omegaconf import OmegaConf
-
-    with initialize_config_dir(str(root.resolve() / CONFIGURATION), version_base=None):
-        composed = compose("config", list(overrides))
-    content: Any = OmegaConf.to_container(composed, resolve=False)
-    values = dict(_values(content))
+    values = _unresolved(root, overrides)
     users = [
         f"{key} = {value}"
         for key, value in values.items()
@@ -118,6 +115,31 @@ def _users_of_missing(root: Path, overrides: Sequence[str]) -> str:
     return (
         f"; give a value of their own to what names a key that does not exist: {', '.join(users)}"
     )
+
+
+def _borrowed(values: Mapping[str, Any], key: str) -> str:
+    """Return in words that a section is another's, in which alone a key of it can be set."""
+    *sections, name = key.split(".")
+    for end in range(len(sections), 0, -1):
+        section, value = ".".join(sections[:end]), values.get(".".join(sections[:end]))
+        if isinstance(value, str) and (found := re.fullmatch(r"\$\{([^{}]+)\}", value)):
+            inside = ".".join([found[1], *sections[end:], name])
+            return (
+                f"{key} is not allowed: {section} is {value}; set {inside}, which both have, or "
+                f"give {section} values of its own in a preset"
+            )
+    return ""
+
+
+def _unresolved(root: Path, overrides: Sequence[str]) -> dict[str, Any]:
+    """Return all values and sections under their dotted keys, interpolations as they stand."""
+    from hydra import compose, initialize_config_dir
+    from omegaconf import OmegaConf
+
+    with initialize_config_dir(str(root.resolve() / CONFIGURATION), version_base=None):
+        composed = compose("config", list(overrides))
+    content: Any = OmegaConf.to_container(composed, resolve=False)
+    return dict(_values(content))
 
 
 def _keys(content: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

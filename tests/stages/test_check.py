@@ -101,6 +101,16 @@ def test_what_cannot_be_composed_is_one_line(capsys):
         compose(ROOT, ["preset=quick", "nothing"])
 
 
+def test_a_section_that_is_anothers_is_set_there(capsys):
+    run, lstm = "runs.stories_implicit_mamba2", "baselines.stories_lstm"
+    assert main(["catbabi_quick", f"{lstm}.optimisation.beta2=0.9"]) == 2
+    assert (
+        f"{lstm}.optimisation.beta2 is not allowed: {lstm}.optimisation is "
+        f"${{{run}.optimisation}}; set {run}.optimisation.beta2, which both have"
+    ) in capsys.readouterr().err
+    assert main(["catbabi_quick", f"{run}.optimisation.beta2=0.9"]) == 0
+
+
 def test_by_hand(capsys, folder):
     assert main(["quick"]) == 0
     assert capsys.readouterr().out == (
