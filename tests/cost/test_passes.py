@@ -105,7 +105,11 @@ def test_a_step_that_passes_its_carry_on(kind: str) -> None:
         return step_flops(flops, phase, passes_carry=passes_carry, **shape)
 
     plain, passed = count(lambda: step(False)), count(lambda: step(True))
-    assert found(False) == plain and passed > plain
+    assert found(False) == plain
+    if kind == "sliding-explicit":  # it multiplies the slots before a text, empty or not
+        assert passed == plain
+    else:
+        assert passed > plain
     assert found(True) == pytest.approx(passed, rel=0.02)
 
 
