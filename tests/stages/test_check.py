@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
         file.write_text(100 * file.read_text())
     (path / "text" / "broken.json").write_text("{")
     write_tasks(path / "tasks")
-    write_stories(path / "en-valid-10k")
+    write_stories(path / "en-valid-10k", 40)  # enough for the batches of catbabi_paper
     (path / "gpt2").mkdir()
     (path / "gpt2" / "config.json").write_text(json.dumps(WIDE))
     return path

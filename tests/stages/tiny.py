@@ -150,12 +150,12 @@ def write_text(folder: Path, num_sentences: int = 8) -> None:
         (folder / split / "text.txt").write_text("\n\n".join(sentences(num_sentences, seed)) + "\n")
 
 
-def write_stories(folder: Path) -> None:
+def write_stories(folder: Path, num_stories: int = 2) -> None:
     """Write files of bAbI's twenty tasks, a few stories each."""
     folder.mkdir()
     for task in FAMILIES:
         for split in ("train", "valid", "test"):
-            stories = generate(task, 2, 0, split)
+            stories = generate(task, num_stories, 0, split)
             (folder / f"qa{task}_{split}.txt").write_text(render(stories))
 
 
