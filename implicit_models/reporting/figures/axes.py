@@ -68,33 +68,27 @@ def mark_training_lengths(axis: Axes, runs: Sequence[RunResults]) -> None:
 def mark_caps(axis: Axes, runs: Sequence[RunResults]) -> None:
     """Draw a line at the most self-iterations that training allows, where a curve comes to it."""
     for cap in sorted({cap for run in runs if (cap := iteration_cap(run)) is not None}):
-        axis.axhline(cap, color=mpl.rcParams["lines.color"], linestyle="--", linewidth=1.2)
-        axis.annotate(
-            f"{cap}: the most allowed",
-            (0.99, cap),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 6),
-            textcoords="offset points",
-            ha="right",
-            fontsize=10,
-            bbox=backing(),
-        )
+        _mark_level(axis, cap, f"{cap}: the most allowed", 0.99, "right")
 
 
-def mark_chance(axis: Axes, runs: Sequence[RunResults]) -> None:
-    """Draw a line at the chance of each data set."""
-    levels = {run.dataset: run.evaluation["chance"] for run in runs}
-    for level in sorted(set(levels.values())):
-        axis.axhline(level, color=mpl.rcParams["lines.color"], linestyle="--", linewidth=1.2)
-        axis.annotate(
-            f"chance {level:.1%}",
-            (0.01, level),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 6),
-            textcoords="offset points",
-            fontsize=10,
-            bbox=backing(),
-        )
+def mark_chance(axis: Axes, runs: Sequence[RunResults], name: str = "chance") -> None:
+    """Draw a line at what each data set gives to chance, or to another guess of that name."""
+    for level in sorted({run.evaluation["chance"] for run in runs}):
+        _mark_level(axis, level, f"{name} {level:.1%}", 0.01, "left")
+
+
+def _mark_level(axis: Axes, level: float, text: str, place: float, alignment: str) -> None:
+    axis.axhline(level, color=mpl.rcParams["lines.color"], linestyle="--", linewidth=1.2)
+    axis.annotate(
+        text,
+        (place, level),
+        xycoords=("axes fraction", "data"),
+        xytext=(0, 6),
+        textcoords="offset points",
+        ha=alignment,
+        fontsize=10,
+        bbox=backing(),
+    )
 
 
 def backing() -> dict[str, Any]:

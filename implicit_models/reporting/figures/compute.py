@@ -17,7 +17,12 @@ COMPUTE_CAPTION = (
 
 
 def compute_figure(
-    runs: Sequence[RunResults], styles: Mapping[str, RunStyle], *, score: str, title: str
+    runs: Sequence[RunResults],
+    styles: Mapping[str, RunStyle],
+    *,
+    score: str,
+    title: str,
+    chance: str = "chance",
 ) -> Figure:
     """Draw accuracy and residual against self-iterations, accuracy and iterations by tolerance.
 
@@ -27,6 +32,8 @@ def compute_figure(
         The name of the accuracy in the runs' sweeps.
     title
         What it is, ``"Accuracy, last 10 of"``; the tokens of a sequence follow.
+    chance
+        What the line of a guess is called.
     """
     swept = [(run, run.test_time_compute) for run in runs if run.test_time_compute is not None]
     figure = new_figure(6.6, 11.0)
@@ -44,7 +51,7 @@ def compute_figure(
         right_bottom.plot(allowed, used, **line)
     for axis in (top, right):
         percent(axis)
-        mark_chance(axis, [run for run, _ in swept])
+        mark_chance(axis, [run for run, _ in swept], chance)
     bottom.set_xscale("log", base=2)
     ticks(
         bottom,

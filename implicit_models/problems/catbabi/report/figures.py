@@ -23,7 +23,7 @@ from implicit_models.problems.catbabi.report.comparing import (
 from implicit_models.problems.catbabi.report.results import CatbabiResults, distances_of
 from implicit_models.problems.catbabi.tasks import numbered
 from implicit_models.reporting.comparison import Candidate
-from implicit_models.reporting.figures.axes import backing, label_ends, legend, percent, ticks
+from implicit_models.reporting.figures.axes import label_ends, legend, mark_chance, percent, ticks
 from implicit_models.reporting.figures.style import (
     RunStyle,
     new_figure,
@@ -156,14 +156,4 @@ def _finish(axis: Axes, runs: Sequence[CatbabiResults]) -> None:
     """Set the scale of accuracies, and mark what the most frequent answers would get."""
     axis.set_ylabel("questions answered right")
     percent(axis)
-    for level in sorted({run.evaluation["chance"] for run in runs}):
-        axis.axhline(level, color=mpl.rcParams["lines.color"], linestyle="--", linewidth=1.2)
-        axis.annotate(
-            f"most frequent answers {level:.1%}",
-            (0.01, level),
-            xycoords=("axes fraction", "data"),
-            xytext=(0, 6),
-            textcoords="offset points",
-            fontsize=10,
-            bbox=backing(),
-        )
+    mark_chance(axis, runs, "most frequent answers")

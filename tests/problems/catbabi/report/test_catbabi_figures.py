@@ -146,7 +146,7 @@ def test_accuracy_by_compute_draws_both_sweeps_and_chance(runs, styles):
     np.testing.assert_array_equal(tolerances.lines[1].get_ydata(), [0.375, 0.75])
     np.testing.assert_array_equal(used.lines[1].get_ydata(), [7.5, 7.5])
     assert iterations.get_title().endswith("stories cut to 200 tokens")
-    assert {"chance 34.0%"} == {text.get_text() for text in iterations.texts}
+    assert {"most frequent answers 34.0%"} == {text.get_text() for text in iterations.texts}
 
 
 @pytest.mark.parametrize("narrow", [False, True])
