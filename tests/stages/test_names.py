@@ -29,6 +29,7 @@ from stages.common import run_stage
 from tests.repositories import ROOT, Repository, clone, commit
 from tests.stages.commands import STAGES
 
+IMPLICIT = "runs.s3_implicit_mamba2"
 OUTSIDE = "precious"  # a folder beside the repository
 ALLOWED = "allowed are letters, digits, _ and -, with a letter or digit first"
 
@@ -290,3 +291,31 @@ def test_an_experiment_refuses_the_name_of_a_preset(repository, quick):
     output = process.communicate()[0]
     assert process.returncode != 0 and ALLOWED in output, output
     assert unharmed(repository.path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (("preset=quik",), "there is no preset quik; the closest is quick (valid: "),
+        (("preset=quick", f"{IMPLICIT}.sede=1"), f"the closest valid key is {IMPLICIT}.seed "),
+        (
+            ("preset=quick", f"{IMPLICIT}.seed=${{nowhere}}"),
+            "Interpolation key 'nowhere' not found",
+        ),
+        (("--queue", "preset=quick,quik"), "there is no preset quik"),
+    ],
+)
+def test_an_experiment_says_in_one_line_what_cannot_be_composed(given, said, repository):
+    before = (repository.path / "params.yaml").read_text()
+    command = ["dvc", "exp", "run"]
+    for each in given:
+        command += [each] if each.startswith("--") else ["--set-param", each]
+    process = repository.start(*command)
+    output = process.communicate()[0]
+    assert process.returncode != 0
+    (line,) = output.splitlines()
+    assert line.startswith("ERROR: ") and said in line, output
+    assert line.endswith("; nothing was changed")
+    assert (repository.path / "params.yaml").read_text() == before
+    assert repository.run("git", "status", "--porcelain") == ""
