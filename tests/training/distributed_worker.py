@@ -57,10 +57,7 @@ from implicit_models.training.trainer import train
 from implicit_models.training.validation import validator
 
 VOCABULARY, LENGTH = 30, 12
-STEPS, EVERY = (
-    12,
-    3,
-)  # as few as there can be checkpoints before, between and after all that happens
+STEPS, EVERY = 12, 3  # there are checkpoints before and after all that happens in between
 PARTLY_LABELLED = "free, partly labelled"
 CARRIED = ("free, carried", "explicit, carried")
 LENGTHS = LengthParameters(minimum=LENGTH, start=LENGTH, end=LENGTH)
