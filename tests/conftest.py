@@ -46,3 +46,24 @@ def tiny_project(tmp_path_factory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         make_project(folder, "quick", patch)
     yield folder
+
+
+@pytest.fixture(scope="session")
+def empty_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a record of Prefect without runs, once for all workers of pytest."""
+    from tests.pipelines.tiny import make_empty_record
+
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    return make_empty_record(shared / "empty_record")
+
+
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make a database of MLflow once: creating it takes seconds, copying it none."""
+    from implicit_models.tracking import mlflow
+
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    with mlflow._environment():
+        mlflow.connect(f"sqlite:///{path}").get_experiment_by_name("none")
+    return path

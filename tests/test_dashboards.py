@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,7 @@ from pipelines.server.comparison import ask, comparison_page, reproduced, view_o
 from pipelines.server.embedded import DASHBOARDS
 from pipelines.server.local_server import FOLDER, ServerError, answers
 from scripts import dashboards, screenshots
-from tests.pipelines.tiny import LEFT_OUT, Project, project, stage, wait_until
+from tests.pipelines.tiny import LEFT_OUT, Project, project, record_of, stage, wait_until
 
 ROOT = Path(__file__).parents[1]
 STAGES = {
@@ -82,6 +82,18 @@ class Served:
         children = psutil.Process(self.process.pid).children(recursive=True)
         self.process.send_signal(number)
         return self.process.communicate(timeout=60)[0], children
+
+
+@pytest.fixture(scope="module")
+def recorded(empty_record, empty_database) -> Callable[[Path], Project]:
+    """Make projects whose records are there, and empty: their servers take seconds to make them."""
+
+    def make(path: Path) -> Project:
+        record_of(empty_record, path)
+        shutil.copy(empty_database, path / "mlflow.db")
+        return project(path, STAGES)
+
+    return make
 
 
 @pytest.fixture(scope="module")
@@ -261,8 +273,8 @@ def test_of_many_runs_the_best_of_each_kind_are_shown_in_turns(monkeypatch, caps
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["mlflow", "prefect"])
-def test_one_that_dies_is_told_and_ends_the_other(tmp_path, victim):
-    running = Served(project(tmp_path / "project", STAGES))
+def test_one_that_dies_is_told_and_ends_the_other(tmp_path, recorded, victim):
+    running = Served(recorded(tmp_path / "project"))
     leader = psutil.Process(running.process.pid)
     everything = leader.children(recursive=True)
     word = "api_server.py" if victim == "prefect" else "mlflow"
@@ -279,8 +291,8 @@ def test_one_that_dies_is_told_and_ends_the_other(tmp_path, victim):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_both_end_with_the_make_that_began_them(tmp_path, number):
-    made = project(tmp_path / "project", STAGES)
+def test_both_end_with_the_make_that_began_them(tmp_path, recorded, number):
+    made = recorded(tmp_path / "project")
     (made.path / "scripts").symlink_to(ROOT / "scripts")
     (made.path / ".venv").symlink_to(Path(sys.prefix))
     command = ["make", "-f", str(ROOT / "Makefile"), "-o", "install", "dashboards", "PORT=5700"]

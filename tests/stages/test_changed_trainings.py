@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.spool import all_spools
 from stages.training import identity, train_baseline, train_bounded, train_free
 from stages.training.identity import Identity
+from tests import warm_python
 from tests.stages.small_training import (
     BASELINE,
     ROOT,
@@ -284,8 +284,11 @@ def test_a_training_that_is_killed_goes_on_with_edited_code(tmp_path):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=ignored)
     replace_in_parameters("num_training_steps: 4", "num_training_steps: 600")
     replace_in_parameters("checkpoint_every: 20", "checkpoint_every: 2")
-    command = [sys.executable, "-m", "stages.training.train_baseline", BASELINE]
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db"}
+    command = ["python", "-m", "stages.training.train_baseline", BASELINE]
+    environment = os.environ | {
+        "MLFLOW_TRACKING_URI": f"sqlite:///{tmp_path}/mlflow.db",
+        "PATH": warm_python.before(os.environ["PATH"]),
+    }
 
     def kill(**variables: str) -> str:
         """Kill the training when it has written a checkpoint that was not there before."""

@@ -7,15 +7,6 @@ import pytest
 from implicit_models.tracking import mlflow
 
 
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory):
-    """Make a database once: creating it takes seconds, copying it none."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    with mlflow._environment():
-        mlflow.connect(f"sqlite:///{path}").get_experiment_by_name("none")
-    return path
-
-
 @pytest.fixture
 def bare_root(tmp_path, monkeypatch):
     """Return a folder without a database, out of reach of the user's own MLflow settings."""

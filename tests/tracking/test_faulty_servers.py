@@ -2,9 +2,9 @@
 
 import contextlib
 import os
+import shutil
 import socket
 import socketserver
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +17,7 @@ from implicit_models.tracking.mlflow import Sender
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.spool import open_spools
 from pipelines.server.local_server import HOST, QUIET, start_kept
+from tests import warm_python
 
 NUM_STEPS = 25
 LARGE = 2**22
@@ -111,18 +112,20 @@ class Connection(socketserver.BaseRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[str]:
+def server(tmp_path_factory, empty_database) -> Iterator[str]:
     """Run MLflow's server."""
     folder = tmp_path_factory.mktemp("server")
+    shutil.copy(empty_database, folder / "mlflow.db")
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         port = probe.getsockname()[1]
     address = f"http://{HOST}:{port}"
     own = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    own["PATH"] = warm_python.before(os.environ["PATH"])
     running = start_kept(
         "mlflow",
         [
-            *(sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port)),
+            *("python", "-m", "mlflow", "server", "--host", HOST, "--port", str(port)),
             *("--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db"),
             *("--artifacts-destination", str(folder / "artifacts")),
         ],

@@ -19,6 +19,7 @@ from implicit_models.tracking.mlflow import Sender, connect, deliver
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.recording import SpoolTracker
 from implicit_models.tracking.spool import Spool, locked, open_spools
+from tests import warm_python
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of MLflow's own
 
@@ -58,8 +59,9 @@ def start_stage(root, entry, ends):
 
 
 def start_sync(root):
-    command = [sys.executable, "-m", "implicit_models.tracking.sync", "--root", str(root)]
-    return subprocess.Popen(command, cwd=PROJECT, stderr=subprocess.PIPE, text=True)
+    command = ["python", "-m", "implicit_models.tracking.sync", "--root", str(root)]
+    warm = os.environ | {"PATH": warm_python.before(os.environ["PATH"])}
+    return subprocess.Popen(command, cwd=PROJECT, env=warm, stderr=subprocess.PIPE, text=True)
 
 
 HURRIED = Pace(poll=0.001, first=0.0, interval=0.0, rest=0.0, retry=0.001, linger=0.2)
@@ -399,12 +401,13 @@ def test_a_server_down_at_start_in_the_middle_and_at_the_end_gets_everything(
 @contextlib.contextmanager
 def running_server(root, port):
     folder = root / "server"
-    command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
+    command = ["python", "-m", "mlflow", "server", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db"]
     command += ["--artifacts-destination", str(folder / "artifacts")]
     environment = os.environ | {
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        "PATH": warm_python.before(os.environ["PATH"]),
     }
     environment.pop("MLFLOW_TRACKING_URI")
     with (folder / "log").open("a") as log:

@@ -56,12 +56,13 @@ from implicit_models.training.sequence_parameters import LengthParameters
 from implicit_models.training.trainer import train
 from implicit_models.training.validation import validator
 
-VOCABULARY, LENGTH, STEPS = 30, 12, 20
+VOCABULARY, LENGTH = 30, 12
+STEPS, EVERY = 12, 3  # there are checkpoints before and after all that happens in between
 PARTLY_LABELLED = "free, partly labelled"
 CARRIED = ("free, carried", "explicit, carried")
 LENGTHS = LengthParameters(minimum=LENGTH, start=LENGTH, end=LENGTH)
 OPTIMISATION = OptimisationParameters(
-    learning_rate=1e-3, clip_norm=1.0, batch_size=8, warmup_steps=5, weight_decay=0.1
+    learning_rate=1e-3, clip_norm=1.0, batch_size=8, warmup_steps=3, weight_decay=0.1
 )
 SIZES: dict[str, dict[str, Any]] = {
     "mamba2": {"num_layers": 2, "d_model": 16, "d_state": 8, "head_dim": 8},
@@ -70,7 +71,7 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 SEGMENTS: dict[str, Segment] = {
     "explicit": explicit_segment(
-        ExplicitParameters(num_training_steps=STEPS, decay_steps=5, lengths=LENGTHS)
+        ExplicitParameters(num_training_steps=STEPS, decay_steps=3, lengths=LENGTHS)
     ),
     "bounded": bounded_segment(
         BoundedParameters(num_training_steps=STEPS, num_self_iterations=3, lengths=LENGTHS)
@@ -91,7 +92,7 @@ SEGMENTS: dict[str, Segment] = {
             max_steps=16,
             phantom_steps=2,
             damping=0.8,
-            decay_steps=5,
+            decay_steps=3,
             lengths=LENGTHS,
         ),
         0,
@@ -136,7 +137,7 @@ def run(
     folder: Path,
     execution: Execution,
     log: Any = None,
-    checkpoint_every: int = 5,
+    checkpoint_every: int = EVERY,
     precision: str = "float32",
 ) -> tuple[Progress, dict[int, list[int]]]:
     """Train one case; return what it left, and the sequences of the global batches it saw."""
@@ -158,7 +159,7 @@ def run(
         optimisation=OPTIMISATION,
         monitoring=MonitoringParameters(
             log_every=1,
-            validate_every=10,
+            validate_every=2 * EVERY,
             validation_sequences=12,
             checkpoint_every=checkpoint_every,
         ),
@@ -246,8 +247,8 @@ STARTS: dict[str, tuple[Job, ...]] = {
         Job("asked", "ddp", SEARCHING, signal=("SIGTERM", 7)),  # the last: it ends the processes
     ),
     "killed": (
-        Job("ddp", "ddp", FEW, signal=("SIGKILL", 12)),
-        Job("fsdp", "fsdp", FEW, signal=("SIGKILL", 12)),
+        Job("ddp", "ddp", FEW, signal=("SIGKILL", 8)),
+        Job("fsdp", "fsdp", FEW, signal=("SIGKILL", 8)),
     ),
     "afterwards": (Job("ddp", "ddp", FEW), Job("fsdp", "ddp", FEW)),
 }

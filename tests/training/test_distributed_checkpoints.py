@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,12 @@ REPOSITORY = Path(__file__).parents[2]
 def torchrun(num_processes: int, folder: Path, *tasks: str) -> tuple[int, str]:
     """Run tasks in some processes; return their exit status and what they printed."""
     worker = ("-m", "tests.training.checkpoint_worker", str(folder), *tasks)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = ["python", "-m", "torch.distributed.run", "--standalone"]
+    warm = warm_python.for_torchrun() | {"PATH": warm_python.before(os.environ["PATH"])}
     finished = subprocess.run(
         [*command, f"--nproc-per-node={num_processes}", *worker],
         cwd=REPOSITORY,
-        env=os.environ | warm_python.for_torchrun() | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | warm | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=240,

@@ -8,6 +8,7 @@ import sys
 WARM = (
     *("stages.", "implicit_models.", "benchmarks.", "torch.distributed.run"),
     *("tests.training.", "tests.crash", "tests.fuzz"),
+    *("mlflow", "uvicorn"),  # MLflow's server
 )
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 # Read by libraries when they are imported.

@@ -6,10 +6,10 @@ import dataclasses
 import io
 import json
 import logging
+import os
 import random
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import datasets
@@ -45,6 +45,7 @@ from implicit_models.problems.downstream.evaluation.harness_tasks import Harness
 from implicit_models.problems.downstream.parameters import BenchmarkParameters, TaskFilesParameters
 from implicit_models.problems.downstream.tasks import ACCURACIES, COLUMNS, TASKS
 from implicit_models.problems.text.data.tokenisation import load_tokenizer
+from tests import warm_python
 from tests.cost.counting import count
 from tests.language_models.kinds import model_of
 from tests.language_models.models import LSTM
@@ -385,16 +386,13 @@ def test_the_harnesss_own_command_line(files, tokenizer, tmp_path, name):
         'doc_to_choice: "{{[sol1, sol2]}}"\n'
         "metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]\n"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "implicit_models.problems.downstream.evaluation.harness",
-        "--model",
-        name,
-    ]
+    module = "implicit_models.problems.downstream.evaluation.harness"
+    command = ["python", "-m", module, "--model", name]
     command += ["--model_args", f"pretrained={folder}", "--tasks", "local_piqa", "--limit", "3"]
     command += ["--include_path", str(tmp_path), "--device", "cpu", "--batch_size", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[3])
+    environment = os.environ | {"PATH": warm_python.before(os.environ["PATH"])}
+    project = Path(__file__).parents[3]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=project, env=environment)
     assert done.returncode == 0, done.stderr
     assert "|local_piqa|" in done.stdout
 
