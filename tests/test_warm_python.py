@@ -126,6 +126,11 @@ def test_otherwise_it_becomes_the_real_one(probe: Path, arguments, environment):
     assert output == b"False\n"
 
 
+def test_dvc_is_a_command(tmp_path: Path):
+    command = [warm_python.folder() / "dvc", "version"]
+    assert b"DVC version" in subprocess.check_output(command, cwd=tmp_path)
+
+
 def test_open_files_are_handed_on(probe: Path):
     reading, writing = os.pipe()
     os.write(writing, b"handed on")

@@ -194,7 +194,8 @@ def run(command: list[str]) -> None:
     """Run what follows the option ``-m`` or ``-P``."""
     kind, what, *_ = command
     if kind == "-m":
-        sys.modules.pop(what, None)  # as if nobody had imported it
+        if not hasattr(sys.modules.get(what), "__path__"):
+            sys.modules.pop(what, None)  # a module is run as if nobody had imported it
         runpy.run_module(what, run_name="__main__", alter_sys=True)
     else:
         runpy.run_path(what, run_name="__main__")
