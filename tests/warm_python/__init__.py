@@ -1,7 +1,7 @@
 """A `python` and a `dvc` for processes that tests start, which have imported libraries already.
 
 Each stage is a process of its own and imports torch and transformers, which takes it longer than
-all else that it does with a tiny model; so do the courier, with MLflow, and DVC. Flows, workers and
+all else that it does with a tiny model; so do the courier, with MLflow, and DVC. Workers, their runs and
 Prefect's server import Prefect. So the first test that asks starts two servers (server.py), which
 import the ones and the others once they are asked for, and fork for each process. What tests put
 first in PATH are a `python` and a `dvc` (client.py) that hand their arguments, folder, environment,
