@@ -1,15 +1,15 @@
 """A `python` and a `dvc` for processes that tests start, which have imported libraries already.
 
 Each stage is a process of its own and imports torch and transformers, which takes it longer than
-all else that it does with a tiny model; so do the courier, with MLflow, and DVC. Workers, their runs and
-Prefect's server import Prefect. So the first test that asks starts two servers (server.py), which
-import the ones and the others once they are asked for, and fork for each process. What tests put
-first in PATH are a `python` and a `dvc` (client.py) that hand their arguments, folder, environment,
-open files and signals over to the server, and end as the fork has ended; when one is killed, so is
-the fork. Where it cannot do as the real one would (a script, other settings of a library that reads
-them on import), it becomes the real one. What a fork starts with `sys.executable` has the same
-`python`; `python -m dvc` is the real one, for flows look among its child processes for those to
-stop, and a fork's parent is the server.
+all else that it does with a tiny model; so do the courier, with MLflow, and DVC. Workers, their
+runs and Prefect's server import Prefect. So the first test that asks starts two servers
+(server.py), which import the ones and the others once they are asked for, and fork for each
+process. What tests put first in PATH are a `python` and a `dvc` (client.py) that hand their
+arguments, folder, environment, open files and signals over to the server, and end as the fork has
+ended; when one is killed, so is the fork. Where it cannot do as the real one would (a script, other
+settings of a library that reads them on import), it becomes the real one. What a fork starts with
+`sys.executable` has the same `python`; `python -m dvc` is the real one, for flows look among its
+child processes for those to stop, and a fork's parent is the server.
 """
 
 import atexit
