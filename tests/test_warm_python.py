@@ -126,6 +126,56 @@ def test_otherwise_it_becomes_the_real_one(probe: Path, arguments, environment):
     assert output == b"False\n"
 
 
+def test_dvc_is_a_command(tmp_path: Path):
+    command = [warm_python.folder() / "dvc", "version"]
+    assert b"DVC version" in subprocess.check_output(command, cwd=tmp_path)
+
+
+def test_open_files_are_handed_on(probe: Path):
+    reading, writing = os.pipe()
+    os.write(writing, b"handed on")
+    os.close(writing)
+    code = f"print(os.read({reading}, 99))"
+    process = start(warm_python.folder() / "python", probe, code, pass_fds=[reading])
+    os.close(reading)
+    assert str(b"handed on") in process.communicate(timeout=60)[0]
+
+
+def test_a_fork_belongs_to_the_family(probe: Path):
+    process = start(warm_python.folder() / "python", probe, SLEEP)
+    wait_for(probe / "there", process)
+    client, fork = warm_python.family(process.pid)
+    assert client.pid == process.pid
+    assert _folder_of(fork) == probe
+    fork.kill()
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_prefect_has_the_settings_of_the_environment(tmp_path: Path):
+    (tmp_path / "prefect.toml").write_text("[client]\nmax_retries = 7\n")
+    own = {"PREFECT_API_URL": "http://here/api", "PREFECT_HOME": str(tmp_path)}
+    views = [
+        subprocess.check_output(
+            [python, "-m", "prefect", "config", "view"], cwd=tmp_path, env=os.environ | own
+        )
+        for python in (sys.executable, warm_python.python())
+    ]
+    assert b"http://here/api" in views[0]
+    assert b"PREFECT_CLIENT_MAX_RETRIES='7'" in views[0]
+    assert views[1] == views[0]
+
+
+def test_wrong_settings_of_prefect_are_told_as_the_real_one_does(tmp_path: Path):
+    (tmp_path / "prefect.toml").write_text("[client\n")
+    said = [
+        subprocess.run([python, "-m", "prefect", "version"], cwd=tmp_path, capture_output=True)
+        for python in (sys.executable, warm_python.python())
+    ]
+    assert [each.returncode for each in said] == [1, 1]
+    assert said[1].stderr == said[0].stderr
+
+
 def _folder_of(process: psutil.Process) -> Path | None:
     try:
         return Path(process.cwd())

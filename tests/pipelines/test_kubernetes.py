@@ -5,7 +5,6 @@ import importlib.util
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -74,7 +73,7 @@ def cluster(tmp_path_factory, use: Callable[[Project], Project]) -> Iterator[Clu
     with cluster.serving() as configuration, (folder / "worker.log").open("wb") as log:
         own = {"KUBECONFIG": str(configuration), "PREFECT_HOME": str(folder / "home")}
         worker = subprocess.Popen(
-            [sys.executable, "-m", *container["command"]],
+            [warm_python.python(), "-m", *container["command"]],
             env={**clean(), **worker_variables(cluster), **own},
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -65,7 +65,7 @@ class Cluster:
         """Start a command in one of the clones."""
         with (self.root / log).open("ab") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", *command],
+                [warm_python.python(), "-m", *command],
                 cwd=self.root / folder,
                 env={**self.environment, **environment},
                 stdin=subprocess.DEVNULL,
@@ -93,8 +93,7 @@ class Cluster:
 
     def kill(self, name: str) -> None:
         """Kill a node's worker and its processes, as a power cut does."""
-        worker = psutil.Process(self.workers[name].pid)
-        for process in [worker, *worker.children(recursive=True)]:
+        for process in warm_python.family(self.workers[name].pid):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self.workers.pop(name).wait()
@@ -102,7 +101,7 @@ class Cluster:
     def node_with(self, stage: str) -> str:
         """Return the node that runs a stage's own process."""
         for name, worker in self.workers.items():
-            for process in psutil.Process(worker.pid).children(recursive=True):
+            for process in warm_python.family(worker.pid):
                 with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
                     if any(
                         re.fullmatch(rf"stages\.(\w+\.)?{stage}", each)

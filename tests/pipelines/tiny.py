@@ -6,10 +6,9 @@ import shutil
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import psutil
 import yaml
 
 from pipelines.server.local_server import prefect_server
+from tests import warm_python
 
 ROOT = Path(__file__).parents[2]
 LEFT_OUT = ("DVC_", "GIT_", "MLFLOW_", "PREFECT_", "OMP_NUM_THREADS", "PYTHONDONTWRITEBYTECODE")
@@ -40,7 +40,7 @@ class Project:
         """Start Python with these arguments, both its outputs in one pipe."""
         kept = {name: v for name, v in os.environ.items() if not name.startswith(LEFT_OUT)}
         return subprocess.Popen(
-            [sys.executable, *arguments],
+            [warm_python.python(), *arguments],
             cwd=self.path,
             env={**kept, "PYTHONPATH": str(ROOT), **self.environment},
             stdout=subprocess.PIPE,
@@ -86,7 +86,7 @@ class Project:
 def serve(path: Path) -> Iterator[Callable[[Project], Project]]:
     """Serve a record of Prefect for a block; yield what makes a project's flows use it."""
     path.mkdir(exist_ok=True)
-    with prefect_server(path) as (address, server):
+    with warm_python.as_own(), prefect_server(path) as (address, server):
         server.wait_until_up()
 
         def use(made: Project) -> Project:
@@ -139,14 +139,17 @@ def stage(command: str, deps: tuple[str, ...] = (), outs: tuple[str, ...] = ()) 
 
 def kill_its_server(flow: subprocess.Popen[str]) -> None:
     """Kill the server of Prefect that a flow has started for itself."""
-    servers = [
-        child
-        for child in psutil.Process(flow.pid).children(recursive=True)
-        if any("api_server" in word for word in child.cmdline())
-    ]
+    servers = [each for each in warm_python.family(flow.pid) if _is_server(each)]
     assert servers
     for server in servers:
-        server.kill()
+        with suppress(psutil.NoSuchProcess):  # one that another's end has ended
+            server.kill()
+
+
+def _is_server(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return any("api_server" in word for word in process.cmdline())
+    return False
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 60.0) -> None:
