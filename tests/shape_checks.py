@@ -37,34 +37,52 @@ def jaxtyped(target: Any = None, *, typechecker: Any) -> Any:
 
 def describe(value: object) -> Hashable:
     """Return all of a value that an annotation can ask for."""
-    kind = type(value)
-    try:
-        how = _hows[kind]
-    except KeyError:
-        how = _hows[kind] = next(
-            (how for base, how in _HOWS.items() if issubclass(kind, base)), None
-        )
-    return how(value) if how else kind
+    return _each((value,))[0]
 
 
-def _sequence(value: Iterable[object]) -> Hashable:
-    return type(value), *[describe(each) for each in value]
+def _each(values: Iterable[Any]) -> tuple[Hashable, ...]:
+    """Describe values; that of tensors, most of them, and of plain objects takes no call."""
+    return tuple(
+        [
+            (kind, value.dtype, value.shape)
+            if (how := _hows[kind := type(value)]) is _tensor
+            else kind
+            if how is None
+            else how(value)
+            for value in values
+        ]
+    )
+
+
+def _tensor(value: torch.Tensor) -> Hashable:
+    return type(value), value.dtype, value.shape
 
 
 _NO_SIZE = 2**32  # no axis is as long: such a number is an address, and every call has another
 # What is looked at of values of these types; of others, it is their type.
 _HOWS: dict[Any, Callable[[Any], Hashable]] = {
-    torch.Tensor: lambda value: (type(value), value.dtype, value.shape),
+    torch.Tensor: _tensor,
     int: lambda value: (type(value), value) if value < _NO_SIZE else type(value),
     str: lambda value: (type(value), value),
-    (tuple, list): _sequence,
+    (tuple, list): lambda value: (type(value), *_each(value)),
     Mapping: lambda value: (
         type(value),
         *[(describe(key), describe(each)) for key, each in value.items()],
     ),
     (set, frozenset): lambda value: (type(value), frozenset(map(describe, value))),
 }
-_hows: dict[type, Callable[[Any], Hashable] | None] = {}  # by the types that were seen
+
+
+class _Hows(dict[type, Callable[[Any], Hashable] | None]):
+    """By the types that were seen."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], Hashable] | None:
+        hows = (how for base, how in _HOWS.items() if issubclass(kind, base))
+        self[kind] = next(hows, None)
+        return self[kind]
+
+
+_hows = _Hows()
 
 
 # What the functions of one code, which may be defined anew in each call of another, were given, and
@@ -87,14 +105,14 @@ def _checked_once(function: Callable[..., Any], typechecker: Any) -> Callable[..
 
     @functools.wraps(function)
     def checked(*args, **kwargs):
-        arguments = describe(args), describe(kwargs) if kwargs else None
+        arguments = _each(args), (*kwargs, *_each(kwargs.values())) if kwargs else None
         returned = results.get(arguments)
         if returned is None:
             result = check()(*args, **kwargs)
-            results[arguments] = {describe(result)}
+            results[arguments] = {_each((result,))}
             return result
         result = function(*args, **kwargs)
-        if (described := describe(result)) not in returned:
+        if (described := _each((result,))) not in returned:
             known.result = result
             check()(*args, **kwargs)
             returned.add(described)

@@ -1,4 +1,4 @@
-"""A figure as the report shows it: drawn for every page, and the same for the same results."""
+"""A figure as the report shows it: for every page and ground, and the same for the same results."""
 
 import base64
 import io
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from implicit_models.reporting import figures
@@ -17,7 +18,7 @@ Draw = Callable[[Sequence[Any], Mapping[str, figures.RunStyle]], Figure]
 
 @dataclass(frozen=True, kw_only=True)
 class Illustration:
-    """A figure with its text, drawn on light and on dark ground, for a wide and a narrow page.
+    """A figure with its text, on light and on dark ground, for a wide and a narrow page.
 
     Attributes
     ----------
@@ -53,19 +54,15 @@ def illustrate(
 ) -> Illustration:
     """Draw a figure of runs on one dataset; it is named after the dataset and what draws it."""
     name = f"{runs[0].dataset}_{draw.__name__}"
-    light, dark, narrow, narrow_dark = (
-        _svg(draw, runs, styles, name, theme, narrow)
-        for narrow in (False, True)
-        for theme in ("light", "dark")
-    )
+    wide, narrow = (_svg(draw, runs, styles, name, narrow) for narrow in (False, True))
     return Illustration(
         name=name,
         runs=[run.name for run in runs],
         caption=caption,
-        light=light,
-        dark=dark,
-        narrow=narrow,
-        narrow_dark=narrow_dark,
+        light=figures.inked(wide, "light"),
+        dark=figures.inked(wide, "dark"),
+        narrow=figures.inked(narrow, "light"),
+        narrow_dark=figures.inked(narrow, "dark"),
     )
 
 
@@ -74,11 +71,14 @@ def _svg(
     runs: Sequence[RunResults],
     styles: Mapping[str, figures.RunStyle],
     name: str,
-    theme: str,
     narrow: bool,
 ) -> str:
-    """Draw a figure as SVG whose text depends on the results alone (no time, no random ids)."""
+    """Draw a figure as SVG whose text depends on the results alone (no time, no random ids).
+
+    Its inks stand in for those of either ground, as the rest of the picture is the same on both.
+    """
     buffer = io.StringIO()
-    with figures.theme(theme, narrow=narrow), mpl.rc_context({"svg.hashsalt": name}):
-        draw(runs, styles).savefig(buffer, format="svg", metadata={"Date": None})
+    with figures.theme(figures.TO_INK, narrow=narrow), mpl.rc_context({"svg.hashsalt": name}):
+        # Figure.savefig would draw it twice, first for the layout alone.
+        FigureCanvasSVG(draw(runs, styles)).print_svg(buffer, metadata={"Date": None})
     return buffer.getvalue()

@@ -1,6 +1,10 @@
 import dataclasses
+import io
+import itertools
+import re
 from collections import Counter
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 
@@ -9,6 +13,7 @@ from implicit_models.problems.word_problem.report import figures as word_problem
 from implicit_models.problems.word_problem.report.figures import length_title
 from implicit_models.reporting import figures
 from implicit_models.reporting.figures.axes import spread
+from implicit_models.reporting.illustration import illustrate
 from implicit_models.reporting.results import read_results
 from tests.reporting.synthetic import parameters, tables, write_results
 
@@ -131,6 +136,27 @@ def test_accuracy_by_compute_draws_both_sweeps(runs):
     axes = word_problem.accuracy_by_compute(runs, figures.run_styles(runs)).axes
     assert axes[0].lines[0].get_xdata().tolist() == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert axes[1].lines[0].get_xdata().tolist() == [0.3, 0.1, 0.03, 0.01, 0.003]
+
+
+def numbered(svg: str) -> str:
+    """Return a picture whose ids are numbers; matplotlib's depend on what they are of."""
+    numbers: dict[str, int] = {}
+    return re.sub(
+        r"\b[mpC]?[0-9a-f_]{10,}\b", lambda i: f"i{numbers.setdefault(i[0], len(numbers))}", svg
+    )
+
+
+@pytest.mark.parametrize("draw", [word_problem.accuracy_by_length, figures.training_curves])
+def test_a_picture_is_on_either_ground_what_drawing_it_there_gives(runs, draw):
+    styles = figures.run_styles(runs)
+    found = illustrate(draw, runs, styles, "")
+    pictures = (found.light, found.dark, found.narrow, found.narrow_dark)
+    pages = itertools.product((False, True), ("light", "dark"))
+    for (narrow, ground), picture in zip(pages, pictures, strict=True):
+        drawn = io.StringIO()
+        with figures.theme(ground, narrow=narrow), mpl.rc_context({"svg.hashsalt": ""}):
+            draw(runs, styles).savefig(drawn, format="svg", metadata={"Date": None})
+        assert numbered(picture) == numbered(drawn.getvalue())
 
 
 def test_settled_steps_is_where_a_token_stays_below():

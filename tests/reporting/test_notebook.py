@@ -5,14 +5,38 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
 
-from scripts.store_notebook import NOTEBOOK, cells_digest, execute
+from scripts.store_notebook import NOTEBOOK, ROOT, SECONDS, cells_digest
 from tests.reporting.synthetic import parameters, write_results
 from tests.reporting.synthetic_text import text_parameters
 
+AFRESH = "%reset -f\nimport os\nos.environ['STATE_TRACKING_ROOT'] = {!r}"
 NOT_REPRODUCED = "does not exist; "
 NO_WORD_PROBLEM = "params.yaml has no word problem; the presets laptop (`make repro`) and quick"
 NO_MODEL = "No implicit model of this word problem is here, to look into: dvc repro trains them."
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    """A kernel for all presets: most of the time of a new one goes into what it imports."""
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel()
+    yield manager
+    manager.shutdown_kernel(now=True)
+
+
+def show(notebook, root: Path, kernel) -> None:
+    """Run a notebook as `execute` does, without anything that was defined before."""
+    first = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(AFRESH.format(str(root)))])
+    for each in (first, notebook):
+        resources = {"metadata": {"path": str(ROOT)}}
+        client = NotebookClient(each, km=kernel, timeout=SECONDS, resources=resources)
+        try:
+            client.execute()
+        finally:
+            client.kc.stop_channels()
 
 
 def read():
@@ -56,12 +80,12 @@ def with_first(name: str, content: dict) -> dict:
         *("read by no entry, nothing reproduced", "no entry", "nothing"),
     ],
 )
-def test_it_opens_with_any_preset(tmp_path, content, has_results, pictures, lines):
+def test_it_opens_with_any_preset(tmp_path, kernel, content, has_results, pictures, lines):
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     if has_results:
         write_results(tmp_path)
     notebook = read()
-    execute(notebook, tmp_path)
+    show(notebook, tmp_path, kernel)
     found = printed_by(notebook)
     assert len(found) == len(lines)
     assert all(line in text for line, text in zip(lines, found, strict=True))

@@ -90,7 +90,7 @@ ADDED = {
 
 
 # Stories have no questions in their first words.
-OF_STORIES = {"evaluation": {"num_stories": 8}, "sweep": {"length": 100}, "benchmarks": {}}
+OF_STORIES = {"evaluation": {"num_stories": 4}, "sweep": {"length": 100}, "benchmarks": {}}
 
 
 def shrink(parameters: Mapping[str, Any]) -> dict[str, Any]:

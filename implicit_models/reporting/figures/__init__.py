@@ -4,11 +4,13 @@ Draw them inside ``theme(...)``. A run has one colour and one dash in all of the
 """
 
 from implicit_models.reporting.figures.residual_front import residual_front, settled_steps
-from implicit_models.reporting.figures.style import RunStyle, run_styles, theme
+from implicit_models.reporting.figures.style import TO_INK, RunStyle, inked, run_styles, theme
 from implicit_models.reporting.figures.training import training_curves
 
 __all__ = [
+    "TO_INK",
     "RunStyle",
+    "inked",
     "residual_front",
     "run_styles",
     "settled_steps",

@@ -25,7 +25,11 @@ WIDE, NARROW = 8.5, 4.3
 
 _NARROW_TITLE = 36  # characters
 
+TO_INK = "to ink"
+"""A ground whose inks nothing else has: pictures on it are for `inked`."""
+
 _INK = {
+    TO_INK: {"ink": "#010305", "faint": "#010307", "grid": "#010309", "paper": "#01030b"},
     "light": {"ink": "#1f2328", "faint": "#8a9099", "grid": "#e4e7eb", "paper": "#ffffff"},
     "dark": {"ink": "#e6e9ee", "faint": "#8b939e", "grid": "#333a44", "paper": "#171b21"},
 }
@@ -78,6 +82,13 @@ def theme(name: str = "light", *, narrow: bool = False) -> Iterator[None]:
     }
     with mpl.rc_context(settings):
         yield
+
+
+def inked(svg: str, ground: str) -> str:
+    """Return a picture drawn on the ground `TO_INK` as it is on light or on dark ground."""
+    for name, colour in _INK[TO_INK].items():
+        svg = svg.replace(colour, _INK[ground][name])
+    return svg
 
 
 def is_narrow() -> bool:
