@@ -2,7 +2,8 @@
 
 `--jaxtyping-packages` (pyproject.toml) has jaxtyping check every call, which takes several times as
 long as the calls. What it finds depends on nothing but the shapes and types that are described
-here, so a combination that a function has had before needs no second look.
+here, so a combination that a function has had before needs no second look. Where an annotation is
+of classes alone, that is the type, which is told in no time; elsewhere it is all of the value.
 """
 
 import dataclasses
@@ -10,6 +11,7 @@ import functools
 import inspect
 import threading
 import types
+import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
@@ -37,34 +39,20 @@ def jaxtyped(target: Any = None, *, typechecker: Any) -> Any:
 
 def describe(value: object) -> Hashable:
     """Return all of a value that an annotation can ask for."""
-    return _each((value,))[0]
+    return _hows[type(value)](value)
 
 
-def _each(values: Iterable[Any]) -> tuple[Hashable, ...]:
-    """Describe values; that of tensors, most of them, and of plain objects takes no call."""
-    return tuple(
-        [
-            (kind, value.dtype, value.shape)
-            if (how := _hows[kind := type(value)]) is _tensor
-            else kind
-            if how is None
-            else how(value)
-            for value in values
-        ]
-    )
-
-
-def _tensor(value: torch.Tensor) -> Hashable:
-    return type(value), value.dtype, value.shape
+def _sequence(value: Iterable[object]) -> Hashable:
+    return type(value), *[describe(each) for each in value]
 
 
 _NO_SIZE = 2**32  # no axis is as long: such a number is an address, and every call has another
 # What is looked at of values of these types; of others, it is their type.
 _HOWS: dict[Any, Callable[[Any], Hashable]] = {
-    torch.Tensor: _tensor,
+    torch.Tensor: lambda value: (type(value), value.dtype, value.shape),
     int: lambda value: (type(value), value) if value < _NO_SIZE else type(value),
     str: lambda value: (type(value), value),
-    (tuple, list): lambda value: (type(value), *_each(value)),
+    (tuple, list): _sequence,
     Mapping: lambda value: (
         type(value),
         *[(describe(key), describe(each)) for key, each in value.items()],
@@ -73,25 +61,73 @@ _HOWS: dict[Any, Callable[[Any], Hashable]] = {
 }
 
 
-class _Hows(dict[type, Callable[[Any], Hashable] | None]):
-    """By the types that were seen."""
+class _Hows(dict[type, Callable[[Any], Hashable]]):
+    """How values are described, by the types that were seen."""
 
-    def __missing__(self, kind: type) -> Callable[[Any], Hashable] | None:
-        hows = (how for base, how in _HOWS.items() if issubclass(kind, base))
-        self[kind] = next(hows, None)
-        return self[kind]
+    def __missing__(self, kind: type) -> Callable[[Any], Hashable]:
+        found = (how for base, how in _HOWS.items() if issubclass(kind, base))
+        return self.setdefault(kind, next(found, type))
 
 
 _hows = _Hows()
 
 
-# What the functions of one code, which may be defined anew in each call of another, were given, and
-# what each combination has given back.
-_seen: dict[types.CodeType, dict[Hashable, set[Hashable]]] = {}
+def asks_for_the_type(annotation: Any) -> bool:
+    """Return whether an annotation is of classes, and of no shape, no value and no content."""
+    if isinstance(annotation, types.UnionType):
+        return all(map(asks_for_the_type, annotation.__args__))
+    if annotation is None:
+        return True
+    is_class = isinstance(annotation, type) and typing.get_origin(annotation) is None
+    return is_class and not issubclass(annotation, jaxtyping.AbstractArray)
+
+
+class _Function:
+    """How calls of a function are described, and what came of each combination."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.results: dict[Hashable, set[Hashable]] = {}  # what each has given back
+        code, annotations = function.__code__, function.__annotations__
+        self.takes_any = bool(code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS))
+        # A shape may name the value of another argument: "{size}".
+        all_of_it = self.takes_any or any("{" in str(each) for each in annotations.values())
+
+        def how(name: str) -> Callable[[Any], Hashable]:
+            by_type = not all_of_it and asks_for_the_type(annotations.get(name))
+            return type if by_type else describe
+
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        self.hows = {name: how(name) for name in names}
+        self.positions = tuple(self.hows.values())
+        self.by_type = not self.takes_any and set(self.positions) <= {type}
+        self.describe_result = how("return")
+
+    def describe_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
+        if self.by_type:
+            found = tuple(map(type, args))
+        elif self.takes_any:
+            found = describe(args)
+        else:
+            found = tuple([how(value) for how, value in zip(self.positions, args, strict=False)])
+        if not kwargs:
+            return found
+        hows = self.hows
+        named = [(name, hows.get(name, describe)(value)) for name, value in kwargs.items()]
+        return found, tuple(named)
+
+
+# By their code and name: functions may be defined anew in each call of another, and decorators
+# return functions of one code.
+_functions: dict[Hashable, _Function] = {}
 
 
 def _checked_once(function: Callable[..., Any], typechecker: Any) -> Callable[..., Any]:
-    results = _seen.setdefault(function.__code__, {})
+    key = function.__code__, function.__module__, function.__qualname__
+    if key not in _functions:
+        _functions[key] = _Function(function)
+    described = _functions[key]
+    results = described.results
+    describe_arguments, describe_result = described.describe_arguments, described.describe_result
     known = threading.local()
 
     @functools.cache  # it takes longer than most calls, and most definitions need none
@@ -105,17 +141,17 @@ def _checked_once(function: Callable[..., Any], typechecker: Any) -> Callable[..
 
     @functools.wraps(function)
     def checked(*args, **kwargs):
-        arguments = _each(args), (*kwargs, *_each(kwargs.values())) if kwargs else None
+        arguments = describe_arguments(args, kwargs)
         returned = results.get(arguments)
         if returned is None:
             result = check()(*args, **kwargs)
-            results[arguments] = {_each((result,))}
+            results[arguments] = {describe_result(result)}
             return result
         result = function(*args, **kwargs)
-        if (described := _each((result,))) not in returned:
+        if (found := describe_result(result)) not in returned:
             known.result = result
             check()(*args, **kwargs)
-            returned.add(described)
+            returned.add(found)
         return result
 
     return checked

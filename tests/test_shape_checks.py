@@ -1,3 +1,4 @@
+import functools
 import typing
 from dataclasses import dataclass
 
@@ -81,6 +82,41 @@ def test_values_and_what_containers_hold_are_told_apart():
     for wrong in (("b", [one], {}), (2, [one], {}), ("a", [1.0], {}), ("a", [], {2: one})):
         with pytest.raises(TypeCheckError):
             take(*wrong)
+
+
+def test_what_is_annotated_by_classes_alone_is_told_by_its_type(monkeypatch):
+    monkeypatch.setattr(shape_checks, "describe", lambda value: pytest.fail(f"looked at {value}"))
+
+    @checked
+    def add(first: Tensor, number: int | None, *, by: float) -> Tensor:
+        return first + (number or 0) * by
+
+    for size in range(2):
+        assert add(torch.ones(size), size, by=1.0).shape == (size,)
+        for wrong in ((1, 1, 1.0), (torch.ones(1), "1", 1.0), (torch.ones(1), 1, "1")):
+            with pytest.raises(TypeCheckError):
+                add(*wrong[:2], by=wrong[2])  # type: ignore[arg-type]
+
+
+def test_decorated_functions_are_told_apart_though_their_code_is_one():
+    def decorated(function):
+        @functools.wraps(function)
+        def call(*args):
+            return function(*args)
+
+        return checked(call)
+
+    @decorated
+    def first(inputs: Float[Tensor, " L"]) -> Tensor:
+        return inputs
+
+    @decorated
+    def second(inputs: Float[Tensor, "B L"]) -> Tensor:
+        return inputs
+
+    first(torch.ones(2))
+    with pytest.raises(TypeCheckError):
+        second(torch.ones(2))
 
 
 def test_a_dataclass_is_checked_when_it_is_made():
