@@ -158,7 +158,7 @@ def report() -> None:
 @app.command()
 def compare(
     runs: Annotated[
-        list[str], typer.Argument(help="Two entries of the results, or more.", metavar="RUN")
+        list[str], typer.Argument(help="Entries of the last report, two or more.", metavar="RUN")
     ],
 ) -> None:
     """Show the scores and costs of runs side by side.

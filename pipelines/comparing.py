@@ -32,7 +32,8 @@ def comparison(results: ExperimentResults, names: Sequence[str]) -> Table:
             closest = difflib.get_close_matches(name, known, 1, cutoff=0.0)
             raise ResultsError(
                 f"the results have no entry {name}; the closest is {', '.join(closest)} "
-                f"(there are {', '.join(known)})"
+                f"(there are {', '.join(known)}). They are those of the last report: another "
+                "preset's come back with `implicit-models run PRESET`, from DVC's cache"
             )
     entries = [results.entries[name] for name in names]
     table = Table("", *names)

@@ -218,8 +218,8 @@ def _check_amount(found: Findings, asking: str, needed: int, data: Data, split: 
     most = found.amounts[data.key].get(split)
     if most is not None and needed > most:
         found.add(
-            f"{asking} needs {needed:,} tokens of the {split} split of {data.key}, and its files "
-            f"make at most {most:,}; ask for fewer or shorter sequences, or add text",
+            f"{asking} needs {needed:,} tokens of the {split} split of {data.key}, which has at "
+            f"most {most:,}; ask for fewer or shorter sequences, or add text or stories",
             "missing",
         )
 

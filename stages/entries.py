@@ -10,6 +10,7 @@ from implicit_models.families.parameters import ModelParameters
 from implicit_models.parameters import (
     ParameterError,
     Parameters,
+    check_all,
     digest,
     read_content,
     read_section,
@@ -49,7 +50,8 @@ class _ModelEntry(Parameters):
         if self.optimisation.warmup_steps > num_training_steps:
             raise ParameterError(
                 f"optimisation.warmup_steps = {self.optimisation.warmup_steps} is not allowed; "
-                f"allowed is at most the training steps of the entry, {num_training_steps}"
+                f"allowed is at most the training steps of the entry, {num_training_steps}: "
+                "warm up in fewer, or train for more"
             )
 
     def seed_group(self, models: "Mapping[str, _ModelEntry]") -> str:
@@ -92,16 +94,21 @@ class RunParameters(_ModelEntry):
                     else "is a number of steps, or null beside bounded.share"
                 )
             )
-        try:
-            self.free.check_steps(self.free_steps)
-        except ParameterError as error:
-            raise ParameterError(f"free.{error}") from None
-        self.check_warmup(self.bounded.steps + self.free_steps)
+        check_all(
+            self._check_free_steps,
+            lambda: self.check_warmup(self.bounded.steps + self.free_steps),
+        )
         if not self.model.implicit:
             raise ParameterError(
                 "model.implicit = False is not allowed; entries of runs are implicit: an "
                 "explicit model is an entry of baselines"
             )
+
+    def _check_free_steps(self) -> None:
+        try:
+            self.free.check_steps(self.free_steps)
+        except ParameterError as error:
+            raise error.inside("free") from None
 
     @property
     def phases(self) -> dict[str, BoundedParameters | FreeParameters]:

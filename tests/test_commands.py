@@ -283,5 +283,6 @@ def test_compare_shows_runs_side_by_side_and_names_the_closest(results):
     assert done.exit_code == 2
     assert done.stderr == (
         "error: the results have no entry our; the closest is ours (there are ours, theirs, "
-        "elsewhere)\n"
+        "elsewhere). They are those of the last report: another preset's come back with "
+        "`implicit-models run PRESET`, from DVC's cache\n"
     )

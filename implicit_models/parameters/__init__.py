@@ -4,7 +4,7 @@ This package is the bottom of the library: it imports nothing else of ours and n
 """
 
 from implicit_models.parameters.digests import digest
-from implicit_models.parameters.errors import MissingKeyError, ParameterError, first_of
+from implicit_models.parameters.errors import MissingKeyError, ParameterError, check_all, first_of
 from implicit_models.parameters.files import (
     changed_since_read,
     forget_read,
@@ -23,6 +23,7 @@ __all__ = [
     "ParameterError",
     "Parameters",
     "changed_since_read",
+    "check_all",
     "check_names",
     "digest",
     "first_of",

@@ -96,6 +96,8 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
             meant = f"the closest valid key is {closest}" if closest else "none is like it"
             return f"{source}: {key} does not exist; {meant} (a new one is added by +{key}=VALUE)"
     settings = " ".join(each for each in overrides if each not in chosen)
+    if type(error).__name__ == "OverrideParseException":
+        said += "; a list is written KEY=[1,2], and a text with signs in it KEY='\"a: b\"'"
     return f"{settings}: cannot be composed: {said}"
 
 

@@ -1,7 +1,7 @@
 """What is wrong with parameters, in one line."""
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 _SIMILAR = 0.52  # how like the right name a mistyped one is at least, from 0 to 1
@@ -42,6 +42,24 @@ def first_of(errors: "Sequence[ParameterError]") -> ParameterError:
     for other in first.others:
         other.others = ()
     return first
+
+
+def check_all(*checks: Callable[[], None]) -> None:
+    """Make several checks of a section, and raise what is wrong with it as one error.
+
+    Raises
+    ------
+    ParameterError
+        The first mistake, which has the others with it.
+    """
+    errors: list[ParameterError] = []
+    for check in checks:
+        try:
+            check()
+        except ParameterError as error:
+            errors.append(error)
+    if errors:
+        raise first_of(errors)
 
 
 class MissingKeyError(ParameterError):

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from implicit_models.equilibrium.names import GradientName
 from implicit_models.language_models.parameters import SearchParameters
-from implicit_models.parameters import ParameterError, Parameters
+from implicit_models.parameters import ParameterError, Parameters, check_all
 from implicit_models.training.sequence_parameters import CarryParameters, LengthParameters
 
 
@@ -136,8 +136,10 @@ class BoundedParameters(CarryParameters):
                 f"damping = {self.damping} is not allowed; allowed is only null without "
                 "phantom_steps"
             )
-        _check_growth(self.lengths, self.steps)
-        self.check_carry(self.lengths, self.steps)
+        check_all(
+            lambda: _check_growth(self.lengths, self.steps),
+            lambda: self.check_carry(self.lengths, self.steps),
+        )
 
     @property
     def steps(self) -> int:
@@ -228,9 +230,11 @@ class FreeParameters(SearchParameters, CarryParameters):
         ParameterError
             Naming what does not fit.
         """
-        _check_decay(self.decay_steps, num_training_steps)
-        _check_growth(self.lengths, num_training_steps)
-        self.check_carry(self.lengths, num_training_steps)
+        check_all(
+            lambda: _check_decay(self.decay_steps, num_training_steps),
+            lambda: _check_growth(self.lengths, num_training_steps),
+            lambda: self.check_carry(self.lengths, num_training_steps),
+        )
 
 
 class ExplicitParameters(CarryParameters):
@@ -242,9 +246,11 @@ class ExplicitParameters(CarryParameters):
 
     def check(self) -> None:
         """Check that the decay and the growth of lengths fit."""
-        _check_decay(self.decay_steps, self.num_training_steps)
-        _check_growth(self.lengths, self.num_training_steps)
-        self.check_carry(self.lengths, self.num_training_steps)
+        check_all(
+            lambda: _check_decay(self.decay_steps, self.num_training_steps),
+            lambda: _check_growth(self.lengths, self.num_training_steps),
+            lambda: self.check_carry(self.lengths, self.num_training_steps),
+        )
 
 
 class MonitoringParameters(Parameters):
@@ -272,7 +278,8 @@ def _check_growth(lengths: LengthParameters, num_training_steps: int) -> None:
     if lengths.growth_steps > num_training_steps:
         raise ParameterError(
             f"lengths.growth_steps is {lengths.growth_steps}; it must be at most "
-            f"num_training_steps, {num_training_steps}"
+            f"num_training_steps, {num_training_steps}: let lengths grow in fewer of the steps, "
+            "or take more"
         )
 
 
@@ -280,5 +287,5 @@ def _check_decay(decay_steps: int, num_training_steps: int) -> None:
     if decay_steps > num_training_steps:
         raise ParameterError(
             f"decay_steps is {decay_steps}; it must be at most num_training_steps, "
-            f"{num_training_steps}"
+            f"{num_training_steps}: let the learning rate fall in fewer of the steps, or take more"
         )

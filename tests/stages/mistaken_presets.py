@@ -4,6 +4,7 @@ QUICK, RUN = "quick", "runs.s3_implicit_mamba2"
 BASELINE, GPT2, LSTM = (f"baselines.s3_{name}" for name in ("mamba2_1_layer", "gpt2", "lstm"))
 TEXT, TEXT_RUN = "text_small", "runs.text_implicit_mamba2"
 UPCYCLED = "upcycled"
+STORIES = "catbabi_quick"
 TASKS, TESTED = "downstream", "benchmarks.text_mamba2_downstream"
 GONE = object()
 
@@ -311,5 +312,21 @@ MISTAKES = [
         TEXT,
         {"monitoring.validation_sequences": 99, "corpora.text.source": "short"},
         ["monitoring.validation_sequences needs 25,345 tokens", "or add text"],
+    ),
+    # Stories.
+    (
+        STORIES,
+        {"evaluation.catbabi.num_stories": 5},
+        ["catbabi.num_streams = 32 is not allowed", "at most evaluation.catbabi.num_stories, 5"],
+    ),
+    (
+        STORIES,
+        {"datasets.stories.num_questions.test": 1},
+        ["num_streams = 32", "at most the test stories of datasets.stories, 20"],
+    ),
+    (
+        STORIES,
+        {"datasets.stories.num_questions.validation": 1},
+        ["monitoring.validation_sequences needs 6,401 tokens", "validation split of datasets.sto"],
     ),
 ]

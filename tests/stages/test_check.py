@@ -85,12 +85,47 @@ def test_all_mistakes_are_told_at_once():
     assert error.value.lines == lines
 
 
+def test_what_must_fit_together_is_told_at_once():
+    wrong = {
+        f"{RUN}.bounded.num_training_steps": 2,
+        f"{RUN}.free.num_training_steps": 3,
+        f"{LSTM}.training.num_training_steps": 4,
+    }
+    lines = [finding.line for finding in check_text(changed(QUICK, wrong), "mine")]
+    for key, name, steps in (
+        (f"{RUN}.bounded", "lengths.growth_steps", 2),
+        (f"{RUN}.free", "lengths.growth_steps", 3),
+        (f"{RUN}.free", "decay_steps", 3),
+        (f"{LSTM}.training", "lengths.growth_steps", 4),
+        (f"{LSTM}.training", "decay_steps", 4),
+    ):
+        (line,) = (each for each in lines if f"{key}.{name} is" in each)
+        assert f"it must be at most num_training_steps, {steps}: let" in line
+
+
+def test_few_stories_of_ones_own_make_few_streams(tmp_path):
+    for split, count in (("train", 90), ("valid", 90), ("test", 3)):
+        text = "1 Ann went to the hall.\n2 Where is Ann? \thall\t1\n" * count
+        (tmp_path / f"qa1_{split}.txt").write_text(text)
+    run = "runs.stories_implicit_mamba2"
+    own = {"kind": "catbabi", "source": str(tmp_path), "tasks": [1], "sequence_length": 100}
+    changes = {"corpora.own": own | {"objective": "answers", "seed": 0}, f"{run}.dataset": "own"}
+    changes["monitoring.validation_sequences"] = 8
+    lines = [each.line for each in check_text(changed("catbabi_quick", changes), "mine")]
+    assert any(
+        "evaluation.catbabi.num_streams = 32 is not allowed; allowed is at most the test stories "
+        "of corpora.own, 3" in line
+        for line in lines
+    ), lines
+
+
 def test_what_cannot_be_composed_is_one_line(capsys):
     assert main(["quik"]) == 2
     assert "there is no preset quik; the closest is quick" in capsys.readouterr().err
     for override, words in (
         (f"{RUN}.free.tolerence=1", f"the closest valid key is {RUN}.free.tolerance"),
         (f"{RUN}.free.tolerance=[1", "cannot be composed"),
+        (f"{RUN}.free.tolerance=[1", "a list is written KEY=[1,2]"),
         ("notes=1", "(a new one is added by +notes=VALUE)"),
         (f"{RUN}.seed=${{nope}}", "Interpolation key 'nope' not found"),
     ):

@@ -303,10 +303,12 @@ def test_an_experiment_refuses_the_name_of_a_preset(repository, quick):
             ("preset=quick", f"{IMPLICIT}.seed=${{nowhere}}"),
             "Interpolation key 'nowhere' not found",
         ),
+        (("preset=quick", f"{IMPLICIT}.bounded.num_training_steps=abc"), "steps = 'abc' is not"),
+        (("preset=quick", "sweep.word_problem.length=25"), "sweep.word_problem asks for test"),
         (("--queue", "preset=quick,quik"), "there is no preset quik"),
     ],
 )
-def test_an_experiment_says_in_one_line_what_cannot_be_composed(given, said, repository):
+def test_an_experiment_says_in_one_line_what_is_wrong(given, said, repository):
     before = (repository.path / "params.yaml").read_text()
     command = ["dvc", "exp", "run"]
     for each in given:

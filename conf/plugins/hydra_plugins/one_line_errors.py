@@ -1,12 +1,14 @@
-"""What `dvc exp run -S ...` says of settings that cannot be composed: one line of ours.
+"""What `dvc exp run -S ...` says of mistaken settings: a line for each, before it changes anything.
 
 DVC composes params.yaml by Hydra, before anything of this repository runs, and shows the paragraphs
 of Hydra's errors. Its one opening is `hydra.plugins_path` in .dvc/config: Hydra asks a search path
-plugin before it composes. So this one composes the same settings first, as the command
-``implicit-models`` does, and raises the error of that, which DVC shows as one of its own.
+plugin before it composes. So this one composes and checks the same settings first, as the command
+``implicit-models`` does, and raises an error with those lines, which DVC shows as one of its own.
 """
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +20,53 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class OneLineErrors(SearchPathPlugin):
-    """Refuse the settings of `dvc exp run` where they cannot be composed; change no search path."""
+    """Refuse mistaken settings of `dvc exp run`; change no search path."""
 
     _asked = False
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        """Compose the settings of the command line, once a process.
+        """Compose and check the settings of the command line, once a process.
 
         Raises
         ------
         DvcException
-            If they cannot be composed: what was found, and the closest that is valid.
+            If there is a mistake: what was found, and what is valid.
         """
         if OneLineErrors._asked:  # composing asks again
             return
         OneLineErrors._asked = True
+        for overrides in _points():
+            if mistakes := _mistakes(overrides):
+                lines = "\n".join(mistakes)
+                raise DvcException(f"{lines}; nothing was changed")
+
+
+def _mistakes(overrides: list[str]) -> list[str]:
+    """Return what is wrong with params.yaml as it would be."""
+    with _repository():
         try:
             from implicit_models.parameters import ParameterError
             from implicit_models.parameters.composition import compose
+            from stages.check import check_text
         except ImportError:  # DVC of another environment, which has Hydra alone
-            return
-        for overrides in _points():
-            try:
-                compose(ROOT, overrides)
-            except ParameterError as error:
-                raise DvcException(f"{error}; nothing was changed") from None
+            return []
+        try:
+            content = compose(ROOT, overrides)
+        except ParameterError as error:
+            return [str(error)]
+        found = check_text(content, " ".join(overrides) or "params.yaml")
+    return [each.line for each in found if each.level == "error"]
+
+
+@contextlib.contextmanager
+def _repository() -> Iterator[None]:
+    """Work in the repository, with its own modules."""
+    sys.path.insert(0, str(ROOT))
+    try:
+        with contextlib.chdir(ROOT):
+            yield
+    finally:
+        sys.path.remove(str(ROOT))
 
 
 def _points() -> list[list[str]]:

@@ -14,14 +14,13 @@ from implicit_models.problems.catbabi.parameters import (
 )
 
 _LEAST_TOKENS = 8  # of a question with its answer and its facts
-_MOST_TOKENS = 400
-_MOST_BYTES = 2_000_000  # of files that the check reads, in a second; the preparation reads all
 
 
 def missing(key: str, data: CatbabiParameters) -> Iterator[str]:
     """Yield the tasks whose file is not in the folder, and of a few files where they are wrong."""
     if not isinstance(data, FilesParameters):
         return
+    from implicit_models.problems.catbabi.amounts import MOST_BYTES
     from implicit_models.problems.catbabi.stories.reading import StoryError, find_files, read_file
 
     folder = Path(data.source)
@@ -33,30 +32,13 @@ def missing(key: str, data: CatbabiParameters) -> Iterator[str]:
             yield f"{key}.source: {error}"
             if not folder.is_dir():
                 return
-    if sum(path.stat().st_size for path, _ in found) > _MOST_BYTES:
+    if sum(path.stat().st_size for path, _ in found) > MOST_BYTES:
         return
     for path, task in found:
         try:
             read_file(path, task)
         except StoryError as error:
             yield f"{key}.source: {error}"
-
-
-def _tokens_of_files(data: FilesParameters) -> dict[str, int]:
-    from implicit_models.problems.catbabi.stories.reading import StoryError, find_files
-
-    tokens = {}
-    for split, name in FILES.items():
-        try:
-            paths = find_files(Path(data.source), name, data.tasks).values()
-        except StoryError:  # which `missing` tells
-            continue
-        if sum(path.stat().st_size for path in paths) <= _MOST_BYTES:
-            lines = [line.split() for path in paths for line in path.read_bytes().splitlines()]
-            # An id stands for the full stop or the question mark, and one that is 1 for <eos>, too.
-            count = sum(len(line) + (line[:1] == [b"1"]) for line in lines)
-            tokens[split] = count + data.sequence_length
-    return tokens
 
 
 def downloads(key: str, data: CatbabiParameters) -> tuple[tuple[str, bool], ...]:
@@ -79,15 +61,10 @@ def longest_read(
 
 
 def tokens_at_most(data: CatbabiParameters) -> dict[str, int]:
-    """Return what files or the longest stories could make, and a row to end a split with.
+    """Return what each split has at most; see `amounts.tokens_at_most`."""
+    from implicit_models.problems.catbabi import amounts
 
-    Nothing of a split whose files are many.
-    """
-    if isinstance(data, FilesParameters):
-        return _tokens_of_files(data)
-    assert isinstance(data, GeneratedParameters)
-    asked = data.num_questions.model_dump()
-    return {split: _MOST_TOKENS * count * len(data.tasks) for split, count in asked.items()}
+    return amounts.tokens_at_most(data)
 
 
 def tokens_tested(parameters: Any) -> tuple[str, int] | None:

@@ -154,9 +154,25 @@ def check_evaluation(
     parameters: CatbabiEvaluationParameters | None,
     where: str = "evaluation.catbabi",
 ) -> None:
-    """See that an evaluation says something of these stories."""
+    """See that an evaluation says something of these stories, of which each stream has one.
+
+    Raises
+    ------
+    ParameterError
+        Where it says nothing, or has more streams than stories.
+    """
+    from implicit_models.problems.catbabi.amounts import stories_at_most
+
     if parameters is None:
         raise ParameterError(f"{where} is missing; {key} needs it")
+    asked, tested = parameters.num_stories, stories_at_most(data, "test")
+    known = [(f"{where}.num_stories", asked), (f"the test stories of {key}", tested)]
+    for name, number in known:
+        if number is not None and parameters.num_streams > number:
+            raise ParameterError(
+                f"{where}.num_streams = {parameters.num_streams} is not allowed; allowed is at "
+                f"most {name}, {number}: each stream reads a story at least"
+            )
 
 
 def check_sweep(

@@ -11,7 +11,11 @@ from implicit_models.bars import bar
 from implicit_models.data.folders import digest, written_whole
 from implicit_models.data.manifests import write_manifest
 from implicit_models.problems.catbabi.data.streams import EOS, FORMAT_VERSION, METADATA, SPLITS
-from implicit_models.problems.catbabi.generator.families import FAMILIES, generate, share_of_copies
+from implicit_models.problems.catbabi.generator.families import (
+    generate,
+    num_stories,
+    share_of_copies,
+)
 from implicit_models.problems.catbabi.parameters import (
     FILES,
     CatbabiParameters,
@@ -22,8 +26,6 @@ from implicit_models.problems.catbabi.stories.reading import read_folder
 from implicit_models.problems.catbabi.stories.story import Story
 from implicit_models.problems.catbabi.stories.vocabulary import SPECIAL, Vocabulary, vocabulary_of
 from implicit_models.problems.catbabi.stories.words import WORDS
-
-_QUESTIONS = 9000  # of a task, in as many stories as its family says
 
 
 def write_streams(parameters: CatbabiParameters, folder: Path) -> dict[str, Any]:
@@ -85,8 +87,8 @@ def _of_split(parameters: CatbabiParameters, split: str) -> dict[int, list[Story
     asked, stories = getattr(parameters.num_questions, split), dict[int, list[Story]]()
     with bar(len(parameters.tasks), f"{split} stories", "task") as counted:
         for task in parameters.tasks:
-            num_stories = max(1, round(asked / _QUESTIONS * FAMILIES[task].num_stories))
-            stories[task] = generate(task, num_stories, parameters.seed, FILES[split])
+            count = num_stories(task, asked)
+            stories[task] = generate(task, count, parameters.seed, FILES[split])
             counted.update()
     return stories
 

@@ -27,9 +27,12 @@ from implicit_models.problems.catbabi.stories.story import Story
 _MAX_TRIES = 20  # stories drawn for each that is wanted, before there are taken to be no more
 
 
+_QUESTIONS = 9000  # of a full training, in as many stories as a family says
+
+
 @dataclass(frozen=True)
 class Family:
-    """A task: how a story of it is told, and how many stories a full training has."""
+    """A task: how a story of it is told, and how many stories have 9,000 questions."""
 
     tell: Callable[[Dice], Teller]
     num_stories: int
@@ -57,6 +60,11 @@ FAMILIES = {
     19: Family(rooms.path_finding, 9000),
     20: Family(motives.motivations, 840),
 }
+
+
+def num_stories(task: int, questions: int) -> int:
+    """Return how many stories of a task have about so many questions."""
+    return max(1, round(questions / _QUESTIONS * FAMILIES[task].num_stories))
 
 
 def generate(
