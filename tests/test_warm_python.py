@@ -131,6 +131,16 @@ def test_dvc_is_a_command(tmp_path: Path):
     assert b"DVC version" in subprocess.check_output(command, cwd=tmp_path)
 
 
+def test_what_torchs_compiler_sets_makes_no_process_cold(probe: Path):
+    (probe / "stages" / "cold.py").write_text(COLD)
+    output = subprocess.check_output(
+        [warm_python.folder() / "python", "-m", "stages.cold"],
+        cwd=probe,
+        env=os.environ | {"KMP_DUPLICATE_LIB_OK": "True"},
+    )
+    assert output == b"True\n"
+
+
 def test_open_files_are_handed_on(probe: Path):
     reading, writing = os.pipe()
     os.write(writing, b"handed on")
