@@ -1,18 +1,9 @@
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines.tiny import Project, make_empty_record, record_of, serve
-
-
-@pytest.fixture(scope="session")
-def empty_record(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A record of Prefect without runs, made once for all workers of pytest."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    return make_empty_record(shared / "empty_record")
+from tests.pipelines.tiny import Project, record_of, serve
 
 
 @pytest.fixture(scope="module")

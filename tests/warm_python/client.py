@@ -28,8 +28,8 @@ READ_ON_IMPORT = (
 
 def read_on_import(environment) -> dict:
     """Return what of an environment has been read when the libraries are there."""
-    # torchrun's, for its processes; what is read when a GPU is first used; and what torch's compiler
-    # sets in the process of tests, so that all after it would start cold
+    # torchrun's, for its processes; what is read when a GPU is first used; and what torch's
+    # compiler sets in the process of tests, after which all would start cold
     left_out = ("TORCHELASTIC_", "TORCH_NCCL_", "CUDA_VISIBLE_DEVICES", "KMP_DUPLICATE_LIB_OK")
     return {
         name: value
