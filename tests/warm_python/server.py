@@ -173,7 +173,7 @@ def become(request: dict, files: list[int]) -> None:
 
 
 def inherit(numbers: list[int], files: list[int]) -> None:
-    """Give files the numbers that they had with the client."""
+    """Open files under the numbers that they had with the client."""
     out_of_the_way = [fcntl.fcntl(file, fcntl.F_DUPFD, MOST_FILES * 2) for file in files]
     for file in files:
         os.close(file)
