@@ -321,3 +321,11 @@ def test_an_experiment_says_in_one_line_what_is_wrong(given, said, repository):
     assert line.endswith("; nothing was changed")
     assert (repository.path / "params.yaml").read_text() == before
     assert repository.run("git", "status", "--porcelain") == ""
+
+
+@pytest.mark.slow
+def test_an_experiment_does_not_warn_of_all_that_no_run_has_written_yet(repository):
+    settings = ("--set-param", "preset=quick", "--set-param", "report.success_threshold=0.5")
+    output = repository.run("dvc", "exp", "run", *settings, "code")
+    assert "Running stage 'code'" in output
+    assert "It won't be created" not in output

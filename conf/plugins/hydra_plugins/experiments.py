@@ -4,9 +4,11 @@ DVC composes params.yaml by Hydra, before anything of this repository runs, and 
 of Hydra's errors. Its one opening is `hydra.plugins_path` in .dvc/config: Hydra asks a search path
 plugin before it composes. So this one composes and checks the same settings first, as the command
 ``implicit-models`` does, and raises an error with those lines, which DVC shows as one of its own.
+DVC's warnings of outputs that no run has written yet, a line for each, are left out.
 """
 
 import contextlib
+import logging
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +19,10 @@ from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
 ROOT = Path(__file__).resolve().parents[3]
+CHECKOUT = "dvc_data.index.checkout"  # who warns
 
 
-class OneLineErrors(SearchPathPlugin):
+class Experiments(SearchPathPlugin):
     """Refuse mistaken settings of `dvc exp run`; change no search path."""
 
     _asked = False
@@ -32,13 +35,18 @@ class OneLineErrors(SearchPathPlugin):
         DvcException
             If there is a mistake: what was found, and what is valid.
         """
-        if OneLineErrors._asked:  # composing asks again
+        if Experiments._asked:  # composing asks again
             return
-        OneLineErrors._asked = True
+        Experiments._asked = True
+        logging.getLogger(CHECKOUT).addFilter(_is_no_absence)
         for overrides in _points():
             if mistakes := _mistakes(overrides):
                 lines = "\n".join(mistakes)
                 raise DvcException(f"{lines}; nothing was changed")
+
+
+def _is_no_absence(record: logging.LogRecord) -> bool:
+    return "It won't be created" not in str(record.msg)
 
 
 def _mistakes(overrides: list[str]) -> list[str]:
