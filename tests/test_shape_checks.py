@@ -98,6 +98,31 @@ def test_what_is_annotated_by_classes_alone_is_told_by_its_type(monkeypatch):
                 add(*wrong[:2], by=wrong[2])  # type: ignore[arg-type]
 
 
+def test_only_functions_that_ask_for_classes_alone_are_left_alone_after_their_first_calls(
+    monkeypatch,
+):
+    monkeypatch.setattr(shape_checks, "FIRST_CALLS", 4)
+
+    @checked
+    def types(*inputs: Tensor | None) -> list[int | None]:
+        return [None if each is None else each.numel() for each in inputs]  # type: ignore[union-attr]
+
+    @checked
+    def shapes(inputs: Float[Tensor, "B L"]) -> Tensor:
+        return inputs
+
+    for length in range(2):
+        types(torch.ones(length), None)
+        with pytest.raises(TypeCheckError):
+            types(torch.ones(length), 1)  # type: ignore[arg-type]
+    with pytest.raises(AttributeError):
+        types(1)  # type: ignore[arg-type]
+    for length in range(9):
+        assert shapes(torch.ones(1, length)).shape == (1, length)
+    with pytest.raises(TypeCheckError):
+        shapes(torch.ones(9))
+
+
 def test_decorated_functions_are_told_apart_though_their_code_is_one():
     def decorated(function):
         @functools.wraps(function)
