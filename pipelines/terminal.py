@@ -167,7 +167,8 @@ def _shorten_logs() -> None:
     from prefect.logging.configuration import setup_logging
     from prefect.logging.handlers import PrefectConsoleHandler
 
-    setup_logging()  # Prefect would, with the first flow that is imported
+    # Anew, for Prefect may have been imported before the form of a line was set.
+    setup_logging(incremental=False)
     for handler in logging.getLogger().handlers:
         if isinstance(handler, PrefectConsoleHandler):
             handler.addFilter(_is_worth_a_line)

@@ -108,11 +108,12 @@ def token_spectral_radius(
     cell: CausalCell,
     value: Float[Tensor, "B L D"],
     num_iterations: int = 32,
-    damping: float = 1.0,
+    damping: float | Float[Tensor, " B"] = 1.0,
 ) -> Float[Tensor, "B L"]:
     """Estimate the spectral radius of each token's own block of a causal cell's Jacobian.
 
-    With a ``damping`` it is that of the damped iteration, ``1 + damping * (J - 1)``.
+    With a ``damping``, of all or of each sequence, it is that of the damped iteration,
+    ``1 + damping * (J - 1)``.
 
     The Jacobian of a causal cell is block triangular, so these are all of its eigenvalues: the
     largest of a sequence's is the spectral radius of the whole. The tokens before each are frozen
@@ -121,13 +122,14 @@ def token_spectral_radius(
     batch, length = value.shape[:2]
     rows = torch.arange(batch, device=value.device)
     one = torch.ones_like(rows)
+    weight = torch.as_tensor(damping, dtype=value.dtype, device=value.device).reshape(-1, 1, 1)
     carry, radii = None, []
     for position in range(length):
         windowed = cell.window(rows, torch.full_like(rows, position)[:, None], carry)
         token = value[:, position : position + 1]
 
         def step(z: Tensor, windowed: WindowedCell = windowed) -> Tensor:
-            return z.lerp(windowed.evaluate(z)[0], damping)
+            return z.lerp(windowed.evaluate(z)[0], weight)
 
         radii.append(spectral_radius(step, token, num_iterations))
         with torch.no_grad():

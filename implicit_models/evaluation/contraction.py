@@ -35,8 +35,13 @@ def spectral_radii(
     radii = []
     for start in range(0, len(inputs), batch_size):
         batch = np.array(inputs[start : start + batch_size], dtype=np.int64)
-        cell, zero = make_cell(torch.from_numpy(batch).to(device))
+        tokens = torch.from_numpy(batch).to(device)
+        cell, zero = make_cell(tokens)
         found = find_fixed_point(cell, zero, phase.solver, phase.stopping, window=phase.window)
-        walks = [token_spectral_radius(cell, found.value, damping=each) for each in dampings]
-        radii.append(np.stack([tokens.amax(1).cpu().numpy() for tokens in walks]))
+        # One walk for all dampings, each with rows of its own.
+        cell, _ = make_cell(tokens.repeat(len(dampings), 1))
+        value = found.value.repeat(len(dampings), 1, 1)
+        weights = torch.tensor(dampings, device=device).repeat_interleave(len(batch))
+        walked = token_spectral_radius(cell, value, damping=weights).amax(1)
+        radii.append(walked.reshape(len(dampings), -1).cpu().numpy())
     return np.concatenate(radii, axis=1).astype(np.float64)

@@ -1,8 +1,8 @@
 """A `python` and a `dvc` for processes that tests start, which have imported libraries already.
 
 Each stage is a process of its own and imports torch and transformers, which takes it longer than
-all else that it does with a tiny model; so do the courier, with MLflow, and DVC. Workers, their
-runs and Prefect's server import Prefect. So the first test that asks starts two servers
+all else that it does with a tiny model; so do the courier, with MLflow, and DVC. Flows, workers,
+their runs and Prefect's server import Prefect. So the first test that asks starts two servers
 (server.py), which import the ones and the others once they are asked for, and fork for each
 process. What tests put first in PATH are a `python` and a `dvc` (client.py) that hand their
 arguments, folder, environment, open files and signals over to the server, and end as the fork has

@@ -12,7 +12,7 @@ WARM = {
         *("tests.training.", "tests.crash", "tests.fuzz"),
         *("mlflow", "uvicorn"),  # MLflow's server
     ),
-    ORCHESTRATION: ("prefect",),  # flows set what Prefect reads when they import it
+    ORCHESTRATION: ("prefect", "pipelines.reproduce", "pipelines.sweep"),
 }
 MOST_FILES = 64
 WATCHING = "of "  # name of who watches over a fork, with the number of its client
