@@ -24,10 +24,8 @@ repro: install  ## reproduce every result: data, training, evaluation, report
 	@$(in_environment) python -m pipelines.closing
 
 test: install  ## check style, types and the import contract, then run the tests
-	@failed=0; said=$$(mktemp); trap 'rm -f $$said' EXIT; \
-	$(MAKE) --no-print-directory lint >$$said 2>&1 & lint=$$!; \
-	$(in_environment) pytest -n auto --dist loadfile --no-loadscope-reorder || failed=1; \
-	wait $$lint || failed=1; cat $$said; exit $$failed
+	@failed=0; $(MAKE) --no-print-directory lint || failed=1; \
+	$(in_environment) pytest -n auto --dist loadfile --no-loadscope-reorder || failed=1; exit $$failed
 
 crash: install  ## kill the whole pipeline KILLS=100 times at random moments, and compare what it leaves
 	@$(in_environment) python -m tests.crash --kills $(or $(KILLS),100)

@@ -2,7 +2,7 @@ import gc
 import os
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +23,11 @@ check_once()
 torch.set_num_threads(1)  # for models as small as these a second thread costs more than it saves
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return one worker more than there are processors: some tests wait for what they started."""
-    return (
-        len(os.sched_getaffinity(0)) + 1
-        if hasattr(os, "sched_getaffinity")
-        else os.cpu_count() or 1
-    )
+@pytest.hookimpl(wrapper=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Have one worker more than there are processors: some tests wait for what they started."""
+    number = yield
+    return number + ("PYTEST_XDIST_AUTO_NUM_WORKERS" not in os.environ)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
