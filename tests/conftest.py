@@ -25,7 +25,7 @@ torch.set_num_threads(1)  # for models as small as these a second thread costs m
 
 @pytest.hookimpl(wrapper=True)
 def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
-    """Have one worker more than there are processors: some tests wait for what they started."""
+    """Return one worker more than there are processors: some tests wait for what they started."""
     number = yield
     return number + ("PYTEST_XDIST_AUTO_NUM_WORKERS" not in os.environ)
 
