@@ -238,6 +238,27 @@ def generate(
 
 
 @app.command()
+def diagnose(
+    models: Annotated[
+        list[str], typer.Argument(help="Entries of params.yaml, or folders.", metavar="MODEL")
+    ],
+    length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 160,
+    sequences: Annotated[int, typer.Option(min=2, help="How many to read.")] = 256,
+    dataset: Annotated[
+        str | None, typer.Option(help="A word problem of params.yaml (default: the first model's).")
+    ] = None,
+) -> None:
+    """Look at why models lose the product of a word problem, position by position.
+
+    Example: `implicit-models diagnose a5_implicit_mamba2 a5_lstm --length 320`
+    """
+    given = [str(Path(model).resolve()) if Path(model).is_dir() else model for model in models]
+    options = ["--length", str(length), "--sequences", str(sequences)]
+    options += ["--dataset", dataset] if dataset else []
+    _hand_over("stages.diagnose", *given, *options)
+
+
+@app.command()
 def models() -> None:
     """List the paper's model sizes, with their parameters.
 

@@ -22,7 +22,7 @@ DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
 OTHERS = ("pytest", "torch.distributed.run")
 COMMANDS = (
     *("run", "check", "plan", "sweep", "report", "compare"),
-    *("evaluate", "generate", "models", "groups", "presets"),
+    *("evaluate", "generate", "diagnose", "models", "groups", "presets"),
 )
 
 
@@ -122,6 +122,9 @@ def test_nothing_heavy_is_imported_to_answer():
         (["generate", "openai-community/gpt2", "one", "--tokens", "3"],
          ["-m", "stages.generate", "openai-community/gpt2", "one",
           "--tokens", "3", "--temperature", "0.0", "--seed", "0"]),
+        (["diagnose", "a5_lstm", "tests", "--length", "40", "--dataset", "a5"],
+         ["-m", "stages.diagnose", "a5_lstm", str(ROOT / "tests"),
+          "--length", "40", "--sequences", "256", "--dataset", "a5"]),
         (["evaluate", "some/model", "--tasks", "piqa"],
          ["-m", "implicit_models.problems.downstream.evaluation.harness", "--model", "implicit",
           "--model_args", "pretrained=some/model", "--tasks", "piqa"]),

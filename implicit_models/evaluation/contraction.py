@@ -13,7 +13,6 @@ from implicit_models.equilibrium.phase import Phase
 from implicit_models.language_models.language_model import LanguageModel
 
 
-@torch.no_grad()
 def spectral_radii(
     model: LanguageModel,
     inputs: Integer[np.ndarray, "N L"],
@@ -22,9 +21,25 @@ def spectral_radii(
     batch_size: int,
     dampings: Sequence[float] = (1.0,),
 ) -> Float[np.ndarray, "dampings N"]:
+    """Estimate the spectral radius of the damped iteration of each sequence.
+
+    That is the largest of its tokens'; see `token_radii`.
+    """
+    return token_radii(model, inputs, phase=phase, batch_size=batch_size, dampings=dampings).max(-1)
+
+
+@torch.no_grad()
+def token_radii(
+    model: LanguageModel,
+    inputs: Integer[np.ndarray, "N L"],
+    *,
+    phase: Phase,
+    batch_size: int,
+    dampings: Sequence[float] = (1.0,),
+) -> Float[np.ndarray, "dampings N L"]:
     """Estimate the spectral radius of the damped iteration where each search of a model ends.
 
-    That is the largest of its tokens', and with damping 1 that of the cell's Jacobian. Below 1
+    It is that of a token's own block of the Jacobian, and with damping 1 of the cell's. Below 1
     the iteration converges from nearby. Where a search did not converge, it is of where it
     stopped.
 
@@ -42,6 +57,6 @@ def spectral_radii(
         cell, _ = make_cell(tokens.repeat(len(dampings), 1))
         value = found.value.repeat(len(dampings), 1, 1)
         weights = torch.tensor(dampings, device=device).repeat_interleave(len(batch))
-        walked = token_spectral_radius(cell, value, damping=weights).amax(1)
-        radii.append(walked.reshape(len(dampings), -1).cpu().numpy())
+        walked = token_spectral_radius(cell, value, damping=weights)
+        radii.append(walked.reshape(len(dampings), *batch.shape).cpu().numpy())
     return np.concatenate(radii, axis=1).astype(np.float64)

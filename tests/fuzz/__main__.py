@@ -15,7 +15,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=10_000, help="parameter files")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--presets", nargs="*", default=["quick", "downstream"], help="damaged")
+    presets = ["quick", "catbabi_quick", "downstream"]
+    parser.add_argument("--presets", nargs="*", default=presets, help="damaged")
     arguments = parser.parse_args()
     cores = os.cpu_count() or 1
     wrong = False

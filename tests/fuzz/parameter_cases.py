@@ -37,15 +37,15 @@ class Case(NamedTuple):
 
 def base() -> dict[str, Any]:
     """Return parameters with an entry in every table, which every stage accepts."""
-    words, text = (
-        yaml.safe_load(compose(ROOT, [f"preset={preset}"])) for preset in ("quick", "downstream")
+    words, stories, text = (
+        yaml.safe_load(compose(ROOT, [f"preset={preset}"]))
+        for preset in ("quick", "catbabi_quick", "downstream")
     )
-    found = {**text, "datasets": words["datasets"]}
+    found = {**text, "datasets": words["datasets"] | stories["datasets"]}
     for table in ("runs", "baselines"):
-        first = next(iter(words[table]))
-        found[table] = {first: words[table][first], **text[table]}
+        found[table] = _first(words[table]) | _first(stories[table]) | text[table]
     for section in ("evaluation", "sweep"):
-        found[section] = {**words[section], **text[section]}
+        found[section] = words[section] | stories[section] | text[section]
     (benchmark,) = list(text["benchmarks"])[:1]
     found["benchmarks"] = {benchmark: text["benchmarks"][benchmark]}
     corpus = {**text["corpora"]["text"], "source": "owner/name", "tokenizer": "bytes"}
@@ -56,6 +56,11 @@ def base() -> dict[str, Any]:
         "books_again": {"model": text["benchmarks"][benchmark]["model"], "corpus": "text"}
     }
     return found
+
+
+def _first(table: Mapping[str, Any]) -> dict[str, Any]:
+    name = next(iter(table))
+    return {name: table[name]}
 
 
 def generated(number: int, *, derandomize: bool = False) -> settings:

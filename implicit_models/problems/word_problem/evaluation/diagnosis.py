@@ -1,0 +1,186 @@
+"""Why a model loses the product: what its state is like at each position of word problems.
+
+The sequences are read token by token, the state handed on, as the sequential mode does; so every
+model with a state of a fixed size can be asked, implicit or not.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Integer
+from torch import Tensor
+
+from implicit_models.bars import bar
+from implicit_models.equilibrium.phase import Phase, SearchSettings
+from implicit_models.equilibrium.solution import Result
+from implicit_models.evaluation.contraction import token_radii
+from implicit_models.families.family import initial_memory
+from implicit_models.language_models.forward import forward, is_implicit
+from implicit_models.language_models.language_model import LanguageModel
+
+PER_POSITION = (
+    *("accuracy", "self_iterations", "residual", "share_converged", "spectral_radius"),
+    *("carry_norm", "distance_equal", "distance_unequal", "nearest_equal"),
+)
+"""What is known of each position."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """What a model's state is like at each position; NaN where something is not known.
+
+    Attributes
+    ----------
+    num_sequences
+        The sequences that were read.
+    accuracy
+        Share of right answers.
+    self_iterations
+        Evaluations of the cell in a token's search, the one that gives the output included: the
+        mean over the sequences. NaN for an explicit model, as are the next three.
+    residual, share_converged
+        Relative residual at the end of a token's search, mean, and share that reached the
+        tolerance.
+    spectral_radius
+        Of the token's block of the cell's Jacobian, mean over the first few sequences. Below 1 the
+        plain iteration converges from nearby.
+    carry_norm
+        Euclidean norm of the carry after the token, all of its tensors together: mean.
+    distance_equal, distance_unequal
+        Mean Euclidean distance between the carries of two sequences whose products are equal, and
+        of two whose products differ. Where the first comes close to the second, the carry does not
+        tell the elements apart any more: the states have merged.
+    nearest_equal
+        Of the sequences whose product another one has too, the share whose nearest carry is one of
+        those. It is at chance, one in as many as there are elements, where the states have merged.
+    """
+
+    num_sequences: int
+    accuracy: Float[np.ndarray, " L"]
+    self_iterations: Float[np.ndarray, " L"]
+    residual: Float[np.ndarray, " L"]
+    share_converged: Float[np.ndarray, " L"]
+    spectral_radius: Float[np.ndarray, " L"]
+    carry_norm: Float[np.ndarray, " L"]
+    distance_equal: Float[np.ndarray, " L"]
+    distance_unequal: Float[np.ndarray, " L"]
+    nearest_equal: Float[np.ndarray, " L"]
+
+    def rows(self) -> list[dict[str, float | None]]:
+        """Return a row for each position, which count from 1; None where something is unknown."""
+        return [
+            {"position": position + 1}
+            | {
+                name: None if np.isnan(value := getattr(self, name)[position]) else float(value)
+                for name in PER_POSITION
+            }
+            for position in range(len(self.accuracy))
+        ]
+
+
+def diagnose(
+    model: LanguageModel,
+    inputs: Integer[np.ndarray, "N L"],
+    labels: Integer[np.ndarray, "N L"],
+    search: SearchSettings | None,
+    *,
+    num_radius_sequences: int = 0,
+) -> Diagnosis:
+    """Read word problems token by token, and look at the state after each.
+
+    Parameters
+    ----------
+    model
+        One that hands on a state of a fixed size.
+    labels
+        The products of the prefixes.
+    search
+        Of the tokens, one after another: a window in it has no meaning here. None for an explicit
+        model.
+    num_radius_sequences
+        The spectral radius is that of the first so many sequences; it takes as long as dozens of
+        evaluations of every token.
+
+    Raises
+    ------
+    SourceError
+        Where the model's state grows with the sequence, or it has none.
+    """
+    phase = None if search is None else _sequential(search).phase()
+    found: dict[str, list[float]] = {name: [] for name in PER_POSITION}
+    with bar(inputs.shape[1], "diagnosis", "token") as counted:
+        for position in _positions(model, inputs, labels, phase):
+            for name, values in found.items():
+                values.append(position.get(name, np.nan))
+            counted.update()
+    measured = {name: np.array(values, dtype=np.float64) for name, values in found.items()}
+    if is_implicit(model) and search is not None and num_radius_sequences:
+        radii = token_radii(
+            model,
+            inputs[:num_radius_sequences],
+            phase=search.phase(),
+            batch_size=num_radius_sequences,
+        )
+        measured["spectral_radius"] = radii[0].mean(0)
+    return Diagnosis(num_sequences=len(inputs), **measured)
+
+
+def _sequential(search: SearchSettings) -> SearchSettings:
+    return search if search.window is None else replace(search, window=1)
+
+
+def _positions(
+    model: LanguageModel,
+    inputs: Integer[np.ndarray, "N L"],
+    labels: Integer[np.ndarray, "N L"],
+    phase: Phase | None,
+) -> Iterator[Mapping[str, float]]:
+    """Yield what is known of each position, as the sequences are read up to there."""
+    device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+    tokens = torch.from_numpy(np.array(inputs, dtype=np.int64)).to(device)
+    answers = torch.from_numpy(np.array(labels, dtype=np.int64)).to(device)
+    memory = initial_memory(model, len(tokens))
+    for position in range(tokens.shape[1]):
+        with torch.inference_mode():
+            output = forward(model, tokens[:, position : position + 1], phase, memory)
+            assert output.memory is not None
+            memory = output.memory
+            answer = answers[:, position]
+            found = {"accuracy": _mean(output.logits[:, 0].argmax(-1) == answer)}
+            if output.search is not None:
+                found["self_iterations"] = _mean(output.search.steps) + 1
+                found["residual"] = _mean(output.search.residual)
+                found["share_converged"] = _mean(output.search.result == Result.CONVERGED)
+            yield found | separation(_flat(memory.tensors()), answer)
+
+
+def separation(carries: Float[Tensor, "N D"], products: Int[Tensor, " N"]) -> dict[str, float]:
+    """Return how far apart the carries of equal and of unequal products are; see `Diagnosis`."""
+    distances = torch.cdist(carries, carries)
+    itself = torch.eye(len(products), dtype=torch.bool, device=products.device)
+    equal = (products[:, None] == products) & ~itself
+    unequal = products[:, None] != products
+    nearest = distances.masked_fill(itself, torch.inf).argmin(1)
+    has_equal = equal.any(1)
+    is_equal = equal[torch.arange(len(products), device=products.device), nearest]
+    return {
+        "carry_norm": _mean(torch.linalg.vector_norm(carries, dim=1)),
+        "distance_equal": _mean_where(distances, equal),
+        "distance_unequal": _mean_where(distances, unequal),
+        "nearest_equal": _mean_where(is_equal.to(distances.dtype), has_equal),
+    }
+
+
+def _flat(tensors: Mapping[str, Tensor]) -> Float[Tensor, "N D"]:
+    states = [state.flatten(1).double() for state in tensors.values() if state.is_floating_point()]
+    return torch.cat(states, dim=1)
+
+
+def _mean(values: Tensor) -> float:
+    return values.double().mean().item()
+
+
+def _mean_where(values: Float[Tensor, "..."], where: Bool[Tensor, "..."]) -> float:
+    return values[where].mean().item()  # NaN of nothing

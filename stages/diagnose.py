@@ -1,0 +1,204 @@
+"""Look at why models lose the product of a word problem: their states at each position.
+
+python -m stages.diagnose a5_implicit_mamba2 a5_lstm --length 160
+"""
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from implicit_models.files import write_whole
+from implicit_models.parameters import ParameterError, read_content, read_section
+from implicit_models.parameters.errors import closest_name
+from stages.entries import read_models
+
+if TYPE_CHECKING:
+    from implicit_models.problems.word_problem.evaluation.diagnosis import Diagnosis
+
+FOLDER = Path("results", "diagnosis")
+_SHOWN = 8  # positions in the table
+
+
+def main(
+    models: Sequence[str], dataset: str | None, length: int, sequences: int, radii: int, seed: int
+) -> str:
+    """Diagnose models, write a table of each and a picture of all, and return what to print.
+
+    Parameters
+    ----------
+    models
+        Entries of params.yaml, or folders of models.
+    dataset
+        An entry of ``datasets`` with the group to ask for; None: what the first entry learns.
+    length, sequences, seed
+        Of the word problems, which are drawn anew.
+    radii
+        The sequences whose spectral radii are estimated.
+
+    Raises
+    ------
+    ParameterError
+        Where a name is wrong, or data is no word problem.
+    SourceError
+        Where a model hands on no state of a fixed size.
+    """
+    entries = {name: entry for table in read_models().values() for name, entry in table.items()}
+    folders = {name: _folder(name, entries) for name in models}
+    problem = _dataset(dataset, models, entries)
+
+    import numpy as np
+
+    from implicit_models.families.family import initial_memory
+    from implicit_models.language_models.forward import is_implicit
+    from implicit_models.language_models.phases import search_settings
+    from implicit_models.language_models.placement import default_device
+    from implicit_models.language_models.serialisation import load_model
+    from implicit_models.problems.word_problem.data import groups
+    from implicit_models.problems.word_problem.data.sequences import prefix_products, sample_inputs
+    from implicit_models.problems.word_problem.evaluation.diagnosis import diagnose
+
+    table = groups.multiplication_table(problem.group)
+    inputs = sample_inputs(
+        np.random.default_rng(seed),
+        groups.parse(problem.group),
+        num_sequences=sequences,
+        length=length,
+        identity_probability=problem.identity_probability,
+        monoid_sampling=problem.monoid_sampling,
+    )
+    labels = prefix_products(table, inputs)
+    loaded = {name: load_model(folder, default_device()) for name, folder in folders.items()}
+    for name, model in loaded.items():
+        size = model.config.get_text_config().vocab_size
+        if size != len(table):
+            raise ParameterError(
+                f"{name} knows {size} tokens and {problem.group} has {len(table)} elements; "
+                "allowed is a model that was trained on this group"
+            )
+        initial_memory(model, 1)
+    parameters = _evaluation(length, sequences)
+    found = {}
+    for name, model in loaded.items():
+        print(f"{name}: {sequences} sequences of {length} tokens", file=sys.stderr, flush=True)
+        search = search_settings(parameters, model.config) if is_implicit(model) else None
+        found[name] = diagnose(model, inputs, labels, search, num_radius_sequences=radii)
+    _write(found, problem.train.length)
+    return "\n\n".join([*(_in_words(name, each) for name, each in found.items()), f"in {FOLDER}/"])
+
+
+def _folder(name: str, entries: Mapping[str, Any]) -> Path:
+    if name in entries:
+        folder = Path("models", name, "final")
+        if not folder.is_dir():
+            raise ParameterError(f"{name} has no model yet, {folder} is not there; `dvc repro`")
+        return folder
+    if Path(name, "config.json").is_file():
+        return Path(name)
+    closest = f"; the closest entry is {closest_name(name, entries)}" if entries else ""
+    raise ParameterError(f"{name} is no entry of params.yaml and no folder of a model{closest}")
+
+
+def _dataset(given: str | None, models: Sequence[str], entries: Mapping[str, Any]) -> Any:
+    from implicit_models.problems.word_problem.parameters import WordProblemParameters
+
+    known = read_content().get("datasets") or {}
+    words = [name for name in known if known[name].get("kind") == "word_problem"]
+    learnt = [entries[name].dataset for name in models if name in entries]
+    name = given or next(iter(learnt), None)
+    if name is None:
+        raise ParameterError(
+            f"--dataset is missing; {models[0]} is no entry of params.yaml, which would say it; "
+            f"allowed are {', '.join(words) or 'none: params.yaml has no word problem'}"
+        )
+    if name not in words:
+        raise ParameterError(
+            f"{name} is no word problem of params.yaml; allowed are {', '.join(words) or 'none'}"
+        )
+    return read_section(f"datasets.{name}", WordProblemParameters)
+
+
+def _evaluation(length: int, sequences: int) -> Any:
+    """Return how word problems are evaluated, as params.yaml or else the defaults have it."""
+    from implicit_models.problems.word_problem.parameters import WordProblemEvaluationParameters
+
+    if "word_problem" in (read_content().get("evaluation") or {}):
+        return read_section("evaluation.word_problem", WordProblemEvaluationParameters)
+    return WordProblemEvaluationParameters(
+        lengths=(length,), num_sequences=sequences, num_mode_sequences=0
+    )
+
+
+def _write(found: "Mapping[str, Diagnosis]", training_length: int) -> None:
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    from implicit_models.problems.word_problem.report.diagnosis import diagnosis_figure
+    from implicit_models.reporting.figures.style import theme
+
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, diagnosis in found.items():
+        rows = diagnosis.rows()
+        text = io.StringIO()
+        writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_whole(FOLDER / f"{name.strip('/').replace('/', '_')}.csv", text.getvalue())
+    picture = io.StringIO()
+    with theme("light"):
+        rows = {name: diagnosis.rows() for name, diagnosis in found.items()}
+        figure = diagnosis_figure(rows, training_length)
+        FigureCanvasSVG(figure).print_svg(picture, metadata={"Date": None})
+    write_whole(FOLDER / "diagnosis.svg", picture.getvalue())
+
+
+def _in_words(name: str, found: "Diagnosis") -> str:
+    """Return a table of some positions, the last one included."""
+    rows = found.rows()
+    shown = sorted({round(len(rows) ** (n / (_SHOWN - 1))) for n in range(_SHOWN)})
+    lines = [[str(position) for position in ["position", *shown]]]
+    for key in rows[0]:
+        values = [rows[position - 1][key] for position in shown]
+        if key != "position" and any(value is not None for value in values):
+            cells = ("" if value is None else f"{value:.3g}" for value in values)
+            lines.append([key.replace("_", " "), *cells])
+    widths = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
+    texts = (
+        "  ".join(
+            cell.ljust(width) if n == 0 else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )
+    return "\n".join([f"{name}, {found.num_sequences} sequences", *texts])
+
+
+def _run() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m stages.diagnose",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("models", nargs="+", help="entries of params.yaml, or folders of models")
+    parser.add_argument("--dataset", help="an entry of datasets (default: the first model's)")
+    parser.add_argument("--length", type=int, default=160, help="tokens (default: 160)")
+    parser.add_argument("--sequences", type=int, default=256, help="to read (default: 256)")
+    parser.add_argument("--radii", type=int, default=8, help="of these many (default: 8)")
+    parser.add_argument("--seed", type=int, default=0, help="of the sequences (default: 0)")
+    chosen = parser.parse_args()
+    if chosen.length < 1 or chosen.sequences < 2 or chosen.radii < 0 or chosen.seed < 0:
+        parser.error("allowed are --length from 1, --sequences from 2, --radii and --seed from 0")
+
+    from implicit_models.language_models.source_names import SourceError
+
+    try:
+        print(main(**vars(chosen)))
+    except (ParameterError, SourceError, OSError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    _run()
