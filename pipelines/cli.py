@@ -244,6 +244,7 @@ def diagnose(
     ],
     length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 160,
     sequences: Annotated[int, typer.Option(min=2, help="How many to read.")] = 256,
+    radii: Annotated[int, typer.Option(min=0, help="Spectral radii of so many of them.")] = 8,
     dataset: Annotated[
         str | None, typer.Option(help="A word problem of params.yaml (default: the first model's).")
     ] = None,
@@ -253,7 +254,7 @@ def diagnose(
     Example: `implicit-models diagnose a5_implicit_mamba2 a5_lstm --length 320`
     """
     given = [str(Path(model).resolve()) if Path(model).is_dir() else model for model in models]
-    options = ["--length", str(length), "--sequences", str(sequences)]
+    options = ["--length", str(length), "--sequences", str(sequences), "--radii", str(radii)]
     options += ["--dataset", dataset] if dataset else []
     _hand_over("stages.diagnose", *given, *options)
 

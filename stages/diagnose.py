@@ -94,7 +94,9 @@ def _folder(name: str, entries: Mapping[str, Any]) -> Path:
     if name in entries:
         folder = Path("models", name, "final")
         if not folder.is_dir():
-            raise ParameterError(f"{name} has no model yet, {folder} is not there; `dvc repro`")
+            raise ParameterError(
+                f"{name} has no model yet, {folder} is not there; `dvc repro` makes it"
+            )
         return folder
     if Path(name, "config.json").is_file():
         return Path(name)

@@ -124,7 +124,7 @@ def test_nothing_heavy_is_imported_to_answer():
           "--tokens", "3", "--temperature", "0.0", "--seed", "0"]),
         (["diagnose", "a5_lstm", "tests", "--length", "40", "--dataset", "a5"],
          ["-m", "stages.diagnose", "a5_lstm", str(ROOT / "tests"),
-          "--length", "40", "--sequences", "256", "--dataset", "a5"]),
+          "--length", "40", "--sequences", "256", "--radii", "8", "--dataset", "a5"]),
         (["evaluate", "some/model", "--tasks", "piqa"],
          ["-m", "implicit_models.problems.downstream.evaluation.harness", "--model", "implicit",
           "--model_args", "pretrained=some/model", "--tasks", "piqa"]),
