@@ -256,7 +256,7 @@ def diagnose(
     given = [str(Path(model).resolve()) if Path(model).is_dir() else model for model in models]
     options = ["--length", str(length), "--sequences", str(sequences), "--radii", str(radii)]
     options += ["--dataset", dataset] if dataset else []
-    _hand_over("stages.diagnose", *given, *options)
+    _hand_over("implicit_models.problems.word_problem.diagnose", *given, *options)
 
 
 @app.command()

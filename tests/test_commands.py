@@ -123,7 +123,7 @@ def test_nothing_heavy_is_imported_to_answer():
          ["-m", "stages.generate", "openai-community/gpt2", "one",
           "--tokens", "3", "--temperature", "0.0", "--seed", "0"]),
         (["diagnose", "a5_lstm", "tests", "--length", "40", "--dataset", "a5"],
-         ["-m", "stages.diagnose", "a5_lstm", str(ROOT / "tests"),
+         ["-m", "implicit_models.problems.word_problem.diagnose", "a5_lstm", str(ROOT / "tests"),
           "--length", "40", "--sequences", "256", "--radii", "8", "--dataset", "a5"]),
         (["evaluate", "some/model", "--tasks", "piqa"],
          ["-m", "implicit_models.problems.downstream.evaluation.harness", "--model", "implicit",

@@ -19,6 +19,7 @@ from implicit_models.families.building import build
 from implicit_models.language_models.serialisation import save_model
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.parameters.composition import compose
+from implicit_models.problems.word_problem import diagnose as command_line
 from implicit_models.problems.word_problem.data.groups import multiplication_table
 from implicit_models.problems.word_problem.data.sequences import prefix_products
 from implicit_models.problems.word_problem.evaluation.diagnosis import (
@@ -26,7 +27,6 @@ from implicit_models.problems.word_problem.evaluation.diagnosis import (
     diagnose,
     separation,
 )
-from stages import diagnose as stage
 from tests.language_models.models import (
     EXPLICIT,
     EXPLICIT_LLAMA,
@@ -147,7 +147,7 @@ def project(tmp_path, monkeypatch) -> Path:
 
 def _asked(models, dataset=None, **changes):
     asked = {"length": 6, "sequences": 8, "radii": 1, "seed": 0} | changes
-    return stage.main(models, dataset, **asked)
+    return command_line.main(models, dataset, **asked)
 
 
 def test_a_table_of_each_model_and_a_picture_of_all(project):
@@ -178,7 +178,7 @@ def test_a_table_of_each_model_and_a_picture_of_all(project):
     ],
 )  # fmt: skip
 def test_mistakes_are_a_line(project, models, dataset, said):
-    command = [sys.executable, "-m", "stages.diagnose", *models]
+    command = [sys.executable, "-m", "implicit_models.problems.word_problem.diagnose", *models]
     command += ["--dataset", dataset] if dataset else []
     done = subprocess.run(
         command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}

@@ -1,6 +1,6 @@
 """Look at why models lose the product of a word problem: their states at each position.
 
-python -m stages.diagnose a5_implicit_mamba2 a5_lstm --length 160
+python -m implicit_models.problems.word_problem.diagnose a5_implicit_mamba2 a5_lstm --length 160
 """
 
 import argparse
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from implicit_models.files import write_whole
 from implicit_models.parameters import ParameterError, read_content, read_section
 from implicit_models.parameters.errors import closest_name
-from stages.entries import read_models
 
 if TYPE_CHECKING:
     from implicit_models.problems.word_problem.evaluation.diagnosis import Diagnosis
 
 FOLDER = Path("results", "diagnosis")
 _SHOWN = 8  # positions in the table
+_MODELS = ("runs", "upcycled", "baselines", "matched")  # tables of params.yaml
 
 
 def main(
@@ -46,7 +46,8 @@ def main(
     SourceError
         Where a model hands on no state of a fixed size.
     """
-    entries = {name: entry for table in read_models().values() for name, entry in table.items()}
+    content = read_content()
+    entries = {name: entry for t in _MODELS for name, entry in (content.get(t) or {}).items()}
     folders = {name: _folder(name, entries) for name in models}
     problem = _dataset(dataset, models, entries)
 
@@ -83,7 +84,6 @@ def main(
     parameters = _evaluation(length, sequences)
     found = {}
     for name, model in loaded.items():
-        print(f"{name}: {sequences} sequences of {length} tokens", file=sys.stderr, flush=True)
         search = search_settings(parameters, model.config) if is_implicit(model) else None
         found[name] = diagnose(model, inputs, labels, search, num_radius_sequences=radii)
     _write(found, problem.train.length)
@@ -109,7 +109,7 @@ def _dataset(given: str | None, models: Sequence[str], entries: Mapping[str, Any
 
     known = read_content().get("datasets") or {}
     words = [name for name in known if known[name].get("kind") == "word_problem"]
-    learnt = [entries[name].dataset for name in models if name in entries]
+    learnt = [entries[name]["dataset"] for name in models if name in entries]
     name = given or next(iter(learnt), None)
     if name is None:
         raise ParameterError(
@@ -179,7 +179,7 @@ def _in_words(name: str, found: "Diagnosis") -> str:
 
 def _run() -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m stages.diagnose",
+        prog="python -m implicit_models.problems.word_problem.diagnose",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -196,9 +196,9 @@ def _run() -> None:
     from implicit_models.language_models.source_names import SourceError
 
     try:
-        print(main(**vars(chosen)))
+        sys.stdout.write(f"{main(**vars(chosen))}\n")
     except (ParameterError, SourceError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         sys.exit(2)
 
 
