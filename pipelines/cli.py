@@ -239,9 +239,7 @@ def generate(
 
 @app.command()
 def diagnose(
-    models: Annotated[
-        list[str], typer.Argument(help="Entries of params.yaml, or folders.", metavar="MODEL")
-    ],
+    models: Annotated[list[str], typer.Argument(help="Entries, or folders.", metavar="MODEL")],
     length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 160,
     sequences: Annotated[int, typer.Option(min=2, help="How many to read.")] = 256,
     radii: Annotated[int, typer.Option(min=0, help="Spectral radii of so many of them.")] = 8,
@@ -254,9 +252,9 @@ def diagnose(
     Example: `implicit-models diagnose a5_implicit_mamba2 a5_lstm --length 320`
     """
     given = [str(Path(model).resolve()) if Path(model).is_dir() else model for model in models]
-    options = ["--length", str(length), "--sequences", str(sequences), "--radii", str(radii)]
-    options += ["--dataset", dataset] if dataset else []
-    _hand_over("implicit_models.problems.word_problem.diagnose", *given, *options)
+    given += ["--length", str(length), "--sequences", str(sequences), "--radii", str(radii)]
+    given += ["--dataset", dataset] if dataset else []
+    _hand_over("implicit_models.problems.word_problem.diagnose", *given)
 
 
 @app.command()

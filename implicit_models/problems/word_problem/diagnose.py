@@ -109,7 +109,7 @@ def _dataset(given: str | None, models: Sequence[str], entries: Mapping[str, Any
 
     known = read_content().get("datasets") or {}
     words = [name for name in known if known[name].get("kind") == "word_problem"]
-    learnt = [entries[name]["dataset"] for name in models if name in entries]
+    learnt = [entries[name].get("dataset") for name in models if name in entries]
     name = given or next(iter(learnt), None)
     if name is None:
         raise ParameterError(
@@ -193,11 +193,9 @@ def _run() -> None:
     if chosen.length < 1 or chosen.sequences < 2 or chosen.radii < 0 or chosen.seed < 0:
         parser.error("allowed are --length from 1, --sequences from 2, --radii and --seed from 0")
 
-    from implicit_models.language_models.source_names import SourceError
-
     try:
         sys.stdout.write(f"{main(**vars(chosen))}\n")
-    except (ParameterError, SourceError, OSError) as error:
+    except (ValueError, OSError) as error:  # parameters, sources and files of models
         sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         sys.exit(2)
 

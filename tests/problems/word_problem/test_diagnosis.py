@@ -145,6 +145,17 @@ def project(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
+def test_a_damaged_model_is_a_line(project):
+    weights = Path("models", "s3_lstm", "final", "model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-9])
+    command = [sys.executable, "-m", "implicit_models.problems.word_problem.diagnose", "s3_lstm"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert f"error: the weights in {weights.parent} cannot be read" in done.stderr
+
+
 def _asked(models, dataset=None, **changes):
     asked = {"length": 6, "sequences": 8, "radii": 1, "seed": 0} | changes
     return command_line.main(models, dataset, **asked)
