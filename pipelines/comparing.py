@@ -10,7 +10,6 @@ from rich.table import Table
 from pipelines.closing import ERRORS, words
 from pipelines.results import ExperimentResults, ResultsError, shown
 
-_DEGREES = (2, 3, 4, 5, 6)
 _COSTS = {
     "num_parameters": ("parameters", "{:,.0f}"),
     "training_flops": ("training FLOPs", "{:.2e}"),
@@ -78,13 +77,11 @@ def group_table() -> Table:
     from implicit_models.problems.word_problem.data import groups
 
     table = Table("name", "sort", "elements")
-    for name, kind in groups.KINDS.items():
-        sort = "group" if kind.is_group else "monoid"
-        if kind.has_degree:
-            sizes = ", ".join(f"{name}{degree}: {kind.size(degree)}" for degree in _DEGREES)
-            table.add_row(f"{name}<number>", sort, f"{sizes}, ...")
-        else:
-            table.add_row(name, sort, str(kind.size(0)))
+    for kind in groups.KINDS:
+        found = {name: groups.parse(name)[0] for name in kind.examples}
+        sort = "group" if all(factor.is_group for factor in found.values()) else "monoid"
+        sizes = ", ".join(f"{name}: {factor.size}" for name, factor in found.items())
+        table.add_row(kind.written, sort, sizes)
     return table
 
 
@@ -93,7 +90,10 @@ def group_words() -> str:
     from implicit_models.problems.word_problem.data import groups
 
     told = (groups.__doc__ or "").split("\n\n", 1)[1].replace("``", "").strip()
-    return f"{told}\n\nIn a preset: group: A5, or a direct product, group: A5 x M."
+    return (
+        f"{told}\n\nIn a preset: group: A5, a direct product, group: A5 x M, or generators, "
+        "group: '<(1 2 3 4 5), (1 2)>'."
+    )
 
 
 def _description(path: Path) -> str:

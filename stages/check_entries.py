@@ -102,6 +102,9 @@ def _check_sections(found: Findings, content: Mapping[str, Any]) -> None:
     schemas: dict[str, Any] = {"monitoring": MonitoringParameters, "report": ReportParameters}
     schemas |= {each: problem.section_schema(each) for each in ("evaluation", "sweep")}
     for section, schema in schemas.items():
+        if section not in content:
+            found.add(f"{section} is missing; needed is the section, as in conf/preset/laptop.yaml")
+            continue
         with found.gathering():
             read_section(section, schema, found.path)
 

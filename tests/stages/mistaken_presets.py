@@ -28,7 +28,8 @@ MISTAKES = [
     (QUICK, {"runs": GONE}, ["runs does not exist; valid: "]),
     (QUICK, {"notes": 1}, ["notes = 1 is not a known setting; valid: "]),
     (QUICK, {f"{RUN}.dataset": ""}, [f"{RUN}.dataset = ''", "an empty name is no entry of data"]),
-    (QUICK, {"monitoring": GONE}, ["monitoring does not exist"]),
+    (QUICK, {"report": GONE}, ["report is missing", "laptop.yaml"]),
+    (QUICK, {"monitoring": GONE}, ["monitoring is missing", "laptop.yaml"]),
     (QUICK, {"monitoring.validate_every": 7}, ["validate_every is 7", "multiple of log_every, 10"]),
     (
         QUICK,

@@ -43,7 +43,8 @@ class WordProblemParameters(Parameters):
     Attributes
     ----------
     group
-        ``S5``, ``A5``, ``Z60``, the monoid ``M``, or a direct product such as ``A5 x M``.
+        ``S5``, ``A5``, ``Z60``, ``D5``, ``PSL(2, 7)``, generators in cycle notation,
+        ``<(1 2 3 4 5), (1 2)>``, the monoid ``M``, or a direct product such as ``A5 x M``.
     identity_probability
         Probability with which the group part of a token is set to the identity; otherwise it is
         uniform over the whole group, the identity included. 0 is the plain word problem.

@@ -1,22 +1,33 @@
 """Finite groups and monoids as multiplication tables.
 
-Elements are numbered 0 .. size-1 and 0 is the identity. The symmetric group ``S_n`` is the
-permutations of n points in lexicographic order, the alternating group ``A_n`` the even ones in the
-same order, both with ``(a * b)[x] = a[b[x]]``; ``Z_n`` adds modulo n; ``M`` is the aperiodic
-monoid {E, A, B, X} of the language "no aa", in which X absorbs. A direct product G x H numbers the
-pair (i, j) as ``i * |H| + j``.
+Elements are numbered 0 .. size-1 and 0 is the identity. The symmetric group ``S5`` is the
+permutations of 5 points in lexicographic order, the alternating group ``A5`` the even ones in the
+same order, both with ``(a * b)[x] = a[b[x]]``; ``Z60`` adds modulo 60. The dihedral group ``D5``
+has the 5 rotations of a pentagon, then the same rotations after a reflection. ``PSL(2, 7)``, of a
+prime, is the maps ``x -> (a x + b) / (c x + d)`` with determinant 1 as permutations of 0 to 6 and
+infinity, in lexicographic order. Generators in cycle notation, ``<(1 2 3 4 5), (1 2)>``, stand for
+all of their products, in lexicographic order. ``M`` is the aperiodic monoid {E, A, B, X} of the
+language "no aa", in which X absorbs. A direct product G x H numbers the pair (i, j) as
+``i * |H| + j``.
 """
 
 import functools
 import hashlib
-import itertools
 import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Integer, UInt, UInt8
+from jaxtyping import Integer, UInt
+
+from implicit_models.problems.word_problem.data.permutations import (
+    alternating,
+    generated,
+    projective,
+    read_generators,
+    symmetric,
+)
 
 MAX_ELEMENTS = 8192  # the table has its square: 128 MiB of uint16
 _COUNTED = 10**9  # a message says "far too many" of more
@@ -30,60 +41,112 @@ _NO_AA = (  # rows and columns E, A, B, X
 
 
 @dataclass(frozen=True)
-class _Kind:
-    """A group or monoid, or a series of them, one for each degree.
+class Factor:
+    """A factor of a direct product.
 
     Attributes
     ----------
-    size, table
-        Number of elements, and the multiplication table: entry [a, b] is a * b. Functions of the
-        degree, which is 0 where ``has_degree`` is false.
-    has_degree
-        Whether a number follows its name.
+    size
+        Number of elements.
+    table
+        Returns the multiplication table: entry [a, b] is a * b.
     is_group
         Whether every element has an inverse.
     """
 
-    size: Callable[[int], int]
-    table: Callable[[int], Integer[np.ndarray, "size size"]]
-    has_degree: bool = True
+    size: int
+    table: Callable[[], Integer[np.ndarray, "size size"]]
     is_group: bool = True
 
 
-KINDS = {
-    "S": _Kind(math.factorial, lambda degree: _composition_table(permutations(degree))),
-    "A": _Kind(
-        lambda degree: max(1, math.factorial(degree) // 2),
-        lambda degree: _composition_table(permutations(degree, even_only=True)),
-    ),
-    "Z": _Kind(
-        lambda degree: degree,
-        lambda degree: np.add.outer(np.arange(degree), np.arange(degree)) % degree,
-    ),
-    "M": _Kind(lambda _: len(_NO_AA), lambda _: np.array(_NO_AA), has_degree=False, is_group=False),
-}
-
-
 @dataclass(frozen=True)
-class Factor:
-    """A factor of a direct product: a name in `KINDS`, with its degree where it has one."""
+class Kind:
+    """A group or monoid, or a series of them.
 
-    name: str
-    degree: int = 0
+    Attributes
+    ----------
+    written
+        How they are named, for people.
+    pattern
+        What the whole name of one matches.
+    factor
+        What the groups of the pattern stand for. A ValueError says what is wrong with them.
+    examples
+        Names of some.
+    """
 
-    @property
-    def is_group(self) -> bool:
-        """Whether every element has an inverse."""
-        return KINDS[self.name].is_group
+    written: str
+    pattern: str
+    factor: Callable[..., Factor]
+    examples: tuple[str, ...]
 
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return KINDS[self.name].size(self.degree)
 
-    def table(self) -> Integer[np.ndarray, "size size"]:
-        """Return the multiplication table: entry [a, b] is a * b."""
-        return KINDS[self.name].table(self.degree)
+def _permutations(size: int, generators: Callable[[int], tuple[bytes, ...]], number: int) -> Factor:
+    return Factor(size, lambda: generated(generators(number), MAX_ELEMENTS).table())
+
+
+def _symmetric(degree: str) -> Factor:
+    return _permutations(math.factorial(int(degree)), symmetric, int(degree))
+
+
+def _alternating(degree: str) -> Factor:
+    size = max(1, math.factorial(int(degree)) // 2)
+    return _permutations(size, alternating, int(degree))
+
+
+def _cyclic(order: str) -> Factor:
+    size = int(order)
+    return Factor(size, lambda: np.add.outer(np.arange(size), np.arange(size)) % size)
+
+
+def _dihedral(corners: str) -> Factor:
+    number = int(corners)
+
+    def table() -> Integer[np.ndarray, "size size"]:
+        is_reflected, turns = np.divmod(np.arange(2 * number), number)
+        turned = turns[:, None] + np.where(is_reflected, -1, 1)[:, None] * turns
+        return (is_reflected[:, None] ^ is_reflected) * number + turned % number
+
+    return Factor(2 * number, table)
+
+
+def _projective(text: str) -> Factor:
+    prime = int(text)
+    if prime < 2 or any(prime % divisor == 0 for divisor in range(2, math.isqrt(prime) + 1)):
+        raise ValueError(f"{prime} is no prime number, and PSL(2, p) takes one")
+    size = prime * (prime**2 - 1) // math.gcd(2, prime - 1)
+    return _permutations(size, projective, prime)
+
+
+def _from_generators(text: str) -> Factor:
+    group = generated(read_generators(text), MAX_ELEMENTS)
+    return Factor(len(group.elements), group.table)
+
+
+def _no_aa() -> Factor:
+    return Factor(len(_NO_AA), lambda: np.array(_NO_AA), is_group=False)
+
+
+_NUMBER = r"([1-9][0-9]{0,4})"
+KINDS = (
+    Kind("S<number>", f"S{_NUMBER}", _symmetric, ("S3", "S4", "S5")),
+    Kind("A<number>", f"A{_NUMBER}", _alternating, ("A3", "A4", "A5")),
+    Kind("Z<number>", f"Z{_NUMBER}", _cyclic, ("Z3", "Z4", "Z5")),
+    Kind("D<number>", f"D{_NUMBER}", _dihedral, ("D3", "D4", "D5")),
+    Kind(
+        "PSL(2, <prime>)",
+        rf"PSL\(\s*2\s*,\s*{_NUMBER}\s*\)",
+        _projective,
+        ("PSL(2, 5)", "PSL(2, 7)", "PSL(2, 11)"),
+    ),
+    Kind(
+        "<generators>",
+        "<(.*)>",
+        _from_generators,
+        ("<(1 2 3 4 5), (1 2)>", "<(1 2)(3 4), (1 3)(2 4)>"),
+    ),
+    Kind("M", "M", _no_aa, ("M",)),
+)
 
 
 def parse(name: str) -> tuple[Factor, ...]:
@@ -107,19 +170,18 @@ def parse(name: str) -> tuple[Factor, ...]:
 
 
 def _factor(whole: str, part: str) -> Factor:
-    if part in KINDS and not KINDS[part].has_degree:
-        return Factor(part)
-    series = {name for name in KINDS if KINDS[name].has_degree}
-    match = re.fullmatch(r"([A-Za-z]+)([1-9][0-9]{0,4})", part)
-    if match is None or match[1] not in series:
-        *others, last = (name for name in KINDS if name in series)
-        single = ", ".join(name for name in KINDS if name not in series)
-        raise ValueError(
-            f"{whole!r} is not a known group: {part!r} is neither {', '.join(others)} or {last} "
-            f"followed by a number nor {single}; write {_meant(whole)}'S5', 'A5', 'Z60', or a "
-            "direct product such as 'A5 x M'"
-        )
-    return Factor(match[1], int(match[2]))
+    for kind in KINDS:
+        match = re.fullmatch(kind.pattern, part)
+        if match is not None:
+            try:
+                return kind.factor(*match.groups())
+            except ValueError as error:
+                raise ValueError(f"{whole!r} is not allowed: {error}") from None
+    *others, last = (kind.written for kind in KINDS)
+    raise ValueError(
+        f"{whole!r} is not a known group: {part!r} is none of {', '.join(others)} and {last}; "
+        f"write {_meant(whole)}'S5', 'A5', 'Z60', or a direct product such as 'A5 x M'"
+    )
 
 
 def _meant(whole: str) -> str:
@@ -127,7 +189,7 @@ def _meant(whole: str) -> str:
     letters = re.sub(r"[\W_x]", "", whole).upper()
     parts = re.findall(r"[A-Z][0-9]*", letters)
     is_known = all(
-        part[0] in KINDS and KINDS[part[0]].has_degree == (len(part) > 1) for part in parts
+        any(re.fullmatch(kind.pattern, part) is not None for kind in KINDS) for part in parts
     )
     if not parts or not is_known or "".join(parts) != letters:
         return ""
@@ -152,29 +214,6 @@ def multiplication_table(name: str) -> UInt[np.ndarray, "size size"]:
 def table_digest(table: Integer[np.ndarray, "size size"]) -> str:
     """Return the SHA-256 of a multiplication table, whatever its dtype."""
     return hashlib.sha256(np.ascontiguousarray(table, dtype="<u4").tobytes()).hexdigest()
-
-
-def permutations(degree: int, even_only: bool = False) -> UInt8[np.ndarray, "size degree"]:
-    """Return all permutations of ``degree`` points in lexicographic order."""
-    everything = np.array(list(itertools.permutations(range(degree))), dtype=np.uint8)
-    if not even_only:
-        return everything
-    inversions = sum(
-        (everything[:, i] > everything[:, j]).astype(int)
-        for i, j in itertools.combinations(range(degree), 2)
-    )
-    return everything[np.broadcast_to(inversions, len(everything)) % 2 == 0]
-
-
-def _composition_table(elements: np.ndarray) -> np.ndarray:
-    """Return the table of permutations in lexicographic order under (a * b)[x] = a[b[x]]."""
-    degree = elements.shape[1]
-    place_values = degree ** np.arange(degree)[::-1]  # keeps lexicographic order
-    codes = elements @ place_values
-    table = np.empty((len(elements), len(elements)), dtype=np.int32)
-    for row, element in zip(table, elements, strict=True):
-        row[:] = np.searchsorted(codes, element[elements] @ place_values)
-    return table
 
 
 def _product_table(left: np.ndarray, right: np.ndarray) -> np.ndarray:
