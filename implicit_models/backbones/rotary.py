@@ -35,6 +35,11 @@ class Rotary:
         return (angles.cos() * self.scaling).to(dtype), (angles.sin() * self.scaling).to(dtype)
 
 
+def no_rotation(head_dim: int, device: torch.device) -> Float[Tensor, " half"]:
+    """Return frequencies of zero: the angles of all positions are zero."""
+    return torch.zeros(head_dim // 2, device=device)
+
+
 def inverse_powers(theta: float, head_dim: int, device: torch.device) -> Float[Tensor, " half"]:
     """Return the published frequencies, ``theta ** (-2 i / head_dim)``."""
     exponents = torch.arange(0, head_dim, 2, dtype=torch.float32, device=device) / head_dim

@@ -15,6 +15,8 @@ from transformers import (
     MistralConfig,
     MistralForCausalLM,
     PreTrainedModel,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
 from implicit_models.families.conversion import from_transformers, to_transformers
@@ -58,6 +60,10 @@ MISTRAL: dict[str, dict[str, Any]] = {
     "a window and another token": {"sliding_window": 12, "head_dim": 6},
     "a window, yarn": {"sliding_window": 4, "rope_parameters": LLAMA["yarn"]["rope_parameters"]},
 }
+SMOLLM3: dict[str, dict[str, Any]] = {
+    "no positions": {"no_rope_layers": [0, 0], "num_key_value_heads": 2},
+    "no positions, wide heads": {"no_rope_layers": [0, 0], "head_dim": 6},
+}
 MAMBA2: dict[str, dict[str, Any]] = {
     "plain": {},
     "groups, head untied": {
@@ -71,10 +77,16 @@ MAMBA2: dict[str, dict[str, Any]] = {
 }
 SHAPES = [
     (family, name)
-    for family, shapes in (("llama", LLAMA), ("mistral", MISTRAL), ("mamba2", MAMBA2))
+    for family, shapes in (
+        ("llama", LLAMA),
+        ("mistral", MISTRAL),
+        ("smollm3", SMOLLM3),
+        ("mamba2", MAMBA2),
+    )
     for name in shapes
 ]
 FEW = [
+    ("smollm3", "no positions"),
     ("mistral", "a window"),
     ("mistral", "a window, yarn"),
     ("llama", "grouped queries, head untied"),
@@ -100,6 +112,10 @@ def peer_of(family: str, name: str) -> PreTrainedModel:
         sizes = {"num_attention_heads": 4, "intermediate_size": 24} | MISTRAL[name]
         sizes = {"num_key_value_heads": 4, "attn_implementation": "eager"} | sizes
         peer = MistralForCausalLM(MistralConfig(**(common | sizes)))
+    elif family == "smollm3":
+        sizes = {"num_attention_heads": 4, "intermediate_size": 24} | SMOLLM3[name]
+        sizes = {"num_key_value_heads": 4, "pad_token_id": 0} | sizes
+        peer = SmolLM3ForCausalLM(SmolLM3Config(**(common | sizes)))
     else:
         sizes = {"state_size": 8, "head_dim": 8, "num_heads": 4, "n_groups": 1, "chunk_size": 4}
         tokens_of_theirs = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
@@ -225,7 +241,8 @@ def test_conversion_loses_nothing(family: str, name: str) -> None:
     else:
         kept += ("n_groups", "head_dim", "num_heads", "conv_kernel", "layer_norm_epsilon")
     for field in kept:
-        assert getattr(back.config, field) == getattr(theirs.config, field), field
+        if hasattr(theirs.config, field):  # SmolLM3 need not know the width of a head
+            assert getattr(back.config, field) == getattr(theirs.config, field), field
     assert not ours.training and not back.training
     tied = ours.lm_head.weight is ours.model.embed_tokens.weight
     assert tied == theirs.config.tie_word_embeddings
@@ -237,6 +254,24 @@ def test_a_mistral_without_a_window_is_a_llama(monkeypatch: pytest.MonkeyPatch) 
     back = to_transformers(from_transformers(theirs))
     assert type(back) is LlamaForCausalLM
     assert_same_weights(back, theirs)
+
+
+def test_a_smollm3_with_positions_in_all_layers_is_a_llama(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(SMOLLM3, "all", {"no_rope_layers": [1, 1]})
+    theirs = peer_of("smollm3", "all")
+    back = to_transformers(from_transformers(theirs))
+    assert type(back) is LlamaForCausalLM
+    assert_same_weights(back, theirs)
+
+
+def test_a_smollm3_with_positions_in_some_layers_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(SMOLLM3, "some", {"no_rope_layers": [1, 0]})
+    with pytest.raises(SourceError, match=r"no_rope_layers is \[1, 0\] in the source"):
+        from_transformers(peer_of("smollm3", "some"))
 
 
 def assert_same_weights(found: PreTrainedModel, expected: PreTrainedModel) -> None:

@@ -23,6 +23,9 @@ class ImplicitLlamaConfig(ImplicitConfig):
         A token attends to itself and to the tokens before it, so many in all; None for all of them.
     intermediate_size
         Hidden width of the feed-forward network.
+    rope
+        Whether queries and keys are rotated by their positions. Without, a token's position shows
+        only in how many stand before it.
     rope_parameters
         As transformers': ``rope_theta``, and ``rope_type`` for scaled variants that do not
         depend on the length of the text.
@@ -40,6 +43,7 @@ class ImplicitLlamaConfig(ImplicitConfig):
     sliding_window: int | None = None
     intermediate_size: int = 2048
     max_position_embeddings: int = 2048
+    rope: bool = True
     rope_parameters: dict[str, Any] | None = None
     default_theta = 500_000.0
 

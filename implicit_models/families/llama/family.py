@@ -15,13 +15,13 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from implicit_models.backbones.attention import AttentionMixer, AttentionShape
 from implicit_models.backbones.feed_forward import FeedForward
 from implicit_models.backbones.key_value import KeyValueCarry
-from implicit_models.backbones.rotary import Rotary, inverse_powers
+from implicit_models.backbones.rotary import Rotary, inverse_powers, no_rotation
 from implicit_models.backbones.sliding_attention import SlidingAttentionMixer, SlidingCarry
 from implicit_models.backbones.stack import Block
 from implicit_models.families.costs import FLOAT32_BYTES, BlockMemory, Past, Work
 from implicit_models.families.family import StackFamily, count_weight
 from implicit_models.families.llama.configuration import ImplicitLlamaConfig
-from implicit_models.families.llama.peers import LlamaPeer, MistralPeer
+from implicit_models.families.llama.peers import LlamaPeer, MistralPeer, SmolLM3Peer
 from implicit_models.families.registration import register_models
 from implicit_models.kernels.sliding_attention import num_pairs
 from implicit_models.language_models.modelling import ImplicitForCausalLM
@@ -110,7 +110,7 @@ class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
     """Llama, explicit and implicit."""
 
     model_class = ImplicitLlamaForCausalLM
-    peers = (LlamaPeer(), MistralPeer())
+    peers = (LlamaPeer(), MistralPeer(), SmolLM3Peer())
     published_sizes = {
         name: {
             "num_hidden_layers": layers,
@@ -155,6 +155,7 @@ class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
             "num_key_value_heads": parameters.num_key_value_heads,
             "head_dim": parameters.head_dim,
             "intermediate_size": parameters.d_feed_forward,
+            "rope": parameters.rope,
             "rope_parameters": {"rope_type": "default", "rope_theta": parameters.rope_theta},
             "sliding_window": parameters.sliding_window,
         }
@@ -243,6 +244,8 @@ def _shape(config: ImplicitLlamaConfig) -> AttentionShape:
 
 def _rotary(config: ImplicitLlamaConfig) -> Rotary:
     assert config.rope_parameters and config.head_dim
+    if not config.rope:
+        return Rotary(functools.partial(no_rotation, config.head_dim))
     kind = config.rope_parameters["rope_type"]
     if kind == "default":
         theta = config.rope_parameters["rope_theta"]

@@ -7,6 +7,8 @@ from pydantic import Field
 from implicit_models.families.parameters import StackParameters
 from implicit_models.parameters import ParameterError
 
+_ROPE_THETA = 500_000.0
+
 
 class LlamaParameters(StackParameters):
     """A Llama, explicit or implicit.
@@ -19,6 +21,9 @@ class LlamaParameters(StackParameters):
         Width of a head; ``d_model / num_heads`` where it is not given.
     d_feed_forward
         Hidden width of SwiGLU.
+    rope
+        Whether queries and keys are rotated by their positions; without, a token's position shows
+        only in how many stand before it.
     rope_theta
         The base of the rotary embeddings.
     sliding_window
@@ -30,7 +35,8 @@ class LlamaParameters(StackParameters):
     d_feed_forward: int = Field(ge=1)
     num_key_value_heads: int | None = Field(default=None, ge=1)
     head_dim: int | None = Field(default=None, ge=1)
-    rope_theta: float = Field(default=500_000.0, gt=0.0)
+    rope: bool = True
+    rope_theta: float = Field(default=_ROPE_THETA, gt=0.0)
     sliding_window: int | None = Field(default=None, ge=1)
 
     @property
@@ -40,6 +46,10 @@ class LlamaParameters(StackParameters):
 
     def check(self) -> None:
         """Check that the heads divide the width, and their groups the heads."""
+        if not self.rope and self.rope_theta != _ROPE_THETA:
+            raise ParameterError(
+                f"rope_theta = {self.rope_theta} is not allowed; with rope = false there is none"
+            )
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ParameterError(
                 f"num_heads is {self.num_heads}; it must divide d_model = {self.d_model}, or "

@@ -2,10 +2,18 @@
 
 from typing import Any
 
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
+)
 
 from implicit_models.families.llama.configuration import ImplicitLlamaConfig
 from implicit_models.families.peer import Joined, Peer, Rule, Same, common_fields, refuse
+from implicit_models.language_models.source_names import SourceError
 
 
 class LlamaPeer(Peer):
@@ -15,7 +23,7 @@ class LlamaPeer(Peer):
 
     def is_like(self, config: ImplicitLlamaConfig) -> bool:
         """Return whether a token attends to all before it."""
-        return config.sliding_window is None
+        return config.rope and config.sliding_window is None
 
     def our_configuration(self, config: LlamaConfig) -> ImplicitLlamaConfig:
         """Return the configuration of our explicit model; see `Peer`."""
@@ -55,7 +63,7 @@ class MistralPeer(LlamaPeer):
 
     def is_like(self, config: ImplicitLlamaConfig) -> bool:
         """Return whether a token attends to a window."""
-        return config.sliding_window is not None
+        return config.rope and config.sliding_window is not None
 
     def our_configuration(self, config: MistralConfig) -> ImplicitLlamaConfig:
         """Return the configuration of our explicit model; see `Peer`."""
@@ -68,7 +76,36 @@ class MistralPeer(LlamaPeer):
         return MistralConfig(sliding_window=config.sliding_window, **_same_fields(config))
 
 
+class SmolLM3Peer(LlamaPeer):
+    """transformers' SmolLM3: a Llama whose layers may go without rotary positions."""
+
+    model_class = SmolLM3ForCausalLM
+
+    def is_like(self, config: ImplicitLlamaConfig) -> bool:
+        """Return whether there are no rotary positions."""
+        return not config.rope and config.sliding_window is None
+
+    def our_configuration(self, config: SmolLM3Config) -> ImplicitLlamaConfig:
+        """Return the configuration of our explicit model; see `Peer`."""
+        refuse(config, attention_bias=False, mlp_bias=False, hidden_act="silu")
+        refuse(config, use_sliding_window=False)
+        assert config.no_rope_layers is not None  # transformers fills it in
+        layers = config.no_rope_layers[: config.num_hidden_layers]
+        if len(set(layers)) > 1:
+            raise SourceError(
+                f"no_rope_layers is {layers} in the source; ours have rotary positions in all "
+                "layers (1) or in none (0)"
+            )
+        return ImplicitLlamaConfig(implicit=False, rope=all(layers), **_same_fields(config))
+
+    def their_configuration(self, config: ImplicitLlamaConfig) -> SmolLM3Config:
+        """Return the configuration of transformers that means the same."""
+        layers = [0] * config.num_hidden_layers
+        return SmolLM3Config(no_rope_layers=layers, **_same_fields(config))
+
+
 def _same_fields(config: Any) -> dict[str, Any]:
-    names = ("num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size")
+    names = ("num_attention_heads", "num_key_value_heads", "intermediate_size")
     names += ("max_position_embeddings", "rope_parameters", "rms_norm_eps")
-    return common_fields(config) | {name: getattr(config, name) for name in names}
+    found = common_fields(config) | {name: getattr(config, name) for name in names}
+    return found | {"head_dim": getattr(config, "head_dim", None)}  # SmolLM3's may have none
