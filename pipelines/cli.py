@@ -246,6 +246,12 @@ def diagnose(
     dataset: Annotated[
         str | None, typer.Option(help="A word problem of params.yaml (default: the first model's).")
     ] = None,
+    zeroed: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A tensor of the carry to set to zero after every token.", metavar="NAME"
+        ),
+    ] = None,
 ) -> None:
     """Look at why models lose the product of a word problem, position by position.
 
@@ -254,6 +260,7 @@ def diagnose(
     given = [str(Path(model).resolve()) if Path(model).is_dir() else model for model in models]
     given += ["--length", str(length), "--sequences", str(sequences), "--radii", str(radii)]
     given += ["--dataset", dataset] if dataset else []
+    given += ["--zeroed", *zeroed] if zeroed else []
     _hand_over("implicit_models.problems.word_problem.diagnose", *given)
 
 

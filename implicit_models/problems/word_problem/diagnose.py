@@ -16,7 +16,7 @@ from implicit_models.parameters import ParameterError, read_content, read_sectio
 from implicit_models.parameters.errors import closest_name
 
 if TYPE_CHECKING:
-    from implicit_models.problems.word_problem.evaluation.diagnosis import Diagnosis
+    from implicit_models.problems.word_problem.evaluation.diagnosis import Diagnosis, PastDistance
 
 FOLDER = Path("results", "diagnosis")
 _SHOWN = 8  # positions in the table
@@ -24,7 +24,13 @@ _MODELS = ("runs", "upcycled", "baselines", "matched")  # tables of params.yaml
 
 
 def main(
-    models: Sequence[str], dataset: str | None, length: int, sequences: int, radii: int, seed: int
+    models: Sequence[str],
+    dataset: str | None,
+    length: int,
+    sequences: int,
+    radii: int,
+    seed: int,
+    zeroed: Sequence[str] = (),
 ) -> str:
     """Diagnose models, write a table of each and a picture of all, and return what to print.
 
@@ -38,6 +44,9 @@ def main(
         Of the word problems, which are drawn anew.
     radii
         The sequences whose spectral radii are estimated.
+
+    zeroed
+        Tensors of the carry that are set to zero after every token.
 
     Raises
     ------
@@ -59,18 +68,28 @@ def main(
     from implicit_models.language_models.placement import default_device
     from implicit_models.language_models.serialisation import load_model
     from implicit_models.problems.word_problem.data import groups
-    from implicit_models.problems.word_problem.data.sequences import prefix_products, sample_inputs
-    from implicit_models.problems.word_problem.evaluation.diagnosis import diagnose
+    from implicit_models.problems.word_problem.data.sequences import (
+        merging_sequences,
+        prefix_products,
+        sample_inputs,
+    )
+    from implicit_models.problems.word_problem.evaluation.diagnosis import diagnose, past_distance
 
     table = groups.multiplication_table(problem.group)
-    inputs = sample_inputs(
-        np.random.default_rng(seed),
-        groups.parse(problem.group),
-        num_sequences=sequences,
-        length=length,
-        identity_probability=problem.identity_probability,
-        monoid_sampling=problem.monoid_sampling,
-    )
+    generator = np.random.default_rng(seed)
+    trained = problem.train.length
+
+    def draw(length: int) -> np.ndarray:
+        return sample_inputs(
+            generator,
+            groups.parse(problem.group),
+            num_sequences=sequences,
+            length=length,
+            identity_probability=problem.identity_probability,
+            monoid_sampling=problem.monoid_sampling,
+        )
+
+    inputs, pasts = draw(length), merging_sequences(table, draw(trained), draw(trained))
     labels = prefix_products(table, inputs)
     loaded = {name: load_model(folder, default_device()) for name, folder in folders.items()}
     for name, model in loaded.items():
@@ -82,12 +101,18 @@ def main(
             )
         initial_memory(model, 1)
     parameters = _evaluation(length, sequences)
-    found = {}
+    found, left = {}, {}
     for name, model in loaded.items():
         search = search_settings(parameters, model.config) if is_implicit(model) else None
-        found[name] = diagnose(model, inputs, labels, search, num_radius_sequences=radii)
-    _write(found, problem.train.length)
-    return "\n\n".join([*(_in_words(name, each) for name, each in found.items()), f"in {FOLDER}/"])
+        found[name] = diagnose(
+            model, inputs, labels, search, num_radius_sequences=radii, zeroed=zeroed
+        )
+        if len(pasts):
+            products = prefix_products(table, pasts)
+            left[name] = past_distance(model, pasts, products, trained, search)
+    _write(found, left, trained)
+    told = [_in_words(name, each, left.get(name)) for name, each in found.items()]
+    return "\n\n".join([*told, f"in {FOLDER}/"])
 
 
 def _folder(name: str, entries: Mapping[str, Any]) -> Path:
@@ -134,47 +159,61 @@ def _evaluation(length: int, sequences: int) -> Any:
     )
 
 
-def _write(found: "Mapping[str, Diagnosis]", training_length: int) -> None:
+def _write(
+    found: "Mapping[str, Diagnosis]", left: "Mapping[str, PastDistance]", training_length: int
+) -> None:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     from implicit_models.problems.word_problem.report.diagnosis import diagnosis_figure
     from implicit_models.reporting.figures.style import theme
 
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for name, diagnosis in found.items():
-        rows = diagnosis.rows()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_whole(FOLDER / f"{name.strip('/').replace('/', '_')}.csv", text.getvalue())
+    rows = {name: diagnosis.rows() for name, diagnosis in found.items()}
+    pasts = {name: each.rows() for name, each in left.items()}
+    for ending, tables in (("", rows), ("_pasts", pasts)):
+        for name, table in tables.items():
+            text = io.StringIO()
+            writer = csv.DictWriter(text, table[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(table)
+            file = f"{name.strip('/').replace('/', '_')}{ending}.csv"
+            write_whole(FOLDER / file, text.getvalue())
     picture = io.StringIO()
     with theme("light"):
-        rows = {name: diagnosis.rows() for name, diagnosis in found.items()}
-        figure = diagnosis_figure(rows, training_length)
+        figure = diagnosis_figure(rows, pasts, training_length)
         FigureCanvasSVG(figure).print_svg(picture, metadata={"Date": None})
     write_whole(FOLDER / "diagnosis.svg", picture.getvalue())
 
 
-def _in_words(name: str, found: "Diagnosis") -> str:
-    """Return a table of some positions, the last one included."""
-    rows = found.rows()
+def _in_words(name: str, found: "Diagnosis", past: "PastDistance | None") -> str:
+    """Return a table of some positions, and one of what is left of different pasts."""
+    told = [f"{name}, {found.num_sequences} sequences", *_table(found.rows())]
+    if past is not None:
+        told += [
+            f"{past.num_pairs} pairs of different pasts with one product",
+            *_table(past.rows()),
+        ]
+    return "\n".join(told)
+
+
+def _table(rows: Sequence[Mapping[str, float | None]]) -> list[str]:
+    """Return the lines of a table of some rows, the last one included; the first key heads it."""
     shown = sorted({round(len(rows) ** (n / (_SHOWN - 1))) for n in range(_SHOWN)})
-    lines = [[str(position) for position in ["position", *shown]]]
-    for key in rows[0]:
-        values = [rows[position - 1][key] for position in shown]
-        if key != "position" and any(value is not None for value in values):
+    heading, *quantities = rows[0]
+    lines = [[heading.replace("_", " "), *(str(rows[place - 1][heading]) for place in shown)]]
+    for key in quantities:
+        values = [rows[place - 1][key] for place in shown]
+        if any(value is not None for value in values):
             cells = ("" if value is None else f"{value:.3g}" for value in values)
             lines.append([key.replace("_", " "), *cells])
     widths = [max(len(line[n]) for line in lines) for n in range(len(lines[0]))]
-    texts = (
+    return [
         "  ".join(
             cell.ljust(width) if n == 0 else cell.rjust(width)
             for n, (cell, width) in enumerate(zip(line, widths, strict=True))
         )
         for line in lines
-    )
-    return "\n".join([f"{name}, {found.num_sequences} sequences", *texts])
+    ]
 
 
 def _run() -> None:
@@ -189,6 +228,10 @@ def _run() -> None:
     parser.add_argument("--sequences", type=int, default=256, help="to read (default: 256)")
     parser.add_argument("--radii", type=int, default=8, help="of these many (default: 8)")
     parser.add_argument("--seed", type=int, default=0, help="of the sequences (default: 0)")
+    parser.add_argument(
+        "--zeroed", nargs="+", default=(), metavar="TENSOR",
+        help="tensors of the carry that are set to zero after every token, such as 0.state",
+    )  # fmt: skip
     chosen = parser.parse_args()
     if chosen.length < 1 or chosen.sequences < 2 or chosen.radii < 0 or chosen.seed < 0:
         parser.error("allowed are --length from 1, --sequences from 2, --radii and --seed from 0")

@@ -16,15 +16,18 @@ from implicit_models.equilibrium.phase import SearchSettings
 from implicit_models.evaluation.contraction import token_radii
 from implicit_models.evaluation.prediction import predict
 from implicit_models.families.building import build
+from implicit_models.families.family import initial_memory
+from implicit_models.language_models.forward import forward
 from implicit_models.language_models.serialisation import save_model
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.parameters.composition import compose
 from implicit_models.problems.word_problem import diagnose as command_line
 from implicit_models.problems.word_problem.data.groups import multiplication_table
-from implicit_models.problems.word_problem.data.sequences import prefix_products
+from implicit_models.problems.word_problem.data.sequences import merging_sequences, prefix_products
 from implicit_models.problems.word_problem.evaluation.diagnosis import (
     PER_POSITION,
     diagnose,
+    past_distance,
     separation,
 )
 from tests.language_models.models import (
@@ -81,6 +84,24 @@ def test_a_model_without_a_search_has_the_rest(parameters):
     assert all((row[name] is None) == (name in unknown) for row in rows for name in PER_POSITION)
 
 
+@pytest.mark.parametrize("parameters", [IMPLICIT, LSTM], ids=["mamba2", "lstm"])
+def test_with_all_of_the_carry_zeroed_every_token_is_a_first_one(parameters):
+    model = small_model(parameters)
+    inputs, labels = _sequences()
+    search = SEARCH if parameters is IMPLICIT else None
+    names = list(initial_memory(model, 1).tensors())
+    found = diagnose(model, inputs, labels, search, zeroed=names)
+    alone = predict(model, inputs.reshape(-1, 1), phase=search and search.phase(), batch_size=512)
+    right = alone.labels.reshape(labels.shape) == labels
+    assert found.accuracy == pytest.approx(right.mean(0))
+    assert found.carry_norm.max() == 0.0
+
+
+def test_a_tensor_that_the_carry_has_not_is_refused():
+    with pytest.raises(ValueError, match=r"no tensor of the carry is 0\.stat; allowed are 0\."):
+        diagnose(small_model(IMPLICIT), *_sequences(), SEARCH, zeroed=["0.stat"])
+
+
 def test_the_carry_of_an_lstm_is_torchs():
     model = small_model(LSTM)
     inputs, labels = _sequences()
@@ -129,6 +150,47 @@ def test_states_that_are_apart_and_states_that_have_merged():
     assert np.isnan(alone["distance_equal"]) and np.isnan(alone["nearest_equal"])
 
 
+def test_pairs_merge_and_then_read_the_same():
+    table = multiplication_table("A4 x M")
+    draw = np.random.default_rng(0)
+    first, common = draw.integers(48, size=(200, 3)), draw.integers(48, size=(200, 4))
+    pairs = merging_sequences(table, first.astype(np.uint8), common.astype(np.uint8))
+    assert pairs.shape[1] == 7 and len(pairs) % 2 == 0
+    products = prefix_products(table, pairs)
+    assert (products[0::2, 2:] == products[1::2, 2:]).all()
+    assert (pairs[0::2, 3:] == pairs[1::2, 3:]).all()
+    taken = {row.tobytes() for row in first.astype(np.uint8)}
+    assert all(row[:3].tobytes() in taken for row in pairs)
+    counts = np.bincount(prefix_products(table, first.astype(np.uint8))[:, -1], minlength=48)
+    assert len(pairs) == 2 * (counts // 2).sum()
+    assert len(merging_sequences(table, first[:1].astype(np.uint8), common[:1])) == 0
+
+
+@pytest.mark.parametrize("parameters", [IMPLICIT, LSTM], ids=["implicit", "lstm"])
+def test_distance_of_pasts_is_that_of_carries_read_in_one_go(parameters):
+    model = small_model(parameters)
+    table = multiplication_table(f"Z{VOCABULARY}")
+    draw = np.random.default_rng(1)
+    first, common = (draw.integers(VOCABULARY, size=(24, n), dtype=np.uint8) for n in (4, 3))
+    pairs = merging_sequences(table, first, common)
+    labels = prefix_products(table, pairs)
+    search = SEARCH if parameters is IMPLICIT else None
+    found = past_distance(model, pairs, labels, 3, search)
+    assert found.num_pairs == len(pairs) // 2
+    assert [row["common_tokens"] for row in found.rows()] == [0, 1, 2, 3]
+    whole = SearchSettings(tolerance=1e-9, max_steps=500).phase() if search else None
+    for count, distance in enumerate(found.distance):
+        text = torch.from_numpy(pairs[:, : 4 + count].astype(np.int64))
+        with torch.no_grad():
+            memory = forward(model, text, whole, initial_memory(model, len(text))).memory
+        carries = torch.cat([each.flatten(1) for each in memory.tensors().values()], 1).numpy()
+        gaps = np.linalg.norm(carries[:, None] - carries, axis=2)
+        products = labels[:, 3 + count]
+        unequal = gaps[products[:, None] != products].mean()
+        of_pairs = np.mean([gaps[2 * pair, 2 * pair + 1] for pair in range(len(pairs) // 2)])
+        assert distance == pytest.approx(of_pairs / unequal, rel=1e-4)
+
+
 def test_a_state_that_grows_with_the_sequence_is_refused():
     with pytest.raises(SourceError, match="fixed size"):
         diagnose(small_model(EXPLICIT_LLAMA), *_sequences(), None)
@@ -171,9 +233,15 @@ def test_a_table_of_each_model_and_a_picture_of_all(project):
     with (folder / "s3_lstm.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 6 and rows[0]["residual"] == "" and float(rows[5]["carry_norm"]) > 0
-    assert len(list(folder.glob("*.csv"))) == 3
+    assert len(list(folder.glob("*_pasts.csv"))) == 3 and len(list(folder.glob("*.csv"))) == 6
+    with (folder / "s3_lstm_pasts.csv").open() as file:
+        pasts = list(csv.DictReader(file))
+    assert [int(row["common_tokens"]) for row in pasts] == list(range(13))  # as trained: 12
+    assert "pairs of different pasts with one product" in told
     picture = (folder / "diagnosis.svg").read_text()
-    assert all(name in picture for name in ("s3_implicit_mamba2", "norm of the carry"))
+    assert all(
+        name in picture for name in ("s3_implicit_mamba2", "norm of the carry", "tokens in common")
+    )
 
 
 @pytest.mark.parametrize(

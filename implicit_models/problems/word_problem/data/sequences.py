@@ -98,6 +98,29 @@ def prefix_products(
     return labels
 
 
+def merging_sequences(
+    table: Integer[np.ndarray, "size size"],
+    inputs: Integer[np.ndarray, "N L"],
+    common: Integer[np.ndarray, "N K"],
+) -> Integer[np.ndarray, "2P L+K"]:
+    """Return pairs of sequences, one after the other, with the same product and then the same end.
+
+    As many pairs as there are among ``inputs`` with the same product, each sequence in one at most;
+    the end of each is a row of ``common``.
+    """
+    products = prefix_products(table, inputs)[:, -1]
+    order = np.argsort(products, kind="stable")
+    pairs, place = [], 0
+    while place + 1 < len(order):
+        if products[order[place]] == products[order[place + 1]]:
+            pairs.append(order[place : place + 2])
+            place += 2
+        else:
+            place += 1
+    rows = np.concatenate(pairs) if pairs else np.zeros(0, dtype=np.intp)
+    return np.concatenate([inputs[rows], common[np.repeat(rows[::2], 2)]], axis=1)
+
+
 class ReservedSequences:
     """Sequences that later splits must not contain.
 

@@ -1,22 +1,24 @@
 """A picture of why models lose the product: their states by position."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from implicit_models.reporting.figures.axes import percent
 from implicit_models.reporting.figures.style import COLOURS, DASHES
 
-Rows = Sequence[Mapping[str, float | None]]
+Rows = Sequence[Mapping[str, Any]]
 """A row for each position, as `evaluation.diagnosis.Diagnosis.rows` gives them."""
 
 PANELS = {
     "right answers": ("accuracy",),
     "nearest carry has the same product": ("nearest_equal",),
-    "distance of carries, equal over unequal products": ("distance_equal", "distance_unequal"),
+    "distance, equal over unequal products": ("distance_equal", "distance_unequal"),
     "norm of the carry": ("carry_norm",),
     "self-iterations of a token": ("self_iterations",),
     "spectral radius of the cell": ("spectral_radius",),
@@ -26,37 +28,51 @@ PANELS = {
 _SHARES = 2  # of the panels, the first ones
 
 
-def diagnosis_figure(found: Mapping[str, Rows], training_length: int | None) -> Figure:
-    """Draw what is known of each position, a line for each model.
+def diagnosis_figure(
+    found: Mapping[str, Rows], pasts: Mapping[str, Rows], training_length: int | None
+) -> Figure:
+    """Draw what is known of each position, and of different pasts, a line for each model.
 
     Parameters
     ----------
     found
         Rows by the models' names.
+    pasts
+        Those of `evaluation.diagnosis.PastDistance.rows`, likewise.
     training_length
         The longest sequences of the training are marked there; None marks nothing.
     """
-    figure = Figure(figsize=(9.5, 8.5), layout="constrained")
-    axes = figure.subplots(3, 2, sharex=True).flatten()
+    figure = Figure(figsize=(9.5, 11), layout="constrained")
+    *axes, past, spare = figure.subplots(4, 2).flatten()
     for number, ((title, quantities), axis) in enumerate(zip(PANELS.items(), axes, strict=True)):
         for place, (name, rows) in enumerate(found.items()):
             over = [_column(rows, quantity) for quantity in quantities]
-            axis.plot(
-                _column(rows, "position"),
-                over[0] / over[1] if len(over) > 1 else over[0],
-                label=name,
-                color=COLOURS[place % len(COLOURS)],
-                linestyle=DASHES[place // len(COLOURS) % len(DASHES)],
-                linewidth=1.6,
-            )
+            values = over[0] / over[1] if len(over) > 1 else over[0]
+            axis.plot(_column(rows, "position"), values, label=name, **_line(place))
         axis.set_title(title)
-        _finish(axis, training_length, is_share=number < _SHARES)
-    for axis in axes[-2:]:
         axis.set_xlabel("position (tokens)")
-    figure.legend(
-        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(len(found), 3)
-    )
+        _finish(axis, training_length, is_share=number < _SHARES)
+    for place, name in enumerate(found):
+        if name in pasts:
+            distances = _column(pasts[name], "distance")
+            past.plot(_column(pasts[name], "common_tokens"), distances, **_line(place))
+    past.set_title("what is left of different pasts")
+    past.set_xlabel("tokens in common, after different pasts")
+    past.set_ylabel("distance, over unequal products")
+    past.set_yscale("log")
+    past.xaxis.set_major_locator(MaxNLocator(integer=True))
+    spare.axis("off")
+    spare.legend(*axes[0].get_legend_handles_labels(), loc="center")
     return figure
+
+
+def _line(place: int) -> dict[str, Any]:
+    """Return how a model's line is drawn."""
+    return {
+        "color": COLOURS[place % len(COLOURS)],
+        "linestyle": DASHES[place // len(COLOURS) % len(DASHES)],
+        "linewidth": 1.6,
+    }
 
 
 def _column(rows: Rows, name: str) -> Float[np.ndarray, " L"]:
