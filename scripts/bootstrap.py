@@ -195,7 +195,14 @@ def compile_lock(switches: list) -> None:
     )  # the CPU's torch, afresh
     command = [ENVIRONMENT / "bin" / "uv", "pip", "compile", "--python", PYTHON]
     command += ["--quiet", "--no-header", "--no-annotate", "--no-strip-markers"]
-    command += ["--group", "dev", "--python-version", "%d.%d" % OLDEST_PYTHON]
+    command += [
+        "--extra",
+        "pipeline",
+        "--group",
+        "dev",
+        "--python-version",
+        "%d.%d" % OLDEST_PYTHON,
+    ]
     command += ["--output-file", draft]
     if default_backend(settings.get("UV_FIND_LINKS", "")):
         command += ["--torch-backend", "cpu"]

@@ -45,6 +45,7 @@ def test_lock_pins_everything_once_and_triton_where_it_exists():
 @pytest.mark.parametrize(
     "requirement",
     PROJECT["project"]["dependencies"]
+    + PROJECT["project"]["optional-dependencies"]["pipeline"]
     + PROJECT["dependency-groups"]["dev"]
     + PROJECT["tool"]["uv"]["constraint-dependencies"],
 )
