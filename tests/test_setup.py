@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 import implicit_models
@@ -172,3 +173,21 @@ def test_the_command_is_installed_and_setting_up_names_it():
     scripts = PROJECT["project"]["scripts"]
     assert scripts == {"implicit-models": "implicit_models.command:main"}
     assert "implicit-models run quick" in bootstrap.NEXT
+
+
+def test_citation_names_this_version_and_the_paper():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == PROJECT["project"]["version"]
+    assert cited["license"] == PROJECT["project"]["license"]
+    (paper,) = cited["references"]
+    assert len(paper["authors"]) == 6 and paper["year"] == 2025
+
+
+def test_forms_of_issues_are_read_by_their_host():
+    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+    for form in forms:
+        content = yaml.safe_load(form.read_text())
+        if form.stem != "config":
+            assert {"name", "description", "body"} <= content.keys()
+            assert all(part["attributes"]["label"] for part in content["body"])
+    assert len(forms) == 4
