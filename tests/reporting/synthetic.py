@@ -172,6 +172,7 @@ def _files(name: str, kind: str, seed: int) -> dict[str, str]:
         "spectral_radius_damped": {"16": {"mean": 0.512, "p50": 0.5, "p95": 0.6, "max": 0.7}}
         if implicit
         else {},
+        "past_distance": {str(n): 0.8 * 0.5**n for n in range(17)} if implicit else {},
         "num_sequences": {str(n): 256 for n in LENGTHS},
         "seconds": {str(n): 0.05 * n for n in LENGTHS},
     }

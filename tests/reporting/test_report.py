@@ -121,7 +121,7 @@ def test_both_formats_say_the_same(report):
 def test_html_refers_to_nothing_outside(report):
     assert not re.search(r"https?:", report.html)
     sources = re.findall(r'(?:src|srcset)="([^"]*)"', report.html)
-    assert len(sources) == 4 * len(report.figures) == 16
+    assert len(sources) == 4 * len(report.figures) == 20
     for source in sources:
         kind, data = source.split(",", 1)
         assert kind == "data:image/svg+xml;base64"
@@ -216,7 +216,8 @@ def test_provenance_is_that_of_this_machine_and_repository(tmp_path, monkeypatch
 def test_figures_know_the_runs_that_they_show(runs, report):
     names = [run.name for run in runs]
     shown = {file: list(figure.runs) for file, figure in report.figures.items()}
-    assert shown.pop("a5_accuracy_by_compute.svg") == names[:3]
+    for of_some in ("a5_accuracy_by_compute.svg", "a5_past_distances.svg"):
+        assert shown.pop(of_some) == names[:3]
     assert list(shown.values()) == [names] * 3
 
 
@@ -239,7 +240,7 @@ def test_the_stage_tracks_the_report_and_the_figures_of_each_entry(tmp_path, mon
     assert list(tracked) == [*content["runs"], *content["baselines"]]
     for name, artifacts in tracked.items():
         drawn = ["accuracy_by_length", "training_curves", "accuracy_by_position"]
-        drawn += ["accuracy_by_compute"] if name in content["runs"] else []
+        drawn += ["past_distances", "accuracy_by_compute"] if name in content["runs"] else []
         figures = [(f"a5_{figure}.svg", "figures") for figure in drawn]
         assert artifacts == [("report.html", None), *figures]
 

@@ -29,6 +29,7 @@ RUN_KEYS = {
     "self_iterations",
     "evaluations_per_token",
     "mode_token_match",
+    "past_distance",
     "training_flops",
     "num_training_tokens",
     "train_seconds",

@@ -59,6 +59,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "lengths": [LENGTH, 2 * LENGTH],
         "num_sequences": 2,
         "num_mode_sequences": 1,
+        "num_past_sequences": 8,
         "batch_size": 2,
         "context_length": LENGTH,
         "stride": LENGTH // 2,

@@ -69,7 +69,7 @@ def main(
     from implicit_models.language_models.serialisation import load_model
     from implicit_models.problems.word_problem.data import groups
     from implicit_models.problems.word_problem.data.sequences import (
-        merging_sequences,
+        draw_merging,
         prefix_products,
         sample_inputs,
     )
@@ -78,18 +78,13 @@ def main(
     table = groups.multiplication_table(problem.group)
     generator = np.random.default_rng(seed)
     trained = problem.train.length
-
-    def draw(length: int) -> np.ndarray:
-        return sample_inputs(
-            generator,
-            groups.parse(problem.group),
-            num_sequences=sequences,
-            length=length,
-            identity_probability=problem.identity_probability,
-            monoid_sampling=problem.monoid_sampling,
-        )
-
-    inputs, pasts = draw(length), merging_sequences(table, draw(trained), draw(trained))
+    settings: dict[str, Any] = {
+        "num_sequences": sequences,
+        "identity_probability": problem.identity_probability,
+        "monoid_sampling": problem.monoid_sampling,
+    }
+    inputs = sample_inputs(generator, groups.parse(problem.group), length=length, **settings)
+    pasts = draw_merging(generator, problem.group, length=trained, **settings)
     labels = prefix_products(table, inputs)
     loaded = {name: load_model(folder, default_device()) for name, folder in folders.items()}
     for name, model in loaded.items():

@@ -97,6 +97,10 @@ class WordProblemEvaluationParameters(SearchParameters):
         The first so many of them are read once more in every mode (window, simultaneous,
         sequential) and compared; the spectral radius is that of the shortest of them. 0 leaves
         both out.
+    num_past_sequences
+        Sequences as long as those trained on that are drawn to see what the state keeps of its
+        past: pairs of them with one product go on with the same tokens
+        (`evaluation.diagnosis.past_distance`). 0 leaves it out, as do models whose state grows.
     batch_size
         Sequences searched together; it changes the time and the memory, never a prediction.
     solver, best_so_far, damping, window, patience, tolerance, max_steps
@@ -112,6 +116,7 @@ class WordProblemEvaluationParameters(SearchParameters):
     lengths: Distinct[Annotated[int, Field(ge=1)]]
     num_sequences: int = Field(ge=1)
     num_mode_sequences: int = Field(ge=0)
+    num_past_sequences: int = Field(default=128, ge=0)
     batch_size: int = Field(default=64, ge=1)
 
     def check(self) -> None:

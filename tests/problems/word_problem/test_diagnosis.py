@@ -24,11 +24,19 @@ from implicit_models.parameters.composition import compose
 from implicit_models.problems.word_problem import diagnose as command_line
 from implicit_models.problems.word_problem.data.groups import multiplication_table
 from implicit_models.problems.word_problem.data.sequences import merging_sequences, prefix_products
+from implicit_models.problems.word_problem.data.writing import write_splits
 from implicit_models.problems.word_problem.evaluation.diagnosis import (
     PER_POSITION,
     diagnose,
     past_distance,
     separation,
+)
+from implicit_models.problems.word_problem.evaluation.interface import evaluate
+from implicit_models.problems.word_problem.parameters import (
+    SplitParameters,
+    TestParameters,
+    WordProblemEvaluationParameters,
+    WordProblemParameters,
 )
 from tests.language_models.models import (
     EXPLICIT,
@@ -265,3 +273,25 @@ def test_mistakes_are_a_line(project, models, dataset, said):
     assert done.returncode == 2 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith(said)
     assert not (project / "results").exists()
+
+
+def test_what_is_left_of_pasts_is_told_for_models_with_a_state_of_a_fixed_size(tmp_path):
+    parameters = WordProblemParameters(
+        kind="word_problem",
+        group=f"Z{VOCABULARY}",
+        seed=1,
+        train=SplitParameters(num_sequences=8, length=5),
+        validation=SplitParameters(num_sequences=4, length=5),
+        test=TestParameters(num_sequences=8, lengths=(6,)),
+    )
+    write_splits(parameters, tmp_path / "data")
+    asked = WordProblemEvaluationParameters(
+        lengths=(6,), num_sequences=4, num_mode_sequences=0, num_past_sequences=40
+    )
+    for name, of, is_told in (("lstm", LSTM, True), ("llama", EXPLICIT_LLAMA, False)):
+        save_model(small_model(of), tmp_path / name)
+        found = evaluate(tmp_path / name, tmp_path / "data", asked).metrics["past_distance"]
+        assert list(found) == [str(count) for count in range(6)] * is_told
+        assert all(distance > 0 for distance in found.values())
+        none = evaluate(tmp_path / name, tmp_path / "data", asked.replace(num_past_sequences=0))
+        assert none.metrics["past_distance"] == {}

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Integer, UInt
 
-from implicit_models.problems.word_problem.data.groups import Factor
+from implicit_models.problems.word_problem.data.groups import Factor, multiplication_table, parse
 
 INFORMATIVE_TOKENS = 2  # of a sequence, on average, have a monoid part other than the identity
 
@@ -119,6 +119,30 @@ def merging_sequences(
             place += 1
     rows = np.concatenate(pairs) if pairs else np.zeros(0, dtype=np.intp)
     return np.concatenate([inputs[rows], common[np.repeat(rows[::2], 2)]], axis=1)
+
+
+def draw_merging(
+    generator: np.random.Generator,
+    group: str,
+    *,
+    num_sequences: int,
+    length: int,
+    identity_probability: float,
+    monoid_sampling: str,
+) -> UInt[np.ndarray, "2P 2*length"]:
+    """Draw sequences, and pair them as `merging_sequences` does, with an end of as many tokens."""
+    past, common = (
+        sample_inputs(
+            generator,
+            parse(group),
+            num_sequences=num_sequences,
+            length=length,
+            identity_probability=identity_probability,
+            monoid_sampling=monoid_sampling,
+        )
+        for _ in range(2)
+    )
+    return merging_sequences(multiplication_table(group), past, common)
 
 
 class ReservedSequences:

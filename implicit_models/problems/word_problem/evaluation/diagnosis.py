@@ -98,6 +98,10 @@ class PastDistance:
     num_pairs: int
     distance: Float[np.ndarray, " K"]
 
+    def by_common_tokens(self) -> dict[str, float]:
+        """Return the distances by the number of common tokens, a string as JSON has it."""
+        return {str(count): float(value) for count, value in enumerate(self.distance)}
+
     def rows(self) -> list[dict[str, float]]:
         """Return a row for each number of common tokens."""
         return [

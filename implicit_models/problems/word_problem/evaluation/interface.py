@@ -4,13 +4,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from implicit_models.cost.meter import Meter
 from implicit_models.evaluation.costs import total_cost
-from implicit_models.language_models.phases import search_used
+from implicit_models.families.family import initial_memory
+from implicit_models.language_models.forward import is_implicit
+from implicit_models.language_models.language_model import LanguageModel
+from implicit_models.language_models.phases import search_settings, search_used
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model
+from implicit_models.language_models.source_names import SourceError
 from implicit_models.problems.problem import Evaluated, Swept
+from implicit_models.problems.word_problem.data.groups import multiplication_table
+from implicit_models.problems.word_problem.data.sequences import draw_merging, prefix_products
 from implicit_models.problems.word_problem.data.splits import open_splits
+from implicit_models.problems.word_problem.evaluation.diagnosis import past_distance
 from implicit_models.problems.word_problem.evaluation.state_tracking import (
     evaluate_state_tracking,
 )
@@ -19,6 +28,8 @@ from implicit_models.problems.word_problem.parameters import (
     WordProblemEvaluationParameters,
     WordProblemSweepParameters,
 )
+
+_PASTS = 3  # the stream of random numbers, apart from those of the splits
 
 
 def evaluate(model: Path, data: Path, parameters: WordProblemEvaluationParameters) -> Evaluated:
@@ -35,6 +46,7 @@ def evaluate(model: Path, data: Path, parameters: WordProblemEvaluationParameter
         for length, found in result.lengths.items()
     ]
     metrics = result.metrics() | {
+        "past_distance": _past_distance(loaded, opened.metadata, parameters),
         "search": search_used(parameters, loaded),
         "cost": total_cost(readings, meter.measurement),
     }
@@ -45,6 +57,35 @@ def evaluate(model: Path, data: Path, parameters: WordProblemEvaluationParameter
         files={"evaluation_by_position.csv": positions},
         score=_score(metrics),
     )
+
+
+def _past_distance(
+    model: LanguageModel,
+    metadata: Mapping[str, Any],
+    parameters: WordProblemEvaluationParameters,
+) -> dict[str, float]:
+    """Return what is left of different pasts, by the number of common tokens; see `PastDistance`.
+
+    Empty where it is left out, or where the state grows with the sequence.
+    """
+    try:
+        initial_memory(model, 1)
+    except SourceError:
+        return {}
+    length = metadata["splits"]["train"]["length"]
+    pairs = draw_merging(
+        np.random.default_rng([metadata["seed"], _PASTS]),
+        metadata["group"],
+        num_sequences=parameters.num_past_sequences,
+        length=length,
+        identity_probability=metadata["identity_probability"],
+        monoid_sampling=metadata["monoid_sampling"],
+    )
+    if not len(pairs):
+        return {}
+    labels = prefix_products(multiplication_table(metadata["group"]), pairs)
+    search = search_settings(parameters, model.config) if is_implicit(model) else None
+    return past_distance(model, pairs, labels, length, search).by_common_tokens()
 
 
 def sweep(model: Path, data: Path, parameters: WordProblemSweepParameters) -> Swept:

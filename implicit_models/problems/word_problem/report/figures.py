@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from implicit_models.problems.word_problem.report.lead import compared_length
 from implicit_models.problems.word_problem.report.results import WordProblemResults
@@ -68,6 +69,24 @@ def accuracy_by_position(
         f"Where in sequences of {' or '.join(map(str, lengths))} tokens each run loses track\n"
         "(number: mean of the last 10 positions)",
     )
+    return figure
+
+
+def past_distances(runs: Sequence[WordProblemResults], styles: Mapping[str, RunStyle]) -> Figure:
+    """Draw how far states of one product stay apart while the same tokens follow."""
+    figure = new_figure(4.6, 5.4)
+    axis = figure.subplots()
+    ends = {}
+    for run in runs:
+        counts, distances = zip(*run.past_distance.items(), strict=True)
+        axis.plot(counts, distances, **styles[run.name].line(1.6))
+        ends[run.name] = (counts[-1], distances[-1])
+    axis.set_yscale("log")
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_xlabel("tokens in common, after different pasts")
+    axis.set_ylabel("distance of states, over unequal products")
+    label_ends(axis, ends, styles, "{:.2g}")
+    set_title(axis, "What the state keeps of how its product was reached\n(number: at the end)")
     return figure
 
 

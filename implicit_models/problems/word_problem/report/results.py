@@ -55,6 +55,12 @@ class WordProblemResults(RunResults):
             found.setdefault(int(row["length"]), []).append(float(row["accuracy"]))
         return {length: np.array(accuracies) for length, accuracies in found.items()}
 
+    @cached_property
+    def past_distance(self) -> dict[int, float]:
+        """What is left of different pasts by the number of common tokens; empty where unknown."""
+        found = self.evaluation["past_distance"]
+        return {int(count): distance for count, distance in found.items()}
+
     @property
     def chance_loss(self) -> float:
         """The loss of always giving the most frequent label its own frequency, or less."""
@@ -86,6 +92,7 @@ class WordProblemResults(RunResults):
             "self_iterations": dict(evaluation["self_iterations"]),
             "evaluations_per_token": dict(evaluation["evaluations_per_token"]),
             "mode_token_match": evaluation["mode_token_match"],
+            "past_distance": dict(evaluation["past_distance"]),
         }
 
     @classmethod

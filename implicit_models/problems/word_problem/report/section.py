@@ -8,6 +8,7 @@ from implicit_models.problems.word_problem.report.figures import (
     accuracy_by_compute,
     accuracy_by_length,
     accuracy_by_position,
+    past_distances,
 )
 from implicit_models.problems.word_problem.report.lead import (
     trained_on,
@@ -24,6 +25,12 @@ from implicit_models.reporting.sections import Section
 from implicit_models.reporting.tables.compute import compute_tables
 from implicit_models.reporting.tables.cost import cost_tables
 from implicit_models.reporting.training_notes import training_notes
+
+_PASTS = (
+    "Pairs of sequences have one product by different words, and then go on with the same tokens. "
+    "Where their states meet, an error is forgotten as well; where they stay apart, errors are "
+    "handed on from token to token and add up."
+)
 
 
 def word_problem_section(
@@ -43,6 +50,9 @@ def word_problem_section(
         (training_curves, runs, " ".join(["Training.", *training_notes(runs)])),
         (accuracy_by_position, runs, "Accuracy by position in the longest test sequences."),
     ]
+    remembering = [run for run in runs if run.past_distance]
+    if remembering:
+        drawn.append((past_distances, remembering, _PASTS))
     last, every = (tables.accuracy_table(runs, each) for each in ("accuracy_last_10", "accuracy"))
     shown = [last, *cost_tables(runs), every]
     if implicit:
