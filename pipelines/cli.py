@@ -240,12 +240,13 @@ def generate(
 @app.command()
 def diagnose(
     models: Annotated[list[str], typer.Argument(help="Entries, or folders.", metavar="MODEL")],
-    length: Annotated[int, typer.Option(min=1, help="Tokens of a sequence.")] = 160,
+    length: Annotated[int, typer.Option(min=3, help="Tokens of a sequence.")] = 160,
     sequences: Annotated[int, typer.Option(min=2, help="How many to read.")] = 256,
     radii: Annotated[int, typer.Option(min=0, help="Spectral radii of so many of them.")] = 8,
     dataset: Annotated[
         str | None, typer.Option(help="A word problem of params.yaml (default: the first model's).")
     ] = None,
+    exponents: Annotated[int, typer.Option(min=0, help="Lyapunov exponents of the state.")] = 8,
     zeroed: Annotated[
         list[str] | None,
         typer.Option(
@@ -259,6 +260,7 @@ def diagnose(
     """
     given = [str(Path(model).resolve()) if Path(model).is_dir() else model for model in models]
     given += ["--length", str(length), "--sequences", str(sequences), "--radii", str(radii)]
+    given += ["--exponents", str(exponents)]
     given += ["--dataset", dataset] if dataset else []
     given += ["--zeroed", *zeroed] if zeroed else []
     _hand_over("implicit_models.problems.word_problem.diagnose", *given)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path("results", "diagnosis")
 _SHOWN = 8  # positions in the table
+_EXPONENT_SEQUENCES = 4  # are read for the exponents
 _MODELS = ("runs", "upcycled", "baselines", "matched")  # tables of params.yaml
 
 
@@ -31,6 +32,7 @@ def main(
     radii: int,
     seed: int,
     zeroed: Sequence[str] = (),
+    exponents: int = 0,
 ) -> str:
     """Diagnose models, write a table of each and a picture of all, and return what to print.
 
@@ -47,6 +49,8 @@ def main(
 
     zeroed
         Tensors of the carry that are set to zero after every token.
+    exponents
+        How many Lyapunov exponents of the carry are estimated.
 
     Raises
     ------
@@ -107,7 +111,36 @@ def main(
             left[name] = past_distance(model, pasts, products, trained, search)
     _write(found, left, trained)
     told = [_in_words(name, each, left.get(name)) for name, each in found.items()]
+    if exponents:
+        burn_in = min(trained, (length - 1) // 2)
+        settings |= {"num_sequences": min(sequences, _EXPONENT_SEQUENCES)}
+        inputs = sample_inputs(generator, groups.parse(problem.group), length=length, **settings)
+        told.append(_exponents(loaded, inputs, parameters, exponents, burn_in))
     return "\n\n".join([*told, f"in {FOLDER}/"])
+
+
+def _exponents(
+    loaded: Mapping[str, Any], inputs: Any, parameters: Any, count: int, burn_in: int
+) -> str:
+    """Estimate the largest Lyapunov exponents, write them, and return them as a table."""
+    from implicit_models.language_models.forward import is_implicit
+    from implicit_models.language_models.phases import search_settings
+    from implicit_models.problems.word_problem.evaluation.exponents import lyapunov_exponents
+
+    rows = []
+    for name, model in loaded.items():
+        search = search_settings(parameters, model.config) if is_implicit(model) else None
+        found = lyapunov_exponents(
+            model, inputs, search, num_exponents=count, burn_in=burn_in
+        ).tolist()
+        rows.append({"model": name} | {str(n): value for n, value in enumerate(found, start=1)})
+    _write_csv(FOLDER / "exponents.csv", rows)
+    width = max(len(name) for name in loaded)
+    lines = (
+        "  ".join([name.ljust(width), *(f"{value:6.3f}" for value in values)])
+        for name, *values in (row.values() for row in rows)
+    )
+    return "\n".join(["Lyapunov exponents of the carry, per token, the largest first", *lines])
 
 
 def _folder(name: str, entries: Mapping[str, Any]) -> Path:
@@ -167,17 +200,20 @@ def _write(
     pasts = {name: each.rows() for name, each in left.items()}
     for ending, tables in (("", rows), ("_pasts", pasts)):
         for name, table in tables.items():
-            text = io.StringIO()
-            writer = csv.DictWriter(text, table[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(table)
-            file = f"{name.strip('/').replace('/', '_')}{ending}.csv"
-            write_whole(FOLDER / file, text.getvalue())
+            _write_csv(FOLDER / f"{name.strip('/').replace('/', '_')}{ending}.csv", table)
     picture = io.StringIO()
     with theme("light"):
         figure = diagnosis_figure(rows, pasts, training_length)
         FigureCanvasSVG(figure).print_svg(picture, metadata={"Date": None})
     write_whole(FOLDER / "diagnosis.svg", picture.getvalue())
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_whole(path, text.getvalue())
 
 
 def _in_words(name: str, found: "Diagnosis", past: "PastDistance | None") -> str:
@@ -227,9 +263,12 @@ def _run() -> None:
         "--zeroed", nargs="+", default=(), metavar="TENSOR",
         help="tensors of the carry that are set to zero after every token, such as 0.state",
     )  # fmt: skip
+    parser.add_argument("--exponents", type=int, default=8, help="Lyapunov exponents (default: 8)")
     chosen = parser.parse_args()
-    if chosen.length < 1 or chosen.sequences < 2 or chosen.radii < 0 or chosen.seed < 0:
-        parser.error("allowed are --length from 1, --sequences from 2, --radii and --seed from 0")
+    if chosen.length < 3 or chosen.sequences < 2:
+        parser.error("allowed are --length from 3 and --sequences from 2")
+    if min(chosen.radii, chosen.seed, chosen.exponents) < 0:
+        parser.error("allowed are --radii, --seed and --exponents from 0")
 
     try:
         sys.stdout.write(f"{main(**vars(chosen))}\n")

@@ -252,6 +252,19 @@ def test_a_table_of_each_model_and_a_picture_of_all(project):
     )
 
 
+def test_exponents_are_told_and_written(project):
+    told = _asked(["s3_implicit_mamba2", "s3_lstm"], exponents=2)
+    lines = told.splitlines()
+    heading = lines.index("Lyapunov exponents of the carry, per token, the largest first")
+    assert (
+        lines[heading + 1].startswith("s3_implicit_mamba2") and len(lines[heading + 2].split()) == 3
+    )
+    with (project / "results" / "diagnosis" / "exponents.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["model"] for row in rows] == ["s3_implicit_mamba2", "s3_lstm"]
+    assert all(float(row["1"]) >= float(row["2"]) for row in rows)
+
+
 @pytest.mark.parametrize(
     ("models", "dataset", "said"),
     [
