@@ -12,6 +12,7 @@ from stages.common import (
     TABLES,
     owner,
     read_data,
+    read_dataset,
     read_entries,
     run_stage,
     write_json,
@@ -35,6 +36,10 @@ def main(_: str) -> None:
         for table in DATA_TABLES
         for name in read_entries(table)
     }
+    for table, entries in models.items():
+        for name, entry in entries.items():
+            if entry.dataset not in data:
+                read_dataset(table, name)  # says which there are
     tested_apart = {
         table: {
             name: read_section(f"{table}.{name}", parameters_of(kind).ENTRIES[table])

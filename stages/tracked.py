@@ -55,7 +55,7 @@ def open_run(
         Of the run, beside those that all have.
     """
     section = read_section(f"{table}.{name}", dict[str, Any])
-    family = _family(section)
+    family = _family(table, name, section["model"])
     labels = {"family": family, "kind": _kind(table, name, section["model"])}
     if group is not None:
         labels["seed_group"] = f"{_data(section)} {family} {group[:8]}"
@@ -232,11 +232,12 @@ def _aligned(entry: Mapping[str, Any]) -> dict[str, Any]:
     return {**entry, "training": whole | {"decay_steps": free["decay_steps"]}}
 
 
-def _family(section: Mapping[str, Any]) -> str:
-    model = section["model"]
+def _family(table: str, name: str, model: Any) -> str:
     # The checkpoints of others and what is made of them belong in one comparison.
     is_of_others = not isinstance(model, Mapping) or "source" in model
-    return OTHERS if is_of_others else model["family"]
+    if is_of_others:
+        return OTHERS
+    return read_section(f"{table}.{name}.model", ModelParameters).family
 
 
 def _kind(table: str, name: str, model: Any) -> str:
@@ -254,8 +255,8 @@ def _dataset(table: str, name: str) -> str:
 
 
 def _registered_model(table: str, name: str) -> str:
-    section = read_section(f"{table}.{name}", dict[str, Any])
-    return re.sub(r"[/:]", "-", f"{_PROJECT}-{_family(section)}-{_dataset(table, name)}")
+    family = _family(table, name, read_section(f"{table}.{name}", dict[str, Any])["model"])
+    return re.sub(r"[/:]", "-", f"{_PROJECT}-{family}-{_dataset(table, name)}")
 
 
 def _repository() -> Path:

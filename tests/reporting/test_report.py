@@ -3,9 +3,12 @@ import dataclasses
 import functools
 import re
 import subprocess
+from pathlib import Path
 
 import pytest
+import yaml
 
+from implicit_models.parameters import ParameterError
 from implicit_models.problems.problem import results_of
 from implicit_models.problems.word_problem.report.tables import (
     accuracy_table,
@@ -243,6 +246,16 @@ def test_the_stage_tracks_the_report_and_the_figures_of_each_entry(tmp_path, mon
         drawn += ["past_distances", "accuracy_by_compute"] if name in content["runs"] else []
         figures = [(f"a5_{figure}.svg", "figures") for figure in drawn]
         assert artifacts == [("report.html", None), *figures]
+
+
+def test_a_model_of_data_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = write_parameters()
+    name = next(iter(content["runs"]))
+    content["runs"][name]["dataset"] = "a6"
+    Path("params.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(ParameterError, match=f"runs.{name}.dataset = 'a6' is not allowed"):
+        main("")
 
 
 def test_the_same_results_give_the_same_report(runs, report):

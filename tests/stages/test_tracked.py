@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from implicit_models.parameters import ParameterError
 from implicit_models.tracking.digests import content_digest
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.recording import SpoolTracker
@@ -116,6 +117,16 @@ def test_a_model_from_elsewhere_has_a_family(parameters):
     assert run["experiment"] == "implicit-models"
     assert (run["tags"]["family"], run["tags"]["kind"]) == ("huggingface", "explicit")
     assert run["tags"]["dataset"] == "paper"
+
+
+def test_a_model_without_a_family_is_a_line(parameters):
+    def rename(content):
+        model = content["runs"][RUN]["model"]
+        model["gamily"] = model.pop("family")
+
+    parameters(rename)
+    with pytest.raises(ParameterError, match=f"runs.{RUN}.model.gamily = 'mamba2' is not a known"):
+        opened("runs", RUN)
 
 
 def test_an_implicit_entry_has_the_parameters_of_an_explicit_one():

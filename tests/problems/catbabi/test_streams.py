@@ -247,3 +247,7 @@ def test_a_model_is_saved_with_its_words_and_knows_others(folder: Path, tmp_path
     with pytest.raises(WordsError, match="has 180 words, and they are not the 2 of"):
         check_words(tmp_path, ["a", "b"], folder)
     assert json.loads((tmp_path / "tokenizer.json").read_text())["model"]["type"] == "WordLevel"
+    for damaged in (b"", b"\xff", b"[]", b'{"model": {}}'):
+        (tmp_path / "tokenizer.json").write_bytes(damaged)
+        with pytest.raises(WordsError, match=r"tokenizer\.json is damaged \(.*dvc checkout"):
+            check_words(tmp_path, vocabulary, folder)

@@ -9,7 +9,7 @@ TOKENIZER_FILE = "tokenizer.json"
 
 
 class WordsError(ValueError):
-    """A model was trained on other words."""
+    """A model was trained on other words, or its tokenizer cannot be read."""
 
 
 def save_words(vocabulary: list[str], folder: Path) -> None:
@@ -36,12 +36,18 @@ def check_words(model: Path, vocabulary: list[str], data: Path) -> None:
     Raises
     ------
     WordsError
-        Where they differ.
+        Where they differ, or the file is damaged.
     """
     path = Path(model) / TOKENIZER_FILE
     if not path.exists():
         return
-    found = json.loads(path.read_text()).get("model", {}).get("vocab", {})
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["model"]["vocab"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise WordsError(
+            f"{path} is damaged ({type(error).__name__}: {error}); `dvc checkout` restores it, or "
+            "training the entry again"
+        ) from None
     if found != {word: number for number, word in enumerate(vocabulary)}:
         raise WordsError(
             f"{path} has {len(found)} words, and they are not the {len(vocabulary)} of {data}: "
