@@ -118,7 +118,12 @@ def test_costs_on_a_word_problem(kind: str, tmp_path) -> None:
         data,
     )
     parameters = WordProblemEvaluationParameters(
-        lengths=(20, 70), num_sequences=5, batch_size=3, num_mode_sequences=0, **SEARCH
+        lengths=(20, 70),
+        num_sequences=5,
+        batch_size=3,
+        num_mode_sequences=0,
+        num_past_sequences=0,
+        **SEARCH,
     )
     folder, found = model_in(tmp_path / "model", kind, 6), []
     flops = count(
