@@ -4,16 +4,13 @@ Each subcommand hands over to what exists, in a process where that needs torch o
 is imported before it is known what is asked.
 """
 
-import contextlib
-import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
-MISTAKE = 2
+from pipelines.handing_over import hand_over, mistakes, repository
 
 app = typer.Typer(
     name="implicit-models",
@@ -61,13 +58,13 @@ def run(
 
     Example: `implicit-models run quick runs.s3_implicit_mamba2.seed=1`
     """
-    root = _repository()
+    root = repository()
     from pipelines.closing import closing_words
     from pipelines.experiment import reproduce
     from pipelines.presets import write_parameters
     from pipelines.seeds import parse_seeds
 
-    with _mistakes():
+    with mistakes():
         parsed = parse_seeds(seeds) if seeds else ()
         kept = write_parameters(root, preset, parsed, overrides or ())
     if kept is not None:
@@ -94,7 +91,7 @@ def check(
 
     Example: `implicit-models check text_small runs.text_implicit_mamba2.seed=1`
     """
-    _hand_over("stages.check", *([preset] if preset else []), *(overrides or ()))
+    hand_over("stages.check", *([preset] if preset else []), *(overrides or ()))
 
 
 @app.command()
@@ -113,7 +110,7 @@ def plan(
 
     Example: `implicit-models plan pile_1.3b_mamba2 gpus=32`
     """
-    _hand_over("stages.plan", f"preset={preset}", *(settings or ()))
+    hand_over("stages.plan", f"preset={preset}", *(settings or ()))
 
 
 @app.command()
@@ -136,7 +133,7 @@ def sweep(
     given = [*values, "--jobs", str(jobs), "--name", name]
     given += ["--preset", preset] if preset else []
     given += ["--limit", limit] if limit else []
-    _hand_over("pipelines.sweep", *given)
+    hand_over("pipelines.sweep", *given)
 
 
 @app.command()
@@ -145,7 +142,7 @@ def report() -> None:
 
     Trains nothing. Example: `implicit-models report`
     """
-    root = _repository()
+    root = repository()
     from pipelines.closing import closing_words
     from pipelines.experiment import reproduce
 
@@ -165,11 +162,11 @@ def compare(
 
     Example: `implicit-models compare a5_implicit_mamba2 a5_lstm`
     """
-    root = _repository()
+    root = repository()
     from pipelines.comparing import comparison
     from pipelines.results import read_results
 
-    with _mistakes():
+    with mistakes():
         table = comparison(read_results(root), runs)
     from rich.console import Console
 
@@ -194,12 +191,12 @@ def evaluate(
         source = _model(model)
         harness = "implicit_models.problems.downstream.evaluation.harness"
         given = ["--model", "implicit", "--model_args", f"pretrained={source}"]
-        _hand_over(harness, *given, "--tasks", tasks)
-    root = _repository()
+        hand_over(harness, *given, "--tasks", tasks)
+    root = repository()
     from pipelines.dag import UnknownTargetError, read_dag
     from pipelines.experiment import reproduce
 
-    with _mistakes():
+    with mistakes():
         tests = [each for each in read_dag(root).values() if each.kind.startswith("evaluate")]
         names = [each.name for each in tests if each.entry == model]
         if not names:
@@ -234,7 +231,7 @@ def generate(
     Example: `implicit-models generate a5_implicit_mamba2 "3 17 42" --tokens 5`
     """
     options = ["--tokens", str(tokens), "--temperature", str(temperature), "--seed", str(seed)]
-    _hand_over("stages.generate", _model(model), prompt, *options)
+    hand_over("stages.generate", _model(model), prompt, *options)
 
 
 @app.command()
@@ -263,7 +260,7 @@ def diagnose(
     given += ["--exponents", str(exponents)]
     given += ["--dataset", dataset] if dataset else []
     given += ["--zeroed", *zeroed] if zeroed else []
-    _hand_over("implicit_models.problems.word_problem.diagnose", *given)
+    hand_over("implicit_models.problems.word_problem.diagnose", *given)
 
 
 @app.command()
@@ -272,7 +269,7 @@ def models() -> None:
 
     Example: `implicit-models models`
     """
-    _hand_over("implicit_models.families.sizes")
+    hand_over("implicit_models.families.sizes")
 
 
 @app.command()
@@ -295,7 +292,7 @@ def presets() -> None:
 
     Example: `implicit-models presets`
     """
-    root = _repository()
+    root = repository()
     from rich.console import Console
 
     from pipelines.comparing import preset_table
@@ -303,55 +300,15 @@ def presets() -> None:
     Console().print(preset_table(root))
 
 
-def _repository() -> Path:
-    """Return the repository around the working directory, and go there."""
-    here = Path.cwd()
-    for folder in (here, *here.parents):
-        if (folder / "dvc.yaml").exists() and (folder / "conf" / "preset").is_dir():
-            os.chdir(folder)
-            return folder
-    _fail(f"{here} is in no clone of the repository (no dvc.yaml here or above); go to one")
-
-
 def _model(name: str) -> str:
     """Return a folder, the folder of an entry's final model, or a name of the hub."""
     if Path(name).is_dir():
         return str(Path(name).resolve())
-    root = _repository()
+    root = repository()
     from pipelines.model_names import model_source
 
-    with _mistakes():
+    with mistakes():
         return model_source(root, name)
-
-
-def _hand_over(module: str, *arguments: str) -> NoReturn:
-    """Run another command of the repository in a process, and end with its status."""
-    root = _repository()
-    from pipelines import processes
-
-    command = [sys.executable, "-m", module, *arguments]
-    sys.exit(processes.run_in_terminal(command, cwd=root, environment=os.environ))
-
-
-@contextlib.contextmanager
-def _mistakes() -> Iterator[None]:
-    """Turn a mistake of the user into one line and the exit status of mistakes."""
-    others = ("hydra.", "omegaconf.", "dvc.")
-    try:
-        yield
-    except Exception as error:
-        module = type(error).__module__
-        if module.startswith(("implicit_models.", "pipelines.")):
-            _fail(*str(error).splitlines())
-        elif module.startswith(others) or isinstance(error, OSError):
-            _fail(" ".join(str(error).split()))
-        raise
-
-
-def _fail(*messages: str) -> NoReturn:
-    for message in messages:
-        print(f"error: {message}", file=sys.stderr)
-    sys.exit(MISTAKE)
 
 
 if __name__ == "__main__":

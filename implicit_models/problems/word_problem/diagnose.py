@@ -16,7 +16,8 @@ from implicit_models.parameters import ParameterError, read_content, read_sectio
 from implicit_models.parameters.errors import closest_name
 
 if TYPE_CHECKING:
-    from implicit_models.problems.word_problem.evaluation.diagnosis import Diagnosis, PastDistance
+    from implicit_models.problems.word_problem.evaluation.diagnosis import Diagnosis
+    from implicit_models.problems.word_problem.evaluation.pasts import PastDistance
 
 FOLDER = Path("results", "diagnosis")
 _SHOWN = 8  # positions in the table
@@ -77,7 +78,8 @@ def main(
         prefix_products,
         sample_inputs,
     )
-    from implicit_models.problems.word_problem.evaluation.diagnosis import diagnose, past_distance
+    from implicit_models.problems.word_problem.evaluation.diagnosis import diagnose
+    from implicit_models.problems.word_problem.evaluation.pasts import past_distance
 
     table = groups.multiplication_table(problem.group)
     generator = np.random.default_rng(seed)

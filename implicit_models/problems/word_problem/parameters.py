@@ -100,7 +100,7 @@ class WordProblemEvaluationParameters(SearchParameters):
     num_past_sequences
         Sequences as long as those trained on that are drawn to see what the state keeps of its
         past: pairs of them with one product go on with the same tokens
-        (`evaluation.diagnosis.past_distance`). 0 leaves it out, as do models whose state grows.
+        (`evaluation.pasts.past_distance`). 0 leaves it out, as do models whose state grows.
     batch_size
         Sequences searched together; it changes the time and the memory, never a prediction.
     solver, best_so_far, damping, window, patience, tolerance, max_steps

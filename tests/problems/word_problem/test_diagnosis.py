@@ -28,10 +28,10 @@ from implicit_models.problems.word_problem.data.writing import write_splits
 from implicit_models.problems.word_problem.evaluation.diagnosis import (
     PER_POSITION,
     diagnose,
-    past_distance,
     separation,
 )
 from implicit_models.problems.word_problem.evaluation.interface import evaluate
+from implicit_models.problems.word_problem.evaluation.pasts import past_distance
 from implicit_models.problems.word_problem.parameters import (
     SplitParameters,
     TestParameters,

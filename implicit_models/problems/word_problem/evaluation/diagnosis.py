@@ -1,11 +1,7 @@
-"""Why a model loses the product: what its state is like at each position of word problems.
+"""Why a model loses the product: what its state is like at each position of word problems."""
 
-The sequences are read token by token, the state handed on, as the sequential mode does; so every
-model with a state of a fixed size can be asked, implicit or not.
-"""
-
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,12 +9,12 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
 from implicit_models.bars import bar
-from implicit_models.equilibrium.phase import Phase, SearchSettings
-from implicit_models.equilibrium.solution import Result, Solution
+from implicit_models.equilibrium.phase import SearchSettings
+from implicit_models.equilibrium.solution import Result
 from implicit_models.evaluation.contraction import token_radii
-from implicit_models.families.family import initial_memory
-from implicit_models.language_models.forward import forward, is_implicit
+from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import LanguageModel
+from implicit_models.problems.word_problem.evaluation.states import State, read_states
 
 PER_POSITION = (
     *("accuracy", "self_iterations", "residual", "share_converged", "spectral_radius"),
@@ -80,74 +76,6 @@ class Diagnosis:
         ]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PastDistance:
-    """How far states of one product stay apart when the same tokens follow different pasts.
-
-    Attributes
-    ----------
-    num_pairs
-        The pairs of sequences that were read.
-    distance
-        After 0, 1, 2 ... common tokens: mean Euclidean distance between the carries of a pair, over
-        that between carries of unequal products. Where it falls to zero the state forgets by
-        which word its product was reached, and an error with it; where it stays, errors are handed
-        on from token to token and add up.
-    """
-
-    num_pairs: int
-    distance: Float[np.ndarray, " K"]
-
-    def by_common_tokens(self) -> dict[str, float]:
-        """Return the distances by the number of common tokens, a string as JSON has it."""
-        return {str(count): float(value) for count, value in enumerate(self.distance)}
-
-    def rows(self) -> list[dict[str, float]]:
-        """Return a row for each number of common tokens."""
-        return [
-            {"common_tokens": count, "distance": float(value)}
-            for count, value in enumerate(self.distance)
-        ]
-
-
-def past_distance(
-    model: LanguageModel,
-    inputs: Integer[np.ndarray, "2P L"],
-    labels: Integer[np.ndarray, "2P L"],
-    num_common: int,
-    search: SearchSettings | None,
-) -> PastDistance:
-    """Measure what is left of different pasts, while the same tokens follow them.
-
-    Parameters
-    ----------
-    inputs, labels
-        Pairs of sequences, one after the other, and their products: the last ``num_common`` tokens
-        of a pair are the same, and so are the products just before them and from there on
-        (`sequences.merging_sequences` draws such).
-    search
-        As in `diagnose`.
-
-    Raises
-    ------
-    SourceError
-        As in `diagnose`.
-    """
-    products = torch.from_numpy(np.array(labels, dtype=np.int64))
-    first = inputs.shape[1] - num_common - 1
-    found = []
-    with bar(inputs.shape[1], "pasts", "token") as counted:
-        for position, state in enumerate(_read(model, inputs, _phase(search))):
-            if position >= first:
-                carries = _flat(state.carry)
-                distances = torch.cdist(carries, carries)
-                answer = products[:, position].to(carries.device)
-                of_pairs = distances[0::2, 1::2].diagonal().mean().item()
-                found.append(of_pairs / _mean_where(distances, answer[:, None] != answer))
-            counted.update()
-    return PastDistance(num_pairs=len(inputs) // 2, distance=np.array(found))
-
-
 def diagnose(
     model: LanguageModel,
     inputs: Integer[np.ndarray, "N L"],
@@ -166,8 +94,7 @@ def diagnose(
     labels
         The products of the prefixes.
     search
-        Of the tokens, one after another: a window in it has no meaning here. None for an explicit
-        model.
+        As in `states.read_states`.
     num_radius_sequences
         The spectral radius is that of the first so many sequences; it takes as long as dozens of
         evaluations of every token.
@@ -185,8 +112,8 @@ def diagnose(
     answers = torch.from_numpy(np.array(labels, dtype=np.int64))
     found: dict[str, list[float]] = {name: [] for name in PER_POSITION}
     with bar(inputs.shape[1], "diagnosis", "token") as counted:
-        for position, state in enumerate(_read(model, inputs, _phase(search), zeroed)):
-            known = state.measured(answers[:, position].to(state.logits.device))
+        for position, state in enumerate(read_states(model, inputs, search, zeroed)):
+            known = _measured(state, answers[:, position].to(state.logits.device))
             for name, values in found.items():
                 values.append(known.get(name, np.nan))
             counted.update()
@@ -202,56 +129,13 @@ def diagnose(
     return Diagnosis(num_sequences=len(inputs), **measured)
 
 
-def _phase(search: SearchSettings | None) -> Phase | None:
-    """Return the phase that searches token by token."""
-    if search is None:
-        return None
-    return (search if search.window is None else replace(search, window=1)).phase()
-
-
-@dataclass(frozen=True)
-class _State:
-    """What a model says and hands on after a token; ``search`` None for an explicit model."""
-
-    logits: Float[Tensor, "N V"]
-    carry: Mapping[str, Tensor]
-    search: Solution | None
-
-    def measured(self, answer: Int[Tensor, " N"]) -> dict[str, float]:
-        found = {"accuracy": _mean(self.logits.argmax(-1) == answer)}
-        if self.search is not None:
-            found["self_iterations"] = _mean(self.search.steps) + 1
-            found["residual"] = _mean(self.search.residual)
-            found["share_converged"] = _mean(self.search.result == Result.CONVERGED)
-        return found | separation(_flat(self.carry), answer)
-
-
-def _read(
-    model: LanguageModel,
-    inputs: Integer[np.ndarray, "N L"],
-    phase: Phase | None,
-    zeroed: Collection[str] = (),
-) -> Iterator[_State]:
-    """Yield the state after each token, as the sequences are read up to there."""
-    device = next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
-    tokens = torch.from_numpy(np.array(inputs, dtype=np.int64)).to(device)
-    memory = initial_memory(model, len(tokens))
-    for name in zeroed:
-        if name not in memory.tensors():
-            raise ValueError(
-                f"no tensor of the carry is {name}; allowed are {', '.join(memory.tensors())}"
-            )
-    for position in range(tokens.shape[1]):
-        with torch.inference_mode():
-            output = forward(model, tokens[:, position : position + 1], phase, memory)
-            assert output.memory is not None
-            memory = output.memory
-            if zeroed:
-                kept = memory.tensors().items()
-                memory = memory.resumed(
-                    {name: value * (name not in zeroed) for name, value in kept}
-                )
-            yield _State(output.logits[:, 0], memory.tensors(), output.search)
+def _measured(state: State, answer: Int[Tensor, " N"]) -> dict[str, float]:
+    found = {"accuracy": _mean(state.logits.argmax(-1) == answer)}
+    if state.search is not None:
+        found["self_iterations"] = _mean(state.search.steps) + 1
+        found["residual"] = _mean(state.search.residual)
+        found["share_converged"] = _mean(state.search.result == Result.CONVERGED)
+    return found | separation(state.carry, answer)
 
 
 def separation(carries: Float[Tensor, "N D"], products: Int[Tensor, " N"]) -> dict[str, float]:
@@ -269,11 +153,6 @@ def separation(carries: Float[Tensor, "N D"], products: Int[Tensor, " N"]) -> di
         "distance_unequal": _mean_where(distances, unequal),
         "nearest_equal": _mean_where(is_equal.to(distances.dtype), has_equal),
     }
-
-
-def _flat(tensors: Mapping[str, Tensor]) -> Float[Tensor, "N D"]:
-    states = [state.flatten(1).double() for state in tensors.values() if state.is_floating_point()]
-    return torch.cat(states, dim=1)
 
 
 def _mean(values: Tensor) -> float:

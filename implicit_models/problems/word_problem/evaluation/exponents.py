@@ -14,6 +14,7 @@ from implicit_models.families.family import initial_memory
 from implicit_models.language_models.forward import forward
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.memory import Memory
+from implicit_models.problems.word_problem.evaluation.states import flat_carry
 
 _STEP = 1e-4  # of the finite differences, over the norm of the state
 _TOLERANCE = 1e-11
@@ -76,7 +77,7 @@ def _of_sequence(
     memory = initial_memory(model, 1)
     for token in tokens[:start]:
         memory = _after(model, token.expand(1), phase, memory)
-    state = _flat(memory)[0]
+    state = flat_carry(memory)[0]
     count = min(num_exponents, len(state))
     draw = torch.Generator().manual_seed(0)
     directions = torch.randn(len(state), count, generator=draw, dtype=torch.float64).to(device)
@@ -86,7 +87,7 @@ def _of_sequence(
         step = _STEP * torch.linalg.vector_norm(state).clamp_min(1.0)
         rows = torch.cat([state[None], state + step * directions.T])
         begun = together.resumed(_split(rows, together))
-        after = _flat(_after(model, tokens[position].expand(1 + count), phase, begun))
+        after = flat_carry(_after(model, tokens[position].expand(1 + count), phase, begun))
         state = after[0]
         directions, stretched = torch.linalg.qr((after[1:] - state).T / step)
         if position >= burn_in:
@@ -100,13 +101,8 @@ def _after(model: LanguageModel, token: Tensor, phase: Phase | None, memory: Mem
     return following
 
 
-def _flat(memory: Memory) -> Float[Tensor, "N D"]:
-    states = [state.flatten(1) for state in memory.tensors().values() if state.is_floating_point()]
-    return torch.cat(states, dim=1)
-
-
 def _split(rows: Float[Tensor, "N D"], like: Memory) -> dict[str, Tensor]:
-    """Return the tensors of a memory that `_flat` has put side by side; other ones as they are."""
+    """Return the tensors that `flat_carry` has put side by side; other ones as they are."""
     found, place = {}, 0
     for name, state in like.tensors().items():
         found[name] = state

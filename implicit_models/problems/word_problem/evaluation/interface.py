@@ -19,7 +19,7 @@ from implicit_models.problems.problem import Evaluated, Swept
 from implicit_models.problems.word_problem.data.groups import multiplication_table
 from implicit_models.problems.word_problem.data.sequences import draw_merging, prefix_products
 from implicit_models.problems.word_problem.data.splits import open_splits
-from implicit_models.problems.word_problem.evaluation.diagnosis import past_distance
+from implicit_models.problems.word_problem.evaluation.pasts import past_distance
 from implicit_models.problems.word_problem.evaluation.state_tracking import (
     evaluate_state_tracking,
 )

@@ -38,7 +38,7 @@ def diagnosis_figure(
     found
         Rows by the models' names.
     pasts
-        Those of `evaluation.diagnosis.PastDistance.rows`, likewise.
+        Those of `evaluation.pasts.PastDistance.rows`, likewise.
     training_length
         The longest sequences of the training are marked there; None marks nothing.
     """
