@@ -49,7 +49,8 @@ def main(
         The sequences whose spectral radii are estimated.
 
     zeroed
-        Tensors of the carry that are set to zero after every token.
+        Tensors of the carry that are set to zero after every token; radii and exponents, which are
+        those of the model as it is, are left out then.
     exponents
         How many Lyapunov exponents of the carry are estimated.
 
@@ -100,8 +101,15 @@ def main(
                 f"{name} knows {size} tokens and {problem.group} has {len(table)} elements; "
                 "allowed is a model that was trained on this group"
             )
-        initial_memory(model, 1)
+        tensors = initial_memory(model, 1).tensors()
+        for tensor in zeroed:
+            if tensor not in tensors:
+                raise ParameterError(
+                    f"--zeroed {tensor}: {name} carries no such tensor; allowed are "
+                    f"{', '.join(tensors)}"
+                )
     parameters = _evaluation(length, sequences)
+    radii, exponents = (0, 0) if zeroed else (radii, exponents)
     found, left = {}, {}
     for name, model in loaded.items():
         search = search_settings(parameters, model.config) if is_implicit(model) else None
@@ -110,9 +118,10 @@ def main(
         )
         if len(pasts):
             products = prefix_products(table, pasts)
-            left[name] = past_distance(model, pasts, products, trained, search)
-    _write(found, left, trained)
-    told = [_in_words(name, each, left.get(name)) for name, each in found.items()]
+            left[name] = past_distance(model, pasts, products, trained, search, zeroed)
+    without = "".join(f"_without_{tensor}" for tensor in zeroed)
+    _write(found, left, trained, without)
+    told = [_in_words(name + without, each, left.get(name)) for name, each in found.items()]
     if exponents:
         burn_in = min(trained, (length - 1) // 2)
         settings |= {"num_sequences": min(sequences, _EXPONENT_SEQUENCES)}
@@ -129,18 +138,24 @@ def _exponents(
     from implicit_models.language_models.phases import search_settings
     from implicit_models.problems.word_problem.evaluation.exponents import lyapunov_exponents
 
-    rows = []
+    found: dict[str, list[float]] = {}
     for name, model in loaded.items():
         search = search_settings(parameters, model.config) if is_implicit(model) else None
-        found = lyapunov_exponents(
+        found[name] = lyapunov_exponents(
             model, inputs, search, num_exponents=count, burn_in=burn_in
         ).tolist()
-        rows.append({"model": name} | {str(n): value for n, value in enumerate(found, start=1)})
-    _write_csv(FOLDER / "exponents.csv", rows)
+    most = max(len(values) for values in found.values())  # a small state has fewer
+    _write_csv(
+        FOLDER / "exponents.csv",
+        [
+            {"model": name} | {str(n + 1): (values[n : n + 1] or [None])[0] for n in range(most)}
+            for name, values in found.items()
+        ],
+    )
     width = max(len(name) for name in loaded)
     lines = (
         "  ".join([name.ljust(width), *(f"{value:6.3f}" for value in values)])
-        for name, *values in (row.values() for row in rows)
+        for name, values in found.items()
     )
     return "\n".join(["Lyapunov exponents of the carry, per token, the largest first", *lines])
 
@@ -163,7 +178,7 @@ def _dataset(given: str | None, models: Sequence[str], entries: Mapping[str, Any
     from implicit_models.problems.word_problem.parameters import WordProblemParameters
 
     known = read_content().get("datasets") or {}
-    words = [name for name in known if known[name].get("kind") == "word_problem"]
+    words = [name for name in known if (known[name] or {}).get("kind") == "word_problem"]
     learnt = [entries[name].get("dataset") for name in models if name in entries]
     name = given or next(iter(learnt), None)
     if name is None:
@@ -190,7 +205,10 @@ def _evaluation(length: int, sequences: int) -> Any:
 
 
 def _write(
-    found: "Mapping[str, Diagnosis]", left: "Mapping[str, PastDistance]", training_length: int
+    found: "Mapping[str, Diagnosis]",
+    left: "Mapping[str, PastDistance]",
+    training_length: int,
+    without: str,
 ) -> None:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
@@ -202,12 +220,12 @@ def _write(
     pasts = {name: each.rows() for name, each in left.items()}
     for ending, tables in (("", rows), ("_pasts", pasts)):
         for name, table in tables.items():
-            _write_csv(FOLDER / f"{name.strip('/').replace('/', '_')}{ending}.csv", table)
+            _write_csv(FOLDER / f"{name.strip('/').replace('/', '_')}{without}{ending}.csv", table)
     picture = io.StringIO()
     with theme("light"):
         figure = diagnosis_figure(rows, pasts, training_length)
         FigureCanvasSVG(figure).print_svg(picture, metadata={"Date": None})
-    write_whole(FOLDER / "diagnosis.svg", picture.getvalue())
+    write_whole(FOLDER / f"diagnosis{without}.svg", picture.getvalue())
 
 
 def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from implicit_models.families.family import initial_memory
 from implicit_models.language_models.forward import forward
 from implicit_models.language_models.serialisation import save_model
 from implicit_models.language_models.source_names import SourceError
+from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import compose
 from implicit_models.problems.word_problem import diagnose as command_line
 from implicit_models.problems.word_problem.data.groups import multiplication_table
@@ -252,6 +254,31 @@ def test_a_table_of_each_model_and_a_picture_of_all(project):
     )
 
 
+def test_states_of_different_sizes_have_as_many_exponents_as_they_can(project):
+    told = _asked(["s3_lstm", "s3_implicit_mamba2"], exponents=10_000)
+    small, large = told.splitlines()[-4:-2]
+    assert 1 < len(small.split()) < len(large.split())
+    with (project / "results" / "diagnosis" / "exponents.csv").open() as file:
+        first, second = csv.DictReader(file)
+    assert first.keys() == second.keys() and "" in first.values() and "" not in second.values()
+
+
+def test_what_is_zeroed_is_zeroed_in_all_that_is_told_and_has_files_of_its_own(project):
+    as_it_is = _asked(["s3_implicit_mamba2"], exponents=2)
+    zeroed = [f"{layer}.{part}" for layer in (0, 1) for part in ("convolution", "state")]
+    told = _asked(["s3_implicit_mamba2"], exponents=2, zeroed=zeroed)
+    ending = "".join(f"_without_{name}" for name in zeroed)
+    assert told.splitlines()[0] == f"s3_implicit_mamba2{ending}, 8 sequences"
+    assert "exponents" in as_it_is and "exponents" not in told and "radius" not in told
+    folder = project / "results" / "diagnosis"
+    assert len(list(folder.glob(f"*{ending}*"))) == 3
+    assert (folder / "s3_implicit_mamba2.csv").exists() and (folder / "diagnosis.svg").exists()
+    with (folder / f"s3_implicit_mamba2{ending}_pasts.csv").open() as file:
+        assert {row["distance"] for row in csv.DictReader(file)} == {""}  # nothing is carried
+    with pytest.raises(ParameterError, match="--zeroed hidden: s3_implicit_mamba2 carries no"):
+        _asked(["s3_lstm", "s3_implicit_mamba2"], zeroed=["hidden"])
+
+
 def test_exponents_are_told_and_written(project):
     told = _asked(["s3_implicit_mamba2", "s3_lstm"], exponents=2)
     lines = told.splitlines()
@@ -308,3 +335,22 @@ def test_what_is_left_of_pasts_is_told_for_models_with_a_state_of_a_fixed_size(t
         assert all(distance > 0 for distance in found.values())
         none = evaluate(tmp_path / name, tmp_path / "data", asked.replace(num_past_sequences=0))
         assert none.metrics["past_distance"] == {}
+
+
+def test_products_that_are_all_absorbed_have_no_distance_and_can_be_written(tmp_path):
+    parameters = WordProblemParameters(
+        kind="word_problem",
+        group="M",
+        seed=1,
+        train=SplitParameters(num_sequences=8, length=30),
+        validation=SplitParameters(num_sequences=4, length=30),
+        test=TestParameters(num_sequences=8, lengths=(6,)),
+    )
+    write_splits(parameters, tmp_path / "data")
+    save_model(build(LSTM, 4, 0), tmp_path / "model")
+    asked = WordProblemEvaluationParameters(
+        lengths=(6,), num_sequences=4, num_mode_sequences=0, num_past_sequences=16
+    )
+    found = evaluate(tmp_path / "model", tmp_path / "data", asked).metrics
+    assert found["past_distance"] == {}
+    json.dumps(found, allow_nan=False)

@@ -57,6 +57,7 @@ def test_groups_have_inverses(name):
         ("PSL(2, 11)", 660),
         ("<(1 2 3 4 5 6 7), (1 2)(3 6)>", 168),
         ("<(1 2)(3 4), (1 3)(2 4)>", 4),
+        ("<(1 2 3),\n (1  2)>", 6),
     ],
 )
 def test_sizes_and_dtypes(name, size):
@@ -187,6 +188,10 @@ def test_digest_tells_tables_apart():
         ("<>", ["no list of generators", "'(1 2 3 4 5), (1 2)'"]),
         ("<1 2>", ["'1 2' is no list of generators"]),
         ("<(1 2),>", ["no list of generators"]),
+        (f"<({'  '.join(map(str, range(1, 61)))}>", ["no list of generators"]),  # at once
+        ("<(\u0967 \u0968)>", ["no list of generators"]),
+        (f"<(1 {'9' * 5000})>", ["no list of generators"]),
+        ("(1 2)", ["is none of", "'<(1 2 3), (1 2)>'"]),
         ("<(1 2 3 4 5), (1 2) x Z2", ["is none of"]),
         ("<(), ()>", ["a single element"]),
         ("<(1 2 2)>", ["point 2 stands twice in (1 2 2)"]),

@@ -141,7 +141,7 @@ KINDS = (
     ),
     Kind(
         "<generators>",
-        "<(.*)>",
+        "<([^<>]*)>",
         _from_generators,
         ("<(1 2 3 4 5), (1 2)>", "<(1 2)(3 4), (1 3)(2 4)>"),
     ),
@@ -180,7 +180,8 @@ def _factor(whole: str, part: str) -> Factor:
     *others, last = (kind.written for kind in KINDS)
     raise ValueError(
         f"{whole!r} is not a known group: {part!r} is none of {', '.join(others)} and {last}; "
-        f"write {_meant(whole)}'S5', 'A5', 'Z60', or a direct product such as 'A5 x M'"
+        f"write {_meant(whole)}'S5', 'A5', 'Z60', generators such as '<(1 2 3), (1 2)>', "
+        "or a direct product such as 'A5 x M'"
     )
 
 

@@ -120,11 +120,12 @@ def read_generators(text: str) -> tuple[bytes, ...]:
     ValueError
         Saying what is no product of disjoint cycles of points from 1 to `MAX_POINTS`.
     """
-    cycle = r"\(\s*(?:\d+(?:\s*[\s,]\s*\d+)*)?\s*\)"
+    point = "[0-9]{1,9}"
+    cycle = rf"\(\s*(?:{point}(?:(?:\s*,\s*|\s+){point})*\s*)?\)"
     if re.fullmatch(rf"\s*(?:{cycle}\s*)+(?:,\s*(?:{cycle}\s*)+)*", text) is None:
         raise ValueError(f"{text!r} is no list of generators such as '(1 2 3 4 5), (1 2)'")
     listed = [
-        [[int(point) for point in re.findall(r"\d+", found)] for found in re.findall(cycle, each)]
+        [[int(each) for each in re.findall(point, found)] for found in re.findall(cycle, each)]
         for each in re.split(r"(?<=\))\s*,", text)
     ]
     for cycles in listed:

@@ -1,5 +1,7 @@
 """What a state keeps of its past: is an error forgotten, or handed on from token to token."""
 
+import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,21 +26,23 @@ class PastDistance:
         After 0, 1, 2 ... common tokens: mean Euclidean distance between the carries of a pair, over
         that between carries of unequal products. Where it falls to zero the state forgets by
         which word its product was reached, and an error with it; where it stays, errors are handed
-        on from token to token and add up.
+        on from token to token and add up. NaN where no two products are unequal (those of a monoid
+        that are absorbed), or all carries are the same.
     """
 
     num_pairs: int
     distance: Float[np.ndarray, " K"]
 
     def by_common_tokens(self) -> dict[str, float]:
-        """Return the distances by the number of common tokens, a string as JSON has it."""
-        return {str(count): float(value) for count, value in enumerate(self.distance)}
+        """Return the distances that are known by the number of common tokens, as JSON has it."""
+        known = enumerate(self.distance.tolist())
+        return {str(count): value for count, value in known if not math.isnan(value)}
 
-    def rows(self) -> list[dict[str, float]]:
-        """Return a row for each number of common tokens."""
+    def rows(self) -> list[dict[str, float | None]]:
+        """Return a row for each number of common tokens; None where the distance is not known."""
         return [
-            {"common_tokens": count, "distance": float(value)}
-            for count, value in enumerate(self.distance)
+            {"common_tokens": count, "distance": None if math.isnan(value) else value}
+            for count, value in enumerate(self.distance.tolist())
         ]
 
 
@@ -48,6 +52,7 @@ def past_distance(
     labels: Integer[np.ndarray, "2P L"],
     num_common: int,
     search: SearchSettings | None,
+    zeroed: Collection[str] = (),
 ) -> PastDistance:
     """Measure what is left of different pasts, while the same tokens follow them.
 
@@ -57,7 +62,7 @@ def past_distance(
         Pairs of sequences, one after the other, and their products: the last ``num_common`` tokens
         of a pair are the same, and so are the products just before them and from there on
         (`sequences.merging_sequences` draws such).
-    search
+    search, zeroed
         As in `states.read_states`.
 
     Raises
@@ -69,12 +74,12 @@ def past_distance(
     first = inputs.shape[1] - num_common - 1
     found = []
     with bar(inputs.shape[1], "pasts", "token") as counted:
-        for position, state in enumerate(read_states(model, inputs, search)):
+        for position, state in enumerate(read_states(model, inputs, search, zeroed)):
             if position >= first:
                 distances = torch.cdist(state.carry, state.carry)
                 answer = products[:, position].to(distances.device)
                 of_pairs = distances[0::2, 1::2].diagonal().mean().item()
                 unequal = distances[answer[:, None] != answer].mean().item()
-                found.append(of_pairs / unequal)
+                found.append(of_pairs / unequal if unequal > 0 else math.nan)
             counted.update()
     return PastDistance(num_pairs=len(inputs) // 2, distance=np.array(found))
