@@ -47,7 +47,10 @@ def diagnosis_figure(
     for number, ((title, quantities), axis) in enumerate(zip(PANELS.items(), axes, strict=True)):
         for place, (name, rows) in enumerate(found.items()):
             over = [_column(rows, quantity) for quantity in quantities]
-            values = over[0] / over[1] if len(over) > 1 else over[0]
+            values = over[0]
+            if len(over) > 1:  # over nothing where no two products are unequal
+                nowhere = np.full_like(values, np.nan)
+                values = np.divide(values, over[1], out=nowhere, where=over[1] > 0)
             axis.plot(_column(rows, "position"), values, label=name, **_line(place))
         axis.set_title(title)
         axis.set_xlabel("position (tokens)")
