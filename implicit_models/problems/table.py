@@ -5,6 +5,7 @@ KINDS = {
     "text": "implicit_models.problems.text",
     "downstream": "implicit_models.problems.downstream",
     "catbabi": "implicit_models.problems.catbabi",
+    "formal_language": "implicit_models.problems.formal_language",
 }
 """The package of each kind of problem."""
 

@@ -92,6 +92,14 @@ ADDED = {
 
 # Stories have no questions in their first words.
 OF_STORIES = {"evaluation": {"num_stories": 4}, "sweep": {"length": 100}, "benchmarks": {}}
+# All strings of a formal language, which have lengths and no length.
+STRINGS = {
+    "train": {"num_sequences": 64, "shortest": 4, "longest": LENGTH},
+    "validation": {"num_sequences": 8, "shortest": 4, "longest": LENGTH},
+    "test": {"num_sequences": 4, "shortest": LENGTH + 1, "longest": 2 * LENGTH},
+}
+# A statement of a trace takes several tokens.
+STATEMENTS = {name: split | {"shortest": 1, "longest": 1} for name, split in STRINGS.items()}
 
 
 def shrink(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,16 +108,23 @@ def shrink(parameters: Mapping[str, Any]) -> dict[str, Any]:
     for table in ("runs", "upcycled", "baselines", "matched"):
         small[table] = {name: _entry(entry) for name, entry in parameters[table].items()}
     for table in ("datasets", "corpora", "hub_corpora"):
-        small[table] = {n: _replaced(e, SIZES[table]) for n, e in parameters[table].items()}
+        small[table] = {n: _replaced(e, _sizes(table, e)) for n, e in parameters[table].items()}
     for section in ("evaluation", "sweep", "benchmarks"):
         small[section] = {n: _replaced(e, SIZES[section]) for n, e in parameters[section].items()}
         for name, part in small[section].items():
             if name == "catbabi":
                 part |= OF_STORIES[section]
-            elif name != "word_problem":
+            elif name not in ("word_problem", "formal_language"):
                 part |= ADDED[section]
     small["monitoring"] = _replaced(parameters["monitoring"], SIZES["monitoring"])
     return small | {"report": parameters["report"]}
+
+
+def _sizes(table: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    if entry.get("kind") == "formal_language":
+        is_trace = entry["language"] in ("swapped_cups", "variable_trace")
+        return STATEMENTS if is_trace else STRINGS
+    return SIZES[table]
 
 
 def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:

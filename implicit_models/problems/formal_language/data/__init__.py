@@ -1,0 +1,1 @@
+"""Strings of formal languages: how they are drawn, written and opened."""

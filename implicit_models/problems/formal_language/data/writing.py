@@ -1,0 +1,97 @@
+"""Writing of the strings of a formal language. What is written is said in `splits`."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from implicit_models.bars import bar
+from implicit_models.data.folders import digest, written_whole
+from implicit_models.data.manifests import write_manifest
+from implicit_models.problems.formal_language.data.language import IGNORED, Language
+from implicit_models.problems.formal_language.data.splits import ARRAYS, FORMAT_VERSION, METADATA
+from implicit_models.problems.formal_language.parameters import (
+    FormalLanguageParameters,
+    StringsParameters,
+)
+
+_SPLIT = re.compile(r"train|validation|test(_ignoring_[\w.+-]+_percent)?")
+
+
+def write_strings(parameters: FormalLanguageParameters, folder: Path) -> dict[str, Any]:
+    """Draw the splits of a formal language and write them.
+
+    Each split has its own stream of random numbers, seeded by the data set's seed and the split's
+    name. Splits may share strings: short ones are few. Files appear under their names only when all
+    are complete, the metadata last.
+
+    Returns
+    -------
+    dict
+        The metadata, as written.
+    """
+    drawn = parameters.drawn
+    splits = {}
+    with written_whole(Path(folder), METADATA, _is_split) as partial:
+        with bar(len(parameters.splits), "formal language", "split") as counted:
+            for name, (strings, ignoring) in parameters.splits.items():
+                seed = [parameters.seed, *name.encode()]
+                arrays = draw_split(
+                    drawn, np.random.default_rng(seed), strings, ignoring, parameters.answers
+                )
+                (partial / name).mkdir()
+                for kind, array in arrays.items():
+                    np.save(partial / name / f"{kind}.npy", array)
+                splits[name] = {
+                    "num_sequences": strings.num_sequences,
+                    "most_tokens": int(arrays["inputs"].shape[1]),
+                    "ignore_probability": ignoring if drawn.ignores else None,
+                    **{f"{kind}_digest": digest(array) for kind, array in arrays.items()},
+                }
+                counted.update()
+        metadata = {
+            "format_version": FORMAT_VERSION,
+            "kind": parameters.kind,
+            "language": parameters.language,
+            "size": parameters.size,
+            "answers": parameters.answers,
+            "objective": parameters.objective,
+            "seed": parameters.seed,
+            "tokens": list(drawn.tokens),
+            "num_answers": drawn.num_answers,
+            "splits": splits,
+        }
+        write_manifest(partial / METADATA, metadata)
+    return metadata
+
+
+def draw_split(
+    language: Language,
+    generator: np.random.Generator,
+    strings: StringsParameters,
+    ignore_probability: float,
+    answers: str,
+) -> dict[str, np.ndarray]:
+    """Return the arrays of a split, by their names; see `splits`."""
+    lengths = generator.integers(strings.shortest, strings.longest + 1, size=strings.num_sequences)
+    most = language.most_tokens(strings.longest)
+    inputs = np.zeros((len(lengths), most), dtype=ARRAYS["inputs"])
+    labels = np.full((len(lengths), most), IGNORED, dtype=ARRAYS["labels"])
+    sizes = np.empty((len(lengths), 2), dtype=ARRAYS["sizes"])
+    sizes[:, 0] = lengths
+    for length in np.unique(lengths).tolist():
+        rows = np.flatnonzero(lengths == length)
+        found = language.draw(generator, len(rows), length, ignore_probability)
+        width = found.inputs.shape[1]
+        inputs[rows, :width] = found.inputs
+        labels[rows, :width] = found.labels
+        sizes[rows, 1] = found.num_tokens
+    if language.is_prefix_closed and answers == "last":
+        is_last = np.arange(most) == sizes[:, 1:] - 1
+        labels[~is_last] = IGNORED
+    return {"inputs": inputs, "labels": labels, "sizes": sizes}
+
+
+def _is_split(name: str) -> bool:
+    return _SPLIT.fullmatch(name) is not None

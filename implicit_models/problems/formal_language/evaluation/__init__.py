@@ -1,0 +1,1 @@
+"""How right the answers of models of formal languages are."""

@@ -1,0 +1,260 @@
+"""The parameters of formal languages: entries of ``datasets``, and how models are tested."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from implicit_models.language_models.parameters import SearchParameters, SweepParameters
+from implicit_models.parameters import Distinct, ParameterError, Parameters, first_of
+from implicit_models.problems.formal_language.names import SIZED, LanguageName
+from implicit_models.problems.tested_apart import TestedApart
+
+if TYPE_CHECKING:
+    from implicit_models.problems.formal_language.data.language import Language
+
+MOST_TOKENS = 2**24
+"""Of one string."""
+
+
+class StringsParameters(Parameters):
+    """A split of strings, whose lengths are drawn uniformly.
+
+    What a length counts: tokens; of ``reverse_string`` those of the string without its answer; of
+    ``swapped_cups`` and ``variable_trace`` statements.
+    """
+
+    num_sequences: int = Field(ge=1)
+    shortest: int = Field(ge=1)
+    longest: int = Field(ge=1, le=MOST_TOKENS)
+
+    def check(self) -> None:
+        """Check the lengths against each other."""
+        self.check_at_most("shortest", "longest")
+
+
+class TestStringsParameters(StringsParameters):
+    """The strings that are tested on.
+
+    Attributes
+    ----------
+    ignore_probabilities
+        One test split for each, where the language has instructions to ignore; left out, there is
+        one, as the training split.
+    """
+
+    __test__ = False  # not a test case, whatever its name
+
+    ignore_probabilities: Distinct[Annotated[float, Field(ge=0.0, lt=1.0)]] | None = None
+
+
+class FormalLanguageParameters(Parameters):
+    """Strings of a formal language; see `problems.formal_language.data.languages`.
+
+    Attributes
+    ----------
+    size
+        The modulus, or the number of places, cups or variables, of the languages that have one.
+    answers
+        ``last``: a string is asked at its end. ``every``: at each of its prefixes, where a prefix
+        has an answer too (regular languages). Others are asked where their strings say so.
+    objective
+        Which labels are learned: ``answers``, or ``all``: the next token at every place, where the
+        answer is the next token.
+    ignore_probability
+        Of the instructions of a flip-flop.
+    """
+
+    kind: Literal["formal_language"]
+    language: LanguageName
+    size: int = Field(default=5, ge=2, le=26)
+    answers: Literal["last", "every"] = "last"
+    objective: Literal["answers", "all"] = "answers"
+    ignore_probability: float = Field(default=0.8, ge=0.0, lt=1.0)
+    seed: int = Field(ge=0, lt=2**64)
+    train: StringsParameters
+    validation: StringsParameters
+    test: TestStringsParameters
+
+    @property
+    def drawn(self) -> "Language":
+        """The language itself."""
+        # Here, for it needs numpy, and a wrong key is to be answered without waiting for it.
+        from implicit_models.problems.formal_language.data.languages import language
+
+        return language(self.language, self.size)
+
+    @property
+    def splits(self) -> dict[str, tuple[StringsParameters, float]]:
+        """The splits by their names, and the probability of ignoring in each."""
+        own, test = self.ignore_probability, self.test
+        found = {"train": (self.train, own), "validation": (self.validation, own)}
+        if test.ignore_probabilities is None:
+            return {**found, "test": (test, own)}
+        names = (f"test_ignoring_{100 * each:g}_percent" for each in test.ignore_probabilities)
+        tests = ((test, each) for each in test.ignore_probabilities)
+        return {**found, **dict(zip(names, tests, strict=True))}
+
+    @property
+    def test_names(self) -> list[str]:
+        """The names of the test splits."""
+        return [name for name in self.splits if name.startswith("test")]
+
+    def check(self) -> None:
+        """Check that every key has an effect, and that strings can be as short as is asked for."""
+        drawn = self.drawn
+        given = self.model_fields_set
+        found = [
+            ParameterError(f"{key} is not allowed; {self.language} has none")
+            for key, is_known in (
+                ("size", self.language in SIZED),
+                ("ignore_probability", drawn.ignores),
+            )
+            if key in given and not is_known
+        ]
+        for key, value, usual, is_allowed in (
+            ("answers", self.answers, "last", drawn.is_prefix_closed),
+            ("objective", self.objective, "answers", drawn.is_text),
+        ):
+            if value != usual and not is_allowed:
+                found.append(
+                    ParameterError(
+                        f"{key} = {value!r} is not allowed; allowed is {usual!r} with "
+                        f"{self.language}"
+                    )
+                )
+        if self.test.ignore_probabilities is not None and not drawn.ignores:
+            found.append(
+                ParameterError(
+                    f"test.ignore_probabilities is not allowed; {self.language} has none"
+                )
+            )
+        for name in ("train", "validation", "test"):
+            shortest = getattr(self, name).shortest
+            if shortest < drawn.shortest:
+                found.append(
+                    ParameterError(
+                        f"{name}.shortest = {shortest} is not allowed; allowed is at least "
+                        f"{drawn.shortest} with {self.language}"
+                    )
+                )
+        if found:
+            raise first_of(found)
+
+
+_SEARCH: Mapping[str, Any] = {"window": 20, "patience": 12, "max_steps": 64}  # as word problems
+
+
+class FormalLanguageEvaluationParameters(SearchParameters):
+    """How trained models are evaluated, on the validation strings and on those of each test.
+
+    Attributes
+    ----------
+    num_sequences
+        The most strings of a split that are read; null reads all.
+    batch_size
+        Strings searched together; it changes the time and the memory, never a prediction.
+    solver, best_so_far, damping, window, patience, tolerance, max_steps
+        As in `SearchParameters`; left out, as in evaluations of word problems: a window of 20
+        tokens, a patience of 12, a tolerance of 0.01 and 64 steps.
+    """
+
+    suitable = {**_SEARCH, "tolerance": 0.01}
+
+    num_sequences: int | None = Field(default=None, ge=1)
+    batch_size: int = Field(default=64, ge=1)
+
+
+class FormalLanguageSweepParameters(SweepParameters):
+    """How accuracy is measured against the computation allowed at test time.
+
+    Attributes
+    ----------
+    length, num_sequences, batch_size, self_iterations, tolerances
+        As in `SweepParameters`; the first so many validation strings whose length is ``length`` or
+        less.
+    solver, best_so_far, damping, window, patience, max_steps
+        As in `SearchParameters`; left out, as in `FormalLanguageEvaluationParameters`.
+    """
+
+    suitable = _SEARCH
+
+    batch_size: int = Field(default=64, ge=1)
+
+
+SCHEMAS = {"datasets": FormalLanguageParameters}
+IS_TEXT = False
+EVALUATION = FormalLanguageEvaluationParameters
+SWEEP = FormalLanguageSweepParameters
+ENTRIES: dict[str, type[TestedApart]] = {}
+
+
+def check_entry(key: str, data: FormalLanguageParameters) -> None:
+    """See that an entry can be prepared: it needs nothing from elsewhere."""
+
+
+def check_training(key: str, data: FormalLanguageParameters) -> tuple[int, str]:
+    """Return the most tokens of a training string, and the key that says so."""
+    return data.drawn.most_tokens(data.train.longest), f"{key}.train.longest"
+
+
+def check_carry(key: str, data: FormalLanguageParameters, shortest: int) -> None:
+    """Refuse: each string is asked about by itself.
+
+    Raises
+    ------
+    ParameterError
+        Always.
+    """
+    raise ParameterError(
+        f"carry = 'passed' is not allowed; allowed is 'reset': the strings of {key} stand alone"
+    )
+
+
+def num_sequences(data: FormalLanguageParameters, split: str) -> tuple[int, str]:
+    """Return how many strings a split will have, and the key that says so."""
+    return getattr(data, split).num_sequences, f"{split}.num_sequences"
+
+
+def check_evaluation(
+    key: str,
+    data: FormalLanguageParameters,
+    parameters: FormalLanguageEvaluationParameters | None,
+    where: str = "evaluation.formal_language",
+) -> None:
+    """See that an evaluation says something of these strings."""
+    if parameters is None:
+        raise ParameterError(f"{where} is missing; {key} needs it")
+
+
+def check_sweep(
+    key: str,
+    data: FormalLanguageParameters,
+    parameters: FormalLanguageSweepParameters | None,
+    where: str = "sweep.formal_language",
+) -> None:
+    """See that there are strings for a sweep to read.
+
+    Raises
+    ------
+    ParameterError
+        Where none is short enough, or there are fewer.
+    """
+    if parameters is None:
+        raise ParameterError(f"{where} is missing; {key} needs it")
+    strings = data.validation
+    if parameters.length < strings.shortest:
+        raise ParameterError(
+            f"{where}.length = {parameters.length} is not allowed; allowed is at least "
+            f"{key}.validation.shortest, {strings.shortest}"
+        )
+    if parameters.num_sequences > strings.num_sequences:
+        raise ParameterError(
+            f"{where}.num_sequences = {parameters.num_sequences} is not allowed; allowed is at "
+            f"most {key}.validation.num_sequences, {strings.num_sequences}"
+        )
+
+
+def vocabulary_size(data: FormalLanguageParameters) -> int:
+    """Return the number of tokens of the language, answers included."""
+    return len(data.drawn.tokens)

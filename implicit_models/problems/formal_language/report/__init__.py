@@ -1,0 +1,1 @@
+"""What the report says of models of formal languages."""

@@ -1,0 +1,89 @@
+"""What came out of the models of one formal language, in a few sentences."""
+
+from collections.abc import Sequence
+
+from implicit_models.problems.formal_language.parameters import FormalLanguageParameters
+from implicit_models.problems.formal_language.report.results import (
+    VALIDATION,
+    FormalLanguageResults,
+)
+from implicit_models.reporting.comparison import Candidate, best_of_kinds, candidates
+from implicit_models.reporting.intervals import share_interval
+from implicit_models.reporting.lead import (
+    compared,
+    cost_sentences,
+    listed,
+    noise_sentence,
+    outcome,
+)
+from implicit_models.reporting.summary import group_by_seed
+from implicit_models.reporting.tables.table import percent
+
+
+def formal_language_lead(
+    runs: Sequence[FormalLanguageResults], dataset: FormalLanguageParameters, threshold: float
+) -> list[str]:
+    """Return the headline, and the sentences that tell more.
+
+    Parameters
+    ----------
+    threshold
+        Accuracy from which a language counts as learned.
+    """
+    split = runs[0].tests[-1]
+    best = best_of_kinds(candidates(runs, lambda run: run.score(split)), higher_is_better=True)
+    told = outcome(best, _shown, higher_is_better=True)
+    return [
+        f"{runs[0].dataset}, share of right answers to {split_words(split, dataset)}: {told}.",
+        f"{what_is_learned(dataset)}; {compared(runs)}.",
+        _learned(runs, VALIDATION, split_words(VALIDATION, dataset), threshold),
+        *(_learned(runs, name, split_words(name, dataset), threshold) for name in runs[0].tests),
+        *([noise_sentence(best)] if len(best) > 1 else []),
+        *cost_sentences(best, runs),
+    ]
+
+
+def what_is_learned(dataset: FormalLanguageParameters) -> str:
+    """Return which language it is, and what is trained on."""
+    name = dataset.language.replace("_", " ")
+    strings = dataset.train
+    learned = "all tokens" if dataset.objective == "all" else "the answers alone"
+    asked = ", asked at every prefix" if dataset.answers == "every" else ""
+    return (
+        f"The formal language {name}, trained on lengths of {strings.shortest} to "
+        f"{strings.longest}{asked}, on {learned}; a guess is right in "
+        f"{percent(1 / dataset.drawn.num_answers)}"
+    )
+
+
+def split_words(split: str, dataset: FormalLanguageParameters) -> str:
+    """Return which strings a split has: ``strings of length 41 to 500``."""
+    strings, ignoring = dataset.splits[split]
+    ends = dict.fromkeys((strings.shortest, strings.longest))
+    told = f"strings of length {' to '.join(map(str, ends))}"
+    if dataset.drawn.ignores:
+        told += f", {percent(ignoring, 0)} to be ignored"
+    return told
+
+
+def _learned(
+    runs: Sequence[FormalLanguageResults], split: str, strings: str, threshold: float
+) -> str:
+    """Return how many seeds of each model answer a split right."""
+    parts = []
+    for name, group in group_by_seed(runs).items():
+        count = sum(run.evaluation["accuracy"][split] >= threshold for run in group)
+        ends = " to ".join(percent(end, 0) for end in share_interval(count, len(group)))
+        interval = f" (95 % interval of the share: {ends})" if len(group) > 1 else ""
+        parts.append(f"{name} in {count} of {len(group)} seeds{interval}")
+    return (
+        f"{percent(threshold, 0)} or more of the answers to {strings} are right: {listed(parts)}."
+    )
+
+
+def _shown(each: Candidate) -> str:
+    chance = each.runs[0].evaluation["chance"]
+    # Of several seeds one more often lies far off by chance; one that has learned lies farther.
+    most = (2 if len(each.values) == 1 else 3) * each.sampling_error
+    is_chance = all(abs(value - chance) <= most for value in each.values)
+    return each.written(percent) + (", chance level" if is_chance else "")

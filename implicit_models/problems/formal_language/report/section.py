@@ -1,0 +1,58 @@
+"""The section of the report about the models of one formal language."""
+
+from collections.abc import Mapping, Sequence
+
+from implicit_models.problems.formal_language.parameters import FormalLanguageParameters
+from implicit_models.problems.formal_language.report import tables
+from implicit_models.problems.formal_language.report.figures import (
+    accuracy_by_compute,
+    accuracy_by_length,
+)
+from implicit_models.problems.formal_language.report.lead import (
+    formal_language_lead,
+    what_is_learned,
+)
+from implicit_models.problems.formal_language.report.results import FormalLanguageResults
+from implicit_models.reporting.figures.compute import COMPUTE_CAPTION
+from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.figures.training import training_curves
+from implicit_models.reporting.illustration import Draw, illustrate
+from implicit_models.reporting.parameters import ReportParameters
+from implicit_models.reporting.sections import Section
+from implicit_models.reporting.tables.compute import compute_tables
+from implicit_models.reporting.tables.cost import cost_tables
+from implicit_models.reporting.training_notes import training_notes
+
+
+def formal_language_section(
+    runs: Sequence[FormalLanguageResults],
+    dataset: FormalLanguageParameters,
+    parameters: ReportParameters,
+    styles: Mapping[str, RunStyle],
+) -> Section:
+    """Write the section."""
+    implicit = [run for run in runs if run.kind == "implicit"]
+    drawn: list[tuple[Draw, Sequence[FormalLanguageResults], str]] = [
+        (
+            accuracy_by_length,
+            runs,
+            "The share of right answers by the length of the strings, of neighbouring lengths "
+            "together: validation strings, which are as long as those trained on, and the test.",
+        ),
+        (training_curves, runs, " ".join(["Training.", *training_notes(runs)])),
+    ]
+    shown = [tables.accuracy_table(runs, dataset), *cost_tables(runs)]
+    if implicit:
+        shown.append(tables.search_table(implicit, dataset))
+    swept = [run for run in implicit if run.test_time_compute is not None]
+    if swept:
+        drawn.append((accuracy_by_compute, swept, COMPUTE_CAPTION))
+        shown += compute_tables(swept, {"accuracy": "accuracy"})
+    shown += tables.published_tables(dataset)
+    return Section(
+        title=f"Formal language {runs[0].dataset}",
+        lead=formal_language_lead(runs, dataset, parameters.success_threshold),
+        description=f"{what_is_learned(dataset)}.",
+        illustrations=[illustrate(draw, of, styles, caption) for draw, of, caption in drawn],
+        tables=shown,
+    )
