@@ -101,9 +101,10 @@ class Mamba2Mixer(nn.Module):
         normalised_weights: bool,
         norm_epsilon: float,
         chunk_length: int | None,
+        time_steps: tuple[float, float] = (0.001, 0.1),
     ) -> None:
         super().__init__()
-        self.shape, self.num_layers = shape, num_layers
+        self.shape, self.num_layers, self.time_steps = shape, num_layers, time_steps
         self.settings = MixerSettings(shape.num_groups, norm_epsilon, chunk_length)
         normalised = normalised_weights
         self.in_proj = NormalisedWeight(shape.d_projection, shape.d_model, normalised=normalised)
@@ -125,7 +126,7 @@ class Mamba2Mixer(nn.Module):
         bound = shape.conv_kernel**-0.5
         self.conv1d.reset(bound)
         nn.init.uniform_(self.conv1d_bias, -bound, bound)
-        time_step = torch.empty_like(self.dt_bias).uniform_(math.log(1e-3), math.log(1e-1)).exp()
+        time_step = torch.empty_like(self.dt_bias).uniform_(*map(math.log, self.time_steps)).exp()
         set_initial(self.dt_bias, time_step + torch.log(-torch.expm1(-time_step)))
         set_initial(self.A_log, torch.empty_like(self.A_log).uniform_(1, 16).log())
         nn.init.ones_(self.D)

@@ -50,6 +50,8 @@ class LabelledOutput:
         The cross-entropy of the labels alone; see `aligned_loss`.
     search, penalty, memory
         As in `ForwardOutput`.
+    center
+        The weighted `center_loss` of the labels; None without a weight.
     """
 
     loss: Float[Tensor, ""]
@@ -58,6 +60,7 @@ class LabelledOutput:
     _predictions: Int[Tensor, "B L"] | None
     _logits: Float[Tensor, "B L V"] | None
     memory: Memory | None = None
+    center: Float[Tensor, ""] | None = None
 
     def predictions(self) -> Int[Tensor, "B L"]:
         """Return the likeliest label of each token."""
@@ -123,12 +126,15 @@ def forward_labelled(
     phase: Phase | None,
     num_items: Tensor | int | None = None,
     memory: Memory | None = None,
+    center_weight: float = 0.0,
 ) -> LabelledOutput:
     """Run a forward pass over whole sequences and compute the loss of their labels; see `forward`.
 
     Models that can do without never hold all logits, which saves memory and time.
     """
     if not getattr(language_model_of(model), "takes_targets", False):
+        if center_weight:
+            raise ValueError("this model gives no hidden states, which a center_weight is for")
         found = forward(model, tokens, phase, memory)
         loss = aligned_loss(found.logits, labels, num_items)
         logits = found.logits.detach()
@@ -138,10 +144,11 @@ def forward_labelled(
         phase=phase,
         targets=labels,
         num_items_in_batch=num_items,
+        center_weight=center_weight,
         **_before(memory, tokens),
     )
     found = (output.loss, output.search, output.penalty, output.predictions, None)
-    return LabelledOutput(*found, _after(output, memory))
+    return LabelledOutput(*found, _after(output, memory), output.center)
 
 
 def _before(memory: Memory | None, tokens: Tensor) -> dict[str, Any]:

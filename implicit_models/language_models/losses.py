@@ -52,6 +52,33 @@ def next_token_loss(
     return aligned_loss(logits[:, :-1], labels[:, 1:], num_items)
 
 
+def center_loss(hidden: Float[Tensor, "B L D"], labels: Int[Tensor, "B L"]) -> Float[Tensor, ""]:
+    """Return how far hidden states of one label are from each other: the share of their variance.
+
+    The squared distances of the states to the mean of all with their label, over those to the mean
+    of all: 1 where labels tell nothing of the states, 0 where they tell all. That is the distance
+    to class centers of Wen et al. 2016, made independent of the states' scale as in Papyan et
+    al. 2020 (NC1). Where a label is a state, as in word problems, errors of the state that do not
+    change the label yet are trained away.
+
+    Parameters
+    ----------
+    labels
+        `IGNORED` where a token does not count. 0 is returned where none does.
+    """
+    counted = labels != IGNORED
+    rows, classes = hidden[counted], labels[counted]
+    rows = rows.to(accumulation_dtype(rows.dtype))
+    if not len(rows):
+        return rows.sum()
+    present, places = classes.unique(return_inverse=True)
+    sums = rows.new_zeros(len(present), rows.shape[1]).index_add(0, places, rows)
+    centers = sums / torch.bincount(places, minlength=len(present))[:, None]
+    within = (rows - centers[places]).square().sum()
+    total = (rows - rows.mean(0)).square().sum()
+    return within / total.clamp_min(torch.finfo(total.dtype).tiny)
+
+
 class Predicted(NamedTuple):
     """What a language model's head makes of hidden states, without their logits.
 

@@ -12,7 +12,7 @@ from implicit_models.kernels.linear import linear
 from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.cell import StackCell
 from implicit_models.language_models.configuration import ImplicitConfig
-from implicit_models.language_models.losses import LOSSES, predicted_loss
+from implicit_models.language_models.losses import LOSSES, center_loss, predicted_loss
 from implicit_models.language_models.outputs import ImplicitCausalLMOutput
 from implicit_models.language_models.trunk import ImplicitModel, ImplicitPreTrainedModel
 
@@ -85,6 +85,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
         tolerance: float | None = None,
         max_self_iterations: int | None = None,
         targets: Int[Tensor, "B L"] | None = None,
+        center_weight: float = 0.0,
     ) -> ImplicitCausalLMOutput | tuple[Any, ...]:
         """Return logits for each token; parameters beyond these as in `ImplicitModel.forward`.
 
@@ -102,6 +103,9 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
             In place of labels: what each token is to predict, or -100; never shifted. The output
             then has ``predictions`` and no logits, which are never held all at once, and its loss
             is that of the targets alone, beside the penalty.
+        center_weight
+            Of the targets' `center_loss` over the hidden states, which is in the output beside the
+            loss.
         """
         if targets is not None and labels is not None:
             raise ValueError("give either labels or targets, and not both")
@@ -117,7 +121,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
             tolerance,
             max_self_iterations,
         )
-        loss, logits, predictions = None, None, None
+        loss, logits, predictions, center = None, None, None, None
         if targets is not None:
             loss, predictions = predicted_loss(
                 found.last_hidden_state,
@@ -126,6 +130,8 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
                 num_items_in_batch,
                 self.config.vocab_size,
             )
+            if center_weight:
+                center = center_weight * center_loss(found.last_hidden_state, targets)
         else:
             kept = logits_to_keep
             if isinstance(kept, int):
@@ -147,6 +153,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
             self_iterations=found.self_iterations,
             search=found.search,
             penalty=found.penalty,
+            center=center,
         )
         wants_dict = self.config.return_dict if return_dict is None else return_dict
         return output if wants_dict else output.to_tuple()

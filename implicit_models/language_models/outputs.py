@@ -54,6 +54,8 @@ class ImplicitCausalLMOutput(ModelOutput):
         (B, L, V), aligned with the tokens; fewer tokens with ``logits_to_keep``; None with targets.
     predictions
         The likeliest token after each one, with targets.
+    center
+        What `center_loss` adds to the loss of the targets; None without a weight of it.
     """
 
     loss: Float[Tensor, ""] | None = None
@@ -64,6 +66,7 @@ class ImplicitCausalLMOutput(ModelOutput):
     search: Solution | None = None
     penalty: Float[Tensor, ""] | None = None
     predictions: Int[Tensor, "B L"] | None = None
+    center: Float[Tensor, ""] | None = None
 
 
 def count_self_iterations(

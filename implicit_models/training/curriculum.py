@@ -60,6 +60,7 @@ class Segment:
     lengths: LengthParameters
     decay_steps: int
     passing: Passing | None = None
+    center_weight: float = 0.0
 
     @property
     def last_step(self) -> int:
@@ -162,6 +163,7 @@ def free_segment(
         parameters.lengths,
         parameters.decay_steps,
         Passing.of(parameters, num_steps),
+        parameters.center_weight,
     )
 
 

@@ -171,6 +171,11 @@ class FreeParameters(SearchParameters, CarryParameters):
     jacobian_weight
         Weight, in the loss, of the mean squared entry-wise sensitivity of the cell to its own
         value (Hutchinson's estimate, one sample).
+    center_weight
+        Weight, in the loss, of the share of the hidden states' variance that is within labels
+        (`center_loss`), over the sequences that a process computes at once: how many these are
+        changes what is trained. For data whose labels are states, such as word problems; of a text
+        the next token is none.
     decay_steps
         Training steps at the end over which the learning rate decays.
     carry, carry_steps, carry_reset_share, carry_if_right
@@ -187,6 +192,7 @@ class FreeParameters(SearchParameters, CarryParameters):
     phantom_steps: int | None = Field(default=None, ge=1)
     unrolled_steps: int | None = Field(default=None, ge=1)
     jacobian_weight: float = Field(default=0.0, ge=0.0)
+    center_weight: float = Field(default=0.0, ge=0.0)
     decay_steps: int = Field(ge=0)
     lengths: LengthParameters
 

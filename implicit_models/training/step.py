@@ -29,7 +29,7 @@ class MicroBatchOutcome:
 
     Attributes
     ----------
-    loss, penalty
+    loss, penalty, center
         Its share of the global batch's.
     right
         Of the labelled tokens; empty where the step is not measured.
@@ -39,6 +39,7 @@ class MicroBatchOutcome:
 
     loss: Tensor
     penalty: Tensor | None
+    center: Tensor | None
     search: Solution | None
     right: Mapping[str, Mean]
     carried: Carried | None = None
@@ -65,6 +66,7 @@ class StepOutcome:
     loss: float
     search_evaluations: float
     penalty: float | None
+    center: float | None
     gradient_norm: float
     learning_rate: float
     fault: str | None
@@ -85,6 +87,8 @@ class StepOutcome:
         }
         if self.penalty is not None:
             metrics["jacobian_penalty"] = self.penalty
+        if self.center is not None:
+            metrics["center_loss"] = self.center
         if self.micro_batches[0].went_on is not None:
             counts = [each.went_on for each in self.micro_batches if each.went_on is not None]
             (went_on,) = processes.total(torch.stack(counts).sum())
@@ -141,16 +145,21 @@ def training_step(
             before = _Before(passing, training.continuation, known)
         with accumulating(module, is_last=is_last):
             outcomes.append(
-                _add_gradients(module, micro_batch, batch, phase, processes, measured, before)
+                _add_gradients(
+                    *(module, micro_batch, batch, phase, processes, measured, before),
+                    segment.center_weight,
+                )
             )
     norm = nn.utils.clip_grad_norm_(module.parameters(), optimisation.clip_norm)
     norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
     penalties = [each.penalty for each in outcomes if each.penalty is not None]
+    centers = [each.center for each in outcomes if each.center is not None]
     searches = _searches(outcomes)
     # Nothing that a process decides alone may decide what the others wait for.
-    loss, penalty, evaluations, diverged, asked = processes.total(
+    loss, penalty, center, evaluations, diverged, asked = processes.total(
         torch.stack([each.loss for each in outcomes]).sum(),
         torch.stack(penalties).sum() if penalties else 0.0,
+        torch.stack(centers).sum() if centers else 0.0,
         sum((search.token_evaluations.sum() for search in searches), 0),
         sum(((search.result == Result.NON_FINITE).sum() for search in searches), 0),
         float(stop.is_made),
@@ -165,6 +174,7 @@ def training_step(
         loss=loss,
         search_evaluations=evaluations,
         penalty=penalty if penalties else None,
+        center=center if centers else None,
         gradient_norm=norm.item(),
         learning_rate=learning_rate,
         fault=fault,
@@ -192,6 +202,7 @@ def _add_gradients(
     processes: Processes,
     measured: bool,
     before: _Before | None,
+    center_weight: float,
 ) -> MicroBatchOutcome:
     """Add the gradients of a micro-batch's share of the loss to those of the ones before."""
     micro_batch = micro_batch.to(processes.device)
@@ -202,11 +213,15 @@ def _add_gradients(
         labels, memory = begun.labels, begun.memory
     # The mean over the labels of all processes; a batch without any has none to divide by.
     num_labels = max(batch.num_labels, 1)
-    output = forward_labelled(module, micro_batch.inputs, labels, phase, num_labels, memory)
-    loss, penalty = output.loss, None
-    if output.penalty is not None:
-        penalty = output.penalty * (len(micro_batch.inputs) / batch.num_sequences)
-        loss = loss + penalty
+    output = forward_labelled(
+        module, micro_batch.inputs, labels, phase, num_labels, memory, center_weight
+    )
+    loss, share = output.loss, len(micro_batch.inputs) / batch.num_sequences
+    penalty, center = (
+        None if each is None else each * share for each in (output.penalty, output.center)
+    )
+    for each in (penalty, center):
+        loss = loss if each is None else loss + each
     (loss * processes.size).backward()  # gradients are averaged over the processes
     carried = None
     if before is not None:
@@ -215,6 +230,7 @@ def _add_gradients(
     return MicroBatchOutcome(
         loss=loss.detach(),
         penalty=None if penalty is None else penalty.detach(),
+        center=None if center is None else center.detach(),
         search=None if output.search is None else output.search.without_value(),
         right=accuracies(output.predictions(), labels) if measured else {},
         carried=carried,

@@ -13,7 +13,12 @@ from implicit_models.equilibrium.phase import bounded_phase
 from implicit_models.kernels.dispatch import Kernels, kernels_for, reference_kernels, using
 from implicit_models.language_models import losses
 from implicit_models.language_models.forward import forward, forward_labelled
-from implicit_models.language_models.losses import IGNORED, aligned_loss, predicted_loss
+from implicit_models.language_models.losses import (
+    IGNORED,
+    aligned_loss,
+    center_loss,
+    predicted_loss,
+)
 from tests.language_models.models import ALL, VOCABULARY, small_model
 
 BATCH, LENGTH, WIDTH, CLASSES = 3, 7, 5, 23
@@ -206,3 +211,43 @@ def test_a_model_of_transformers_is_read_by_its_logits() -> None:
     assert found.loss == aligned_loss(logits, targets)
     assert torch.equal(found.predictions(), logits.argmax(-1))
     assert found.search is None
+
+
+def center_loss_by_loops(hidden: Tensor, labels: Tensor) -> float:
+    """Two sums over all tokens, each mean taken anew."""
+    rows = [
+        (row, int(label))
+        for text, those in zip(hidden, labels, strict=True)
+        for row, label in zip(text, those, strict=True)
+        if label != IGNORED
+    ]
+
+    def mean_of(label: int | None) -> Tensor:
+        return torch.stack([row for row, own in rows if label in (None, own)]).mean(0)
+
+    within = sum(float((row - mean_of(label)).square().sum()) for row, label in rows)
+    return within / sum(float((row - mean_of(None)).square().sum()) for row, _ in rows)
+
+
+@pytest.mark.parametrize("share_ignored", [0.0, 0.5])
+def test_the_center_loss_is_the_share_of_variance_within_labels(share_ignored: float) -> None:
+    draw = torch.Generator().manual_seed(0)
+    hidden = torch.randn(3, 7, 5, generator=draw, dtype=torch.float64).requires_grad_()
+    labels = torch.randint(4, (3, 7), generator=draw)
+    labels[torch.rand(3, 7, generator=draw) < share_ignored] = IGNORED
+    found = center_loss(hidden, labels)
+    assert found.item() == pytest.approx(center_loss_by_loops(hidden.detach(), labels))
+    assert center_loss(3 * hidden + 1, labels).item() == pytest.approx(found.item())
+    (gradient,) = torch.autograd.grad(found, hidden)
+    assert (gradient[labels == IGNORED] == 0).all() and gradient.abs().sum() > 0
+    assert torch.autograd.gradcheck(lambda each: center_loss(each, labels), hidden)
+
+
+def test_the_center_loss_at_its_ends() -> None:
+    labels = torch.tensor([[0, 1, 1], [2, 0, IGNORED]])
+    places = torch.eye(3)[labels.clamp_min(0)]
+    assert center_loss(places, labels).item() == 0
+    apart = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(1))
+    assert center_loss(apart, torch.zeros_like(labels)).item() == pytest.approx(1)
+    assert center_loss(apart, torch.full_like(labels, IGNORED)).item() == 0
+    assert center_loss(torch.ones(2, 3, 4), labels).item() == 0  # all states are one

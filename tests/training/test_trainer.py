@@ -193,6 +193,21 @@ def test_the_jacobian_penalty_reaches_the_loss_and_trains_the_cell_down(tmp_path
     assert "jacobian_penalty" not in without.rows[65]
 
 
+def test_the_center_loss_reaches_the_loss_and_its_gradient(tmp_path: Path) -> None:
+    def trained(weight: float) -> dict[int, dict[str, float]]:
+        parameters = FREE_PARAMETERS.replace(center_weight=weight, num_training_steps=60)
+        training = small_training(free_segment(parameters, 5))
+        return run(tmp_path / str(weight), training)[-1].rows
+
+    rows, watched, without = trained(30.0), trained(1e-9), trained(0.0)
+    first = rows[6]["center_loss"]
+    assert rows[6]["loss"] == pytest.approx(without[6]["loss"] + first, rel=1e-2)
+    assert watched[6]["center_loss"] / 1e-9 == pytest.approx(first / 30.0, rel=1e-2)
+    norms = [each[6]["gradient_norm"] for each in (rows, watched, without)]
+    assert norms[0] > 1.1 * norms[1] and norms[1] == pytest.approx(norms[2], rel=1e-4)
+    assert "center_loss" not in without[65]
+
+
 def test_the_phase_alone_tells_the_segments_apart(tmp_path: Path) -> None:
     relabelled = dataclasses.replace(FREE, phase=BOUNDED.phase, first_step=0, num_steps=5)
     bounded = dataclasses.replace(BOUNDED, decay_steps=FREE.decay_steps)

@@ -15,6 +15,9 @@ class ImplicitMamba2Config(ImplicitConfig):
     ----------
     state_size, expand, head_dim, n_groups, conv_kernel
         Mamba2's sizes, under transformers' names.
+    time_step_min, time_step_max
+        Time steps that heads begin with are drawn log-uniformly between the two; with larger ones
+        states forget sooner.
     chunk_size
         Tokens per chunk of the scan; None lets the kernel choose. It changes speed and rounding
         only.
@@ -29,6 +32,8 @@ class ImplicitMamba2Config(ImplicitConfig):
     n_groups: int = 1
     conv_kernel: int = 4
     chunk_size: int | None = None
+    time_step_min: float = 0.001
+    time_step_max: float = 0.1
 
     def validate_architecture(self) -> None:
         """Check that the sizes fit together."""
@@ -36,6 +41,11 @@ class ImplicitMamba2Config(ImplicitConfig):
         check_positive(self, "state_size", "expand", "head_dim", "n_groups", "conv_kernel")
         if self.chunk_size is not None:
             check_positive(self, "chunk_size")
+        if not 0 < self.time_step_min <= self.time_step_max:
+            raise ValueError(
+                f"time_step_min and time_step_max are {self.time_step_min} and "
+                f"{self.time_step_max}; they must be above 0 and in this order"
+            )
         inner = self.expand * self.hidden_size
         if inner % self.head_dim:
             raise ValueError(

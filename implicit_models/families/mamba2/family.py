@@ -22,7 +22,10 @@ from implicit_models.language_models.trunk import ImplicitModel
 TRITON_CHUNK = 64
 
 # What configurations of ours and of transformers call alike.
-_SAME_FIELDS = ("state_size", "expand", "head_dim", "n_groups", "conv_kernel")
+_SAME_FIELDS = (
+    *("state_size", "expand", "head_dim", "n_groups", "conv_kernel"),
+    *("time_step_min", "time_step_max"),
+)
 
 
 class ImplicitMamba2Model(ImplicitModel):
@@ -39,6 +42,7 @@ class ImplicitMamba2Model(ImplicitModel):
             normalised_weights=config.weight_normalisation,
             norm_epsilon=config.rms_norm_eps,
             chunk_length=config.chunk_size,
+            time_steps=(config.time_step_min, config.time_step_max),
         )
         return Block(mixer, None, config.rms_norm_eps)
 
@@ -51,7 +55,8 @@ class ImplicitMamba2ForCausalLM(ImplicitForCausalLM, GenerationMixin):
     ========================  ================================================================
     in_proj.weight            uniform in +-1/sqrt(d_model)
     conv1d.weight, its bias   uniform in +-1/sqrt(conv_kernel)
-    dt_bias                   inverse softplus of a time step log-uniform in [.001, .1]
+    dt_bias                   inverse softplus of a time step log-uniform in [.001, .1], or between
+                              the configuration's ``time_step_min`` and ``time_step_max``
     A_log                     log of a decay rate uniform in [1, 16]
     D                         1
     out_proj.weight           uniform in +-1/sqrt(d_inner num_layers)
@@ -198,6 +203,8 @@ class Mamba2Family(StackFamily[ImplicitMamba2Config]):
             "n_groups": parameters.num_groups,
             "conv_kernel": parameters.conv_kernel,
             "chunk_size": parameters.chunk_length,
+            "time_step_min": parameters.time_step_min,
+            "time_step_max": parameters.time_step_max,
         }
 
     def of_size(self, parameters: Any, vary: str, number: int) -> Any:

@@ -18,6 +18,10 @@ class Mamba2Parameters(StackParameters):
     chunk_length
         Tokens per chunk of the scan; null lets the kernel choose. It changes speed and rounding
         only.
+    time_step_min, time_step_max
+        Between which the heads' time steps begin, drawn log-uniformly, as Mamba2's authors do. A
+        state decays by exp(-(1 to 16) * time step) a token: with the usual ones some remember
+        thousands of tokens, which training sequences of 20 never show.
     """
 
     family: Literal["mamba2"]
@@ -27,6 +31,8 @@ class Mamba2Parameters(StackParameters):
     num_groups: int = Field(default=1, ge=1)
     conv_kernel: int = Field(default=4, ge=1)
     chunk_length: int | None = Field(default=None, ge=1)
+    time_step_min: float = Field(default=0.001, gt=0.0)
+    time_step_max: float = Field(default=0.1, gt=0.0)
 
     @property
     def has_state(self) -> bool:
@@ -34,7 +40,8 @@ class Mamba2Parameters(StackParameters):
         return True
 
     def check(self) -> None:
-        """Check that the heads divide the width, and the groups the heads."""
+        """Check that the heads divide the width, and the groups the heads, and the time steps."""
+        self.check_at_most("time_step_min", "time_step_max")
         d_inner = self.expand * self.d_model
         if d_inner % self.head_dim:
             raise ParameterError(
