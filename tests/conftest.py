@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.repositories import Repository, clone
-from tests.shape_checks import check_once
+from tests.shape_checks import begin_test, check_once
 
 # Triton reads it when first imported, which torch does on the way to its compiler: set it early.
 if not torch.cuda.is_available():
@@ -35,6 +35,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests = Counter(item.path for item in items)
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     items.sort(key=lambda item: -slow[item.path] / tests[item.path])
+
+
+def pytest_runtest_setup() -> None:
+    """Have shapes looked at in each test."""
+    begin_test()
 
 
 def pytest_collection_finish() -> None:

@@ -5,7 +5,9 @@ long as the calls. What it finds depends on nothing but the shapes and types tha
 here, so a combination that a function has had before needs no second look. Where an annotation is
 of classes alone, that is the type; elsewhere it is all of the value. A function whose annotations
 are all of classes, which pyright has checked, is looked at in its first calls and then left alone:
-telling the types of its arguments takes longer than most of them do.
+telling the types of its arguments takes longer than most of them do. One that asks for shapes is
+looked at in its first calls of each test: what a loop calls for the thousandth time has the shapes
+that it had before.
 """
 
 import dataclasses
@@ -21,6 +23,7 @@ import jaxtyping
 import torch
 
 FIRST_CALLS = 500  # of a function that asks for no shapes
+FIRST_CALLS_OF_A_TEST = 100  # of one that does
 
 _check_every_call = jaxtyping.jaxtyped
 
@@ -28,6 +31,18 @@ _check_every_call = jaxtyping.jaxtyped
 def check_once() -> None:
     """Make modules that are imported from now on check a combination once."""
     jaxtyping.jaxtyped = jaxtyped  # what jaxtyping's import hook decorates functions with
+
+
+def begin_test() -> None:
+    """Look at functions that ask for shapes anew."""
+    _state.test += 1
+
+
+class _State:
+    test = 0
+
+
+_state = _State()
 
 
 def jaxtyped(target: Any = None, *, typechecker: Any) -> Any:
@@ -126,6 +141,18 @@ class _Function:
         names = annotations.keys()
         self.asks_for_shapes = all_of_it or any(how(name) is describe for name in names)
         self.num_calls = 0
+        self.test = _state.test
+
+    def is_left_alone(self) -> bool:
+        """Count a call, and return whether there have been enough."""
+        if self.asks_for_shapes:
+            if self.test != _state.test:
+                self.test, self.num_calls = _state.test, 0
+            most = FIRST_CALLS_OF_A_TEST
+        else:
+            most = FIRST_CALLS
+        self.num_calls += 1
+        return self.num_calls > most
 
     def describe_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
         if self.by_type:
@@ -166,9 +193,8 @@ def _checked_once(function: Callable[..., Any], typechecker: Any) -> Callable[..
 
     @functools.wraps(function)
     def checked(*args, **kwargs):
-        if described.num_calls >= FIRST_CALLS:
+        if described.is_left_alone():
             return function(*args, **kwargs)
-        described.num_calls += not described.asks_for_shapes
         arguments = describe_arguments(args, kwargs)
         returned = results.get(arguments)
         if returned is None:

@@ -123,6 +123,24 @@ def test_only_functions_that_ask_for_classes_alone_are_left_alone_after_their_fi
         shapes(torch.ones(9))
 
 
+def test_functions_that_ask_for_shapes_are_looked_at_in_their_first_calls_of_every_test(
+    monkeypatch,
+):
+    monkeypatch.setattr(shape_checks, "FIRST_CALLS_OF_A_TEST", 3)
+
+    @checked
+    def shapes(inputs: Float[Tensor, "B L"]) -> Tensor:
+        return inputs
+
+    for _ in range(2):
+        shape_checks.begin_test()
+        for length in range(2):
+            shapes(torch.ones(1, length))
+        with pytest.raises(TypeCheckError):
+            shapes(torch.ones(9))
+        assert shapes(torch.ones(9)).shape == (9,)  # the fourth
+
+
 def test_decorated_functions_are_told_apart_though_their_code_is_one():
     def decorated(function):
         @functools.wraps(function)
