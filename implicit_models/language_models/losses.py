@@ -14,6 +14,8 @@ from implicit_models.kernels.reference import accumulation_dtype
 
 IGNORED = -100  # the label of a token that no loss counts, as in PyTorch and transformers
 
+_LEAST_SHARE = 1e-8  # of variance within labels
+
 # Tokens whose logits are held at once: with fewer the products become slow, more take memory. A
 # small vocabulary takes as many more as come to the number of logits below.
 _TOKENS_AT_ONCE = 512
@@ -53,18 +55,19 @@ def next_token_loss(
 
 
 def center_loss(hidden: Float[Tensor, "B L D"], labels: Int[Tensor, "B L"]) -> Float[Tensor, ""]:
-    """Return how far hidden states of one label are from each other: the share of their variance.
+    """Return how far hidden states of one label are from each other, over how far all are.
 
-    The squared distances of the states to the mean of all with their label, over those to the mean
-    of all: 1 where labels tell nothing of the states, 0 where they tell all. That is the distance
-    to class centers of Wen et al. 2016, made independent of the states' scale as in Papyan et
-    al. 2020 (NC1). Where a label is a state, as in word problems, errors of the state that do not
-    change the label yet are trained away.
+    The root of the share of the states' variance that is within labels: 1 where labels tell nothing
+    of the states, 0 where they tell all. That is the distance to class centers of Wen et al. 2016,
+    made independent of the states' scale as in Papyan et al. 2020 (NC1), and a root, so that its
+    pull does not weaken as states come together. Where a label is a state, as in word problems,
+    errors of the state that do not change the label yet are trained away.
 
     Parameters
     ----------
     labels
-        `IGNORED` where a token does not count. 0 is returned where none does.
+        `IGNORED` where a token does not count. 0 is returned where none does, and otherwise no less
+        than 1e-4, where the pull ends.
     """
     counted = labels != IGNORED
     rows, classes = hidden[counted], labels[counted]
@@ -76,7 +79,8 @@ def center_loss(hidden: Float[Tensor, "B L D"], labels: Int[Tensor, "B L"]) -> F
     centers = sums / torch.bincount(places, minlength=len(present))[:, None]
     within = (rows - centers[places]).square().sum()
     total = (rows - rows.mean(0)).square().sum()
-    return within / total.clamp_min(torch.finfo(total.dtype).tiny)
+    share = within / total.clamp_min(torch.finfo(total.dtype).tiny)
+    return share.clamp_min(_LEAST_SHARE).sqrt()
 
 
 class Predicted(NamedTuple):

@@ -172,7 +172,7 @@ class FreeParameters(SearchParameters, CarryParameters):
         Weight, in the loss, of the mean squared entry-wise sensitivity of the cell to its own
         value (Hutchinson's estimate, one sample).
     center_weight
-        Weight, in the loss, of the share of the hidden states' variance that is within labels
+        Weight, in the loss, of how far hidden states of one label are from each other
         (`center_loss`), over the sequences that a process computes at once: how many these are
         changes what is trained. For data whose labels are states, such as word problems; of a text
         the next token is none.
