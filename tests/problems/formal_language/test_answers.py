@@ -1,6 +1,5 @@
 """The evaluation of formal languages: counted rightly, whatever is read together."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
