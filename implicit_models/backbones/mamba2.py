@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from implicit_models.backbones.linear import NormalisedWeight, set_initial
 from implicit_models.kernels.dispatch import kernels_for
 from implicit_models.kernels.linear import linear
-from implicit_models.kernels.mixer import MixerSettings, MixerWeights
+from implicit_models.kernels.mixer import SIGNED_MIXER, MixerSettings, MixerWeights
 from implicit_models.kernels.reference import accumulation_dtype
 
 
@@ -81,7 +81,7 @@ class Mamba2Trail(NamedTuple):
 
     def carry(self, counts: Int[Tensor, " B"] | None = None) -> Mamba2Carry:
         """Return the carry after each sequence's first ``counts`` tokens; None means all."""
-        advance = kernels_for(self.projected.device).advance
+        advance = _mixer_of(self.settings, self.projected.device).advance
         return Mamba2Carry(
             *advance(self.projected, self.weights, self.settings, *self.before, counts)
         )
@@ -102,10 +102,13 @@ class Mamba2Mixer(nn.Module):
         norm_epsilon: float,
         chunk_length: int | None,
         time_steps: tuple[float, float] = (0.001, 0.1),
+        allow_neg_eigval: bool = False,
     ) -> None:
         super().__init__()
         self.shape, self.num_layers, self.time_steps = shape, num_layers, time_steps
-        self.settings = MixerSettings(shape.num_groups, norm_epsilon, chunk_length)
+        self.settings = MixerSettings(
+            shape.num_groups, norm_epsilon, chunk_length, allow_neg_eigval
+        )
         normalised = normalised_weights
         self.in_proj = NormalisedWeight(shape.d_projection, shape.d_model, normalised=normalised)
         self.conv1d = NormalisedWeight(
@@ -173,13 +176,18 @@ class Mamba2Mixer(nn.Module):
         ``carry`` None means a sequence from its start, whose carry nobody needs: no trail to
         it comes back. The injection is added to the input projection's output.
         """
-        kernels, between = kernels_for(hidden.device), weights.between
+        mixer, between = _mixer_of(self.settings, hidden.device), weights.between
         projected = linear(hidden, weights.input, injection)
         if carry is not None:  # of a model that computes in another precision than it is kept in
             carry = carry._replace(convolution=carry.convolution.to(projected.dtype))
         before = (None, None) if carry is None else carry
-        mixed = kernels.mix(projected, between, self.settings, *before)
+        mixed = mixer.mix(projected, between, self.settings, *before)
         outputs = linear(mixed, weights.output)
         if carry is None:
             return outputs, None
         return outputs, Mamba2Trail(carry, projected, between, self.settings)
+
+
+def _mixer_of(settings: MixerSettings, device: torch.device) -> Any:
+    """Return what has the `mix` and `advance` of a mixer's kernels."""
+    return SIGNED_MIXER if settings.allow_neg_eigval else kernels_for(device)

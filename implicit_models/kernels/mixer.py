@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from implicit_models.kernels import reference
-from implicit_models.kernels.reference import advance_convolution, advance_state
+from implicit_models.kernels import reference, signed
+from implicit_models.kernels.reference import advance_convolution
 
 
 class MixerWeights(NamedTuple):
@@ -30,11 +30,14 @@ class MixerSettings:
     ----------
     chunk_length
         Tokens per chunk of the scan; None leaves it to the kernel.
+    allow_neg_eigval
+        Whether decays are between -1 and 1, and not between 0 and 1: see `kernels.signed`.
     """
 
     num_groups: int
     norm_epsilon: float
     chunk_length: int | None = None
+    allow_neg_eigval: bool = False
 
 
 class Projected(NamedTuple):
@@ -75,12 +78,15 @@ class ComposedMixer:
     ----------
     step
         The kernel for a single token, where there is one.
+    advance_state
+        Gives the state after some of the tokens.
     """
 
     convolution: Callable[..., Any]
     scan: Callable[..., Any]
     norm: Callable[..., Any]
     step: Callable[..., Any] | None = None
+    advance_state: Callable[..., Any] = reference.advance_state
 
     def mix(
         self,
@@ -125,7 +131,7 @@ class ComposedMixer:
         _, channels, time_step = split_projection(projected, weights)
         activated = self.convolution(channels, weights.convolution, weights.convolution_bias, tail)
         inputs, input_map, _ = maps_of(activated, weights, settings.num_groups)
-        after = advance_state(
+        after = self.advance_state(
             inputs,
             time_step,
             weights.time_step_bias,
@@ -140,3 +146,10 @@ class ComposedMixer:
 REFERENCE_MIXER = ComposedMixer(
     reference.causal_convolution, reference.state_space_scan, reference.gated_rms_norm
 )
+SIGNED_MIXER = ComposedMixer(
+    reference.causal_convolution,
+    signed.state_space_scan,
+    reference.gated_rms_norm,
+    advance_state=signed.advance_state,
+)
+"""With decays between -1 and 1, on any device."""

@@ -18,6 +18,8 @@ class ImplicitMamba2Config(ImplicitConfig):
     time_step_min, time_step_max
         Time steps that heads begin with are drawn log-uniformly between the two; with larger ones
         states forget sooner.
+    allow_neg_eigval
+        Whether the states' decays are between -1 and 1, under flash-linear-attention's name.
     chunk_size
         Tokens per chunk of the scan; None lets the kernel choose. It changes speed and rounding
         only.
@@ -34,6 +36,7 @@ class ImplicitMamba2Config(ImplicitConfig):
     chunk_size: int | None = None
     time_step_min: float = 0.001
     time_step_max: float = 0.1
+    allow_neg_eigval: bool = False
 
     def validate_architecture(self) -> None:
         """Check that the sizes fit together."""

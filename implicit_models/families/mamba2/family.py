@@ -13,6 +13,7 @@ from implicit_models.families.family import StackFamily, count_weight
 from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
 from implicit_models.families.peer import Peer, Rule, Same, common_fields, refuse
 from implicit_models.families.registration import register_models
+from implicit_models.kernels import signed
 from implicit_models.kernels.reference import CHUNK_LENGTH
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.source_names import SourceError
@@ -43,6 +44,7 @@ class ImplicitMamba2Model(ImplicitModel):
             norm_epsilon=config.rms_norm_eps,
             chunk_length=config.chunk_size,
             time_steps=(config.time_step_min, config.time_step_max),
+            allow_neg_eigval=config.allow_neg_eigval,
         )
         return Block(mixer, None, config.rms_norm_eps)
 
@@ -131,6 +133,8 @@ class Mamba2Peer(Peer):
 
     def their_configuration(self, config: ImplicitMamba2Config) -> Mamba2Config:
         """Return the configuration of transformers that means the same."""
+        if config.allow_neg_eigval:
+            raise SourceError("transformers' Mamba2 has no decays below 0, as allow_neg_eigval has")
         return Mamba2Config(
             num_heads=config.num_heads,
             layer_norm_epsilon=config.rms_norm_eps,
@@ -205,6 +209,7 @@ class Mamba2Family(StackFamily[ImplicitMamba2Config]):
             "chunk_size": parameters.chunk_length,
             "time_step_min": parameters.time_step_min,
             "time_step_max": parameters.time_step_max,
+            "allow_neg_eigval": parameters.allow_neg_eigval,
         }
 
     def of_size(self, parameters: Any, vary: str, number: int) -> Any:
@@ -241,7 +246,8 @@ class Mamba2Family(StackFamily[ImplicitMamba2Config]):
             d_projection=shape.d_projection,
             state_size=config.state_size,
             maps=config.n_groups * config.state_size,
-            chunk_length=config.chunk_size or CHUNK_LENGTH,
+            chunk_length=config.chunk_size
+            or (signed.CHUNK_LENGTH if config.allow_neg_eigval else CHUNK_LENGTH),
         )
 
     def block_memory(self, config: ImplicitMamba2Config, number_bytes: int) -> BlockMemory:

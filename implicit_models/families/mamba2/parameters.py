@@ -22,6 +22,9 @@ class Mamba2Parameters(StackParameters):
         Between which the heads' time steps begin, drawn log-uniformly, as Mamba2's authors do. A
         state decays by exp(-(1 to 16) * time step) a token: with the usual ones some remember
         thousands of tokens, which training sequences of 20 never show.
+    allow_neg_eigval
+        Whether a state decays by numbers between -1 and 1, and not between 0 and 1 (Grazzi et
+        al. 2025): parity can then be tracked by a linear recurrence. In plain PyTorch, slower.
     """
 
     family: Literal["mamba2"]
@@ -33,6 +36,7 @@ class Mamba2Parameters(StackParameters):
     chunk_length: int | None = Field(default=None, ge=1)
     time_step_min: float = Field(default=0.001, gt=0.0)
     time_step_max: float = Field(default=0.1, gt=0.0)
+    allow_neg_eigval: bool = False
 
     @property
     def has_state(self) -> bool:
