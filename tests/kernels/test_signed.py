@@ -6,6 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from implicit_models.equilibrium.phase import search_phase
+from implicit_models.equilibrium.window import Window
 from implicit_models.families.conversion import to_transformers
 from implicit_models.kernels import signed
 from implicit_models.kernels.dispatch import reference_kernels, using
@@ -77,7 +79,7 @@ def test_a_model_has_it_whatever_the_kernels_and_goes_on_from_its_cache() -> Non
         usual = our_model(sizes)
         with torch.no_grad():
             whole = signed_model(text).logits
-            with using(reference_kernels()):
+            with using(reference_kernels()):  # of norms and update; the mixer is the same
                 torch.testing.assert_close(signed_model(text).logits, whole)
             assert not torch.allclose(usual(text).logits, whole)
             if sizes is EXPLICIT:
@@ -89,6 +91,16 @@ def test_a_model_has_it_whatever_the_kernels_and_goes_on_from_its_cache() -> Non
                 ]
                 torch.testing.assert_close(torch.cat([first.logits, *rest], dim=1), whole)
     assert signed_model.config.allow_neg_eigval and not usual.config.allow_neg_eigval
+
+
+def test_a_window_finds_what_a_whole_search_finds() -> None:
+    model = our_model(IMPLICIT.replace(allow_neg_eigval=True))
+    text = tokens(3, 12)
+    with torch.no_grad():
+        whole = model(text, phase=search_phase(1e-11, 2000, 0.8)).logits
+        for width in (1, 4):
+            phase = search_phase(1e-11, 2000, 0.8, Window(width, 2))
+            torch.testing.assert_close(model(text, phase=phase).logits, whole, rtol=0, atol=1e-8)
 
 
 def test_transformers_has_no_such_model() -> None:

@@ -138,6 +138,14 @@ class FormalLanguageParameters(Parameters):
                         f"{drawn.shortest} with {self.language}"
                     )
                 )
+        if len(self.splits) < 2 + len(self.test.ignore_probabilities or (0,)):
+            given_here = list(self.test.ignore_probabilities or ())
+            found.append(
+                ParameterError(
+                    f"test.ignore_probabilities = {given_here} is not allowed; allowed are "
+                    "numbers that differ in six digits"
+                )
+            )
         if found:
             raise first_of(found)
 
@@ -248,10 +256,14 @@ def check_sweep(
             f"{where}.length = {parameters.length} is not allowed; allowed is at least "
             f"{key}.validation.shortest, {strings.shortest}"
         )
-    if parameters.num_sequences > strings.num_sequences:
+    from implicit_models.problems.formal_language.data.writing import draw_lengths, split_generator
+
+    lengths = draw_lengths(split_generator(data.seed, "validation"), strings)
+    count = int((lengths <= parameters.length).sum())
+    if parameters.num_sequences > count:
         raise ParameterError(
             f"{where}.num_sequences = {parameters.num_sequences} is not allowed; allowed is at "
-            f"most {key}.validation.num_sequences, {strings.num_sequences}"
+            f"most {count}, the validation strings of {key} that are no longer than {where}.length"
         )
 
 

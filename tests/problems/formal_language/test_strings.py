@@ -142,6 +142,11 @@ def test_a_folder_or_split_that_is_not_there(folder: Path, tmp_path: Path) -> No
         ("flip_flop", {"train": SIZES["train"] | {"shortest": 3}}, "allowed is at least 4"),
         ("parity", {"train": SIZES["train"] | {"shortest": 10}}, "at most longest, 9"),
         ("swapped_cups", {"size": 1}, "size"),
+        (
+            "flip_flop",
+            {"test": SIZES["test"] | {"ignore_probabilities": [0.98, 0.98000001]}},
+            "numbers that differ in six digits",
+        ),
     ],
 )
 def test_wrong_parameters_are_a_line(name: str, changes: dict[str, Any], said: str) -> None:
@@ -162,9 +167,28 @@ def test_what_does_not_fit_is_known_before_anything_runs() -> None:
     )
     check_evaluation("datasets.x", data, FormalLanguageEvaluationParameters())
     check_sweep("datasets.x", data, sweep)
-    for change, said in (({"length": 3}, "at least"), ({"num_sequences": 21}, "at most")):
+    for change, said in (({"length": 3}, "at least"), ({"num_sequences": 21}, "at most 20")):
         with pytest.raises(ParameterError, match=f"allowed is {said}.*validation"):
             check_sweep("datasets.x", data, sweep.replace(**change))
+
+
+def test_a_check_counts_the_strings_that_are_then_drawn(tmp_path: Path) -> None:
+    data = language("parity")
+    interface.prepare(data, tmp_path / "data", tmp_path)
+    lengths = open_splits(tmp_path / "data").splits["validation"].lengths
+    for length in range(4, 10):
+        count = int((lengths <= length).sum())
+        values: dict[str, Any] = {"length": length, "self_iterations": (1,), "tolerances": (0.1,)}
+        if count:
+            fits = FormalLanguageSweepParameters(num_sequences=count, **values)
+            check_sweep("datasets.x", data, fits)
+        with pytest.raises(ParameterError, match=f"allowed is at most {count}, the validation"):
+            more = FormalLanguageSweepParameters(num_sequences=count + 1, **values)
+            check_sweep("datasets.x", data, more)
+
+
+def test_checks_of_what_is_read() -> None:
+    data = language("variable_trace")
     longest = dict(checks.longest_read(data, None))
     assert longest == {"validation.longest": 102, "test.longest": 291}
     assert checks.data_bytes(data) == 2 * (60 * 102 + 12 * 291)

@@ -139,7 +139,7 @@ def open_splits(folder: Path, names: Iterable[str] | None = None) -> FormalLangu
     metadata = read_manifest(
         folder / METADATA,
         version=FORMAT_VERSION,
-        keys=("tokens", "splits", "objective", "language", "num_answers"),
+        keys=("tokens", "splits", "objective", "language", "num_answers", "tests"),
         what="data set",
         again=_again(folder),
         error=StringsError,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int
 
 from implicit_models.bars import bar
 from implicit_models.data.folders import digest, written_whole
@@ -36,10 +37,8 @@ def write_strings(parameters: FormalLanguageParameters, folder: Path) -> dict[st
     with written_whole(Path(folder), METADATA, _is_split) as partial:
         with bar(len(parameters.splits), "formal language", "split") as counted:
             for name, (strings, ignoring) in parameters.splits.items():
-                seed = [parameters.seed, *name.encode()]
-                arrays = draw_split(
-                    drawn, np.random.default_rng(seed), strings, ignoring, parameters.answers
-                )
+                generator = split_generator(parameters.seed, name)
+                arrays = draw_split(drawn, generator, strings, ignoring, parameters.answers)
                 (partial / name).mkdir()
                 for kind, array in arrays.items():
                     np.save(partial / name / f"{kind}.npy", array)
@@ -60,10 +59,23 @@ def write_strings(parameters: FormalLanguageParameters, folder: Path) -> dict[st
             "seed": parameters.seed,
             "tokens": list(drawn.tokens),
             "num_answers": drawn.num_answers,
+            "tests": parameters.test_names,
             "splits": splits,
         }
         write_manifest(partial / METADATA, metadata)
     return metadata
+
+
+def split_generator(seed: int, name: str) -> np.random.Generator:
+    """Return the random numbers of a split."""
+    return np.random.default_rng([seed, *name.encode()])
+
+
+def draw_lengths(
+    generator: np.random.Generator, strings: StringsParameters
+) -> Int[np.ndarray, " N"]:
+    """Draw the lengths of a split's strings, which come before anything else of it."""
+    return generator.integers(strings.shortest, strings.longest + 1, size=strings.num_sequences)
 
 
 def draw_split(
@@ -74,7 +86,7 @@ def draw_split(
     answers: str,
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a split, by their names; see `splits`."""
-    lengths = generator.integers(strings.shortest, strings.longest + 1, size=strings.num_sequences)
+    lengths = draw_lengths(generator, strings)
     most = language.most_tokens(strings.longest)
     inputs = np.zeros((len(lengths), most), dtype=ARRAYS["inputs"])
     labels = np.full((len(lengths), most), IGNORED, dtype=ARRAYS["labels"])

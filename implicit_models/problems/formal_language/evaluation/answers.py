@@ -28,6 +28,8 @@ class SplitResult:
         Of each string, as the language counts them.
     is_asked, is_right
         Of each token, whether something is asked at it, and whether the likeliest is the answer.
+    most_frequent
+        The share of the answers that are the most frequent one.
     search
         What the searches cost each string, and how they ended; None for an explicit model.
     flops, seconds
@@ -37,6 +39,7 @@ class SplitResult:
     lengths: Int[np.ndarray, " N"]
     num_tokens: Int[np.ndarray, " N"]
     is_asked: Bool[np.ndarray, "N T"]
+    most_frequent: float
     is_right: Bool[np.ndarray, "N T"]
     search: Search | None
     flops: float
@@ -145,6 +148,7 @@ def read_strings(
         lengths=split.lengths,
         num_tokens=split.num_tokens,
         is_asked=labels != IGNORED,
+        most_frequent=metrics.chance(labels[labels != IGNORED]),
         is_right=is_right,
         search=join(searches) if searches else None,
         flops=flops,

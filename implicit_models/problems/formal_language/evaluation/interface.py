@@ -1,5 +1,6 @@
 """What stages ask of the evaluation of formal languages."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from implicit_models.language_models.language_model import num_parameters
 from implicit_models.language_models.phases import search_settings, search_used
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model
-from implicit_models.problems.formal_language.data.splits import open_splits
+from implicit_models.problems.formal_language.data.splits import StringsError, open_splits
 from implicit_models.problems.formal_language.evaluation.answers import by_split, read_strings
 from implicit_models.problems.formal_language.parameters import (
     FormalLanguageEvaluationParameters,
@@ -29,8 +30,8 @@ VALIDATION = "validation"
 
 def evaluate(model: Path, data: Path, parameters: FormalLanguageEvaluationParameters) -> Evaluated:
     """Evaluate on the validation strings, and on those of each test."""
-    opened = open_splits(data)
-    names = [VALIDATION, *(name for name in opened.splits if name.startswith("test"))]
+    tests = open_splits(data, []).metadata["tests"]
+    names = [VALIDATION, *tests]
     opened = open_splits(data, names)
     opened.verify()
     loaded = load_model(model, default_device())
@@ -56,15 +57,15 @@ def evaluate(model: Path, data: Path, parameters: FormalLanguageEvaluationParame
         "objective": opened.metadata["objective"],
         "kind": "implicit" if implicit else "explicit",
         "num_parameters": num_parameters(loaded),
-        "chance": 1 / num_answers,
+        "chance": results[tests[0]].most_frequent,
+        "splits": names,
         **by_split(results, num_answers),
         "search": search_used(parameters, loaded),
         "cost": total_cost(readings, meter.measurement),
     }
-    last = names[-1]
     return Evaluated(
         metrics=metrics,
-        headline=_headline(metrics),
+        headline=_headline(metrics, tests[0]),
         files={
             "evaluation_by_position.csv": [
                 {"split": name, **row, "position": row["longest"], "score": row["accuracy"]}
@@ -72,7 +73,7 @@ def evaluate(model: Path, data: Path, parameters: FormalLanguageEvaluationParame
                 for row in result.length_rows()
             ]
         },
-        score=(f"accuracy.{last}", metrics["accuracy"][last], True),
+        score=("accuracy.test", metrics["accuracy"][tests[0]], True),
     )
 
 
@@ -81,7 +82,7 @@ def sweep(model: Path, data: Path, parameters: FormalLanguageSweepParameters) ->
 
     Raises
     ------
-    ValueError
+    StringsError
         Where there are too few of them.
     """
     opened = open_splits(data, [VALIDATION])
@@ -89,7 +90,7 @@ def sweep(model: Path, data: Path, parameters: FormalLanguageSweepParameters) ->
     split = opened.splits[VALIDATION]
     rows = np.flatnonzero(split.lengths <= parameters.length)[: parameters.num_sequences]
     if len(rows) < parameters.num_sequences:
-        raise ValueError(
+        raise StringsError(
             f"sweep.formal_language.num_sequences = {parameters.num_sequences} is not allowed; "
             f"allowed is at most {len(rows)}, the validation strings of a length of at most "
             f"{parameters.length}: lower it or raise sweep.formal_language.length"
@@ -113,13 +114,18 @@ def sweep(model: Path, data: Path, parameters: FormalLanguageSweepParameters) ->
         )
 
     result = sweep_compute(measure, parameters, loaded, num_sequences=len(rows))
-    return Swept(result=result, score="accuracy")
+    longest = int(split.num_tokens[rows].max())
+    return Swept(result=dataclasses.replace(result, length=longest), score="accuracy")
 
 
-def _headline(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"accuracy": metrics["accuracy"]}
+def _headline(metrics: Mapping[str, Any], first_test: str) -> dict[str, Any]:
+    """Return the accuracies; that of the first test is called ``test`` in every language."""
+
+    def named(values: Mapping[str, Any]) -> dict[str, Any]:
+        return {"test" if name == first_test else name: each for name, each in values.items()}
+
+    found: dict[str, Any] = {"accuracy": named(metrics["accuracy"])}
     if metrics["kind"] == "implicit":
-        found["evaluations_per_token"] = {
-            split: each["mean"] for split, each in metrics["evaluations_per_token"].items()
-        }
+        work = {name: each["mean"] for name, each in metrics["evaluations_per_token"].items()}
+        found["evaluations_per_token"] = named(work)
     return found

@@ -16,7 +16,7 @@ from implicit_models.reporting.figures.style import RunStyle, new_figure, set_ti
 def accuracy_by_length(
     runs: Sequence[FormalLanguageResults], styles: Mapping[str, RunStyle]
 ) -> Figure:
-    """Draw the accuracy against the length of strings, those of the first test behind the known."""
+    """Draw the accuracy against the length of strings: validation, and the first test."""
     figure = new_figure(4.6, 5.4)
     axis = figure.subplots()
     ends = {}

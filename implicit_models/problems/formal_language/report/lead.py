@@ -30,12 +30,12 @@ def formal_language_lead(
     threshold
         Accuracy from which a language counts as learned.
     """
-    split = runs[0].tests[-1]
+    split = runs[0].tests[0]
     best = best_of_kinds(candidates(runs, lambda run: run.score(split)), higher_is_better=True)
     told = outcome(best, _shown, higher_is_better=True)
     return [
         f"{runs[0].dataset}, share of right answers to {split_words(split, dataset)}: {told}.",
-        f"{what_is_learned(dataset)}; {compared(runs)}.",
+        f"{what_is_learned(dataset)}{_cut(runs, dataset)}; {chances(runs)}; {compared(runs)}.",
         _learned(runs, VALIDATION, split_words(VALIDATION, dataset), threshold),
         *(_learned(runs, name, split_words(name, dataset), threshold) for name in runs[0].tests),
         *([noise_sentence(best)] if len(best) > 1 else []),
@@ -49,11 +49,21 @@ def what_is_learned(dataset: FormalLanguageParameters) -> str:
     strings = dataset.train
     learned = "all tokens" if dataset.objective == "all" else "the answers alone"
     asked = ", asked at every prefix" if dataset.answers == "every" else ""
-    return (
-        f"The formal language {name}, trained on lengths of {strings.shortest} to "
-        f"{strings.longest}{asked}, on {learned}; a guess is right in "
-        f"{percent(1 / dataset.drawn.num_answers)}"
-    )
+    ends = " to ".join(map(str, dict.fromkeys((strings.shortest, strings.longest))))
+    return f"The formal language {name}, trained on lengths of {ends}{asked}, on {learned}"
+
+
+def chances(runs: Sequence[FormalLanguageResults]) -> str:
+    """Return what who knows nothing gets right in the first test."""
+    levels = listed([percent(level) for level in sorted({r.evaluation["chance"] for r in runs})])
+    return f"always giving the most frequent answer would be right in {levels}"
+
+
+def _cut(runs: Sequence[FormalLanguageResults], dataset: FormalLanguageParameters) -> str:
+    """Return to how many tokens strings were cut in training, where they were."""
+    most = dataset.drawn.most_tokens(dataset.train.longest)
+    cuts = sorted({run.training_length for run in runs if run.training_length < most})
+    return f", cut to {listed([str(cut) for cut in cuts])} tokens at most" if cuts else ""
 
 
 def split_words(split: str, dataset: FormalLanguageParameters) -> str:
@@ -62,7 +72,7 @@ def split_words(split: str, dataset: FormalLanguageParameters) -> str:
     ends = dict.fromkeys((strings.shortest, strings.longest))
     told = f"strings of length {' to '.join(map(str, ends))}"
     if dataset.drawn.ignores:
-        told += f", {percent(ignoring, 0)} to be ignored"
+        told += f", {100 * ignoring:g} % to be ignored"
     return told
 
 
@@ -75,10 +85,10 @@ def _learned(
         count = sum(run.evaluation["accuracy"][split] >= threshold for run in group)
         ends = " to ".join(percent(end, 0) for end in share_interval(count, len(group)))
         interval = f" (95 % interval of the share: {ends})" if len(group) > 1 else ""
-        parts.append(f"{name} in {count} of {len(group)} seeds{interval}")
-    return (
-        f"{percent(threshold, 0)} or more of the answers to {strings} are right: {listed(parts)}."
-    )
+        seeds = "seed" if len(group) == 1 else "seeds"
+        parts.append(f"{count} of {len(group)} {seeds} of {name}{interval}")
+    answers = f"{percent(threshold, 0)} or more of the answers to {strings}"
+    return f"{answers} are right with {listed(parts)}."
 
 
 def _shown(each: Candidate) -> str:

@@ -45,7 +45,7 @@ PUBLISHED = (
     PublishedRow("reverse_string", "LSTM", 60.9, False, _CHOMSKY),
     PublishedRow("undo_flip_flop", "Mamba-2, 2 layers", 41.10, False, _UNDO),
 )
-"""The published rows; those of a language without any are in none of these sources."""
+"""Some of the published rows, not all that there are: of some languages none."""
 
 
 def published_on(language: str) -> list[PublishedRow]:

@@ -30,7 +30,7 @@ class FormalLanguageResults(RunResults):
     @property
     def splits(self) -> list[str]:
         """The splits that were read: the validation strings, then the tests."""
-        return list(self.evaluation["accuracy"])
+        return list(self.evaluation["splits"])
 
     @property
     def tests(self) -> list[str]:
@@ -63,10 +63,6 @@ class FormalLanguageResults(RunResults):
         if self.evaluation["objective"] == "all":
             return None
         return -math.log(self.evaluation["chance"])
-
-    def solution(self) -> tuple[int, float]:
-        """Return the most tokens of a training string, and the accuracy on such strings."""
-        return self.training_length, self.evaluation["accuracy"][VALIDATION]
 
     def scores(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of the run beside its costs."""

@@ -10,9 +10,13 @@ from implicit_models.problems.formal_language.report.figures import (
 )
 from implicit_models.problems.formal_language.report.lead import (
     formal_language_lead,
+    split_words,
     what_is_learned,
 )
-from implicit_models.problems.formal_language.report.results import FormalLanguageResults
+from implicit_models.problems.formal_language.report.results import (
+    VALIDATION,
+    FormalLanguageResults,
+)
 from implicit_models.reporting.figures.compute import COMPUTE_CAPTION
 from implicit_models.reporting.figures.style import RunStyle
 from implicit_models.reporting.figures.training import training_curves
@@ -32,15 +36,15 @@ def formal_language_section(
 ) -> Section:
     """Write the section."""
     implicit = [run for run in runs if run.kind == "implicit"]
-    drawn: list[tuple[Draw, Sequence[FormalLanguageResults], str]] = [
-        (
-            accuracy_by_length,
-            runs,
+    drawn: list[tuple[Draw, Sequence[FormalLanguageResults], str]] = []
+    first, known = runs[0].tests[0], split_words(VALIDATION, dataset)
+    if len({each.longest for name in (VALIDATION, first) for each in runs[0].by_length(name)}) > 1:
+        caption = (
             "The share of right answers by the length of the strings, of neighbouring lengths "
-            "together: validation strings, which are as long as those trained on, and the test.",
-        ),
-        (training_curves, runs, " ".join(["Training.", *training_notes(runs)])),
-    ]
+        )
+        caption += f"together: validation ({known}), and test ({split_words(first, dataset)})."
+        drawn.append((accuracy_by_length, runs, caption))
+    drawn.append((training_curves, runs, " ".join(["Training.", *training_notes(runs)])))
     shown = [tables.accuracy_table(runs, dataset), *cost_tables(runs)]
     if implicit:
         shown.append(tables.search_table(implicit, dataset))

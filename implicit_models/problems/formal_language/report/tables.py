@@ -38,8 +38,8 @@ def accuracy_table(
     return Table(
         title="Accuracy",
         note="The share of right answers; after ± the standard error, as if each string counted "
-        "once. Scaled, a guess counts as 0 and no error as 100 %. All right is the share of the "
-        "strings without an error. The time is that of the test.",
+        "once. Scaled, an answer drawn at random counts as 0 and no error as 100 %. All right is "
+        "the share of the strings without an error. The time is that of the test.",
         columns=[
             *("run", "kind", "tested on", "accuracy", "scaled", "all right"),
             *("answers", "strings", "time (s)"),
@@ -86,7 +86,7 @@ def search_table(runs: Sequence[FormalLanguageResults], dataset: FormalLanguageP
 def published_tables(dataset: FormalLanguageParameters) -> list[Table]:
     """Return the table of what others published on the language; none where nothing is known."""
     rows = published_on(dataset.language)
-    if not rows or dataset.size != 5:
+    if not rows or dataset.size != 5:  # what the sources have
         return []
     return [
         Table(

@@ -1,0 +1,144 @@
+"""A model of flip-flops from its folder to the section of the report."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from implicit_models.families.building import build
+from implicit_models.language_models.serialisation import save_model
+from implicit_models.problems.formal_language.data import interface
+from implicit_models.problems.formal_language.evaluation.interface import evaluate, sweep
+from implicit_models.problems.formal_language.parameters import (
+    FormalLanguageEvaluationParameters,
+    FormalLanguageSweepParameters,
+)
+from implicit_models.problems.formal_language.report.lead import (
+    formal_language_lead,
+    split_words,
+)
+from implicit_models.problems.formal_language.report.results import FormalLanguageResults
+from implicit_models.problems.formal_language.report.tables import (
+    accuracy_table,
+    published_tables,
+)
+from implicit_models.problems.problem import Evaluated
+from tests.language_models.models import EXPLICIT, IMPLICIT
+from tests.problems.formal_language.test_strings import SIZES, language
+
+DATA = language(
+    "flip_flop",
+    test=SIZES["test"] | {"shortest": 10, "longest": 10, "ignore_probabilities": [0.98, 0.125]},
+)
+NAMES = ["validation", "test_ignoring_98_percent", "test_ignoring_12.5_percent"]
+SEARCH: dict[str, Any] = {"window": 8, "patience": 2, "max_steps": 50}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("flips")
+    interface.prepare(DATA, path / "data", path)
+    for name, sizes in (("implicit", IMPLICIT), ("explicit", EXPLICIT)):
+        save_model(build(sizes, 5, seed=0, label_alignment="next_token"), path / name)
+    return path
+
+
+def evaluated(folder: Path, name: str) -> Evaluated:
+    parameters = FormalLanguageEvaluationParameters(**SEARCH, tolerance=0.01)
+    return evaluate(folder / name, folder / "data", parameters)
+
+
+def results(folder: Path, name: str, **changes: Any) -> FormalLanguageResults:
+    found = evaluated(folder, name)
+    values: dict[str, Any] = {
+        "name": f"flips_{name}",
+        "kind": name,
+        "problem": "formal_language",
+        "entry": None,
+        "dataset": "flips",
+        "training_length": 8,
+        "phase_change": None,
+        "evaluation": found.metrics,
+        "test_time_compute": None,
+        "training": {},
+        "history": {},
+        "position_rows": [
+            {key: str(value) for key, value in row.items()}
+            for row in found.files["evaluation_by_position.csv"]
+        ],
+    }
+    return FormalLanguageResults(**values | changes)
+
+
+def test_splits_stand_in_the_order_of_the_parameters(folder: Path) -> None:
+    found = evaluated(folder, "implicit")
+    assert found.metrics["splits"] == NAMES
+    assert list(found.headline["accuracy"]) == ["validation", "test", NAMES[2]]
+    first = found.metrics["accuracy"][NAMES[1]]
+    assert found.score == ("accuracy.test", first, True)
+    assert found.headline["accuracy"]["test"] == first
+    assert found.headline["evaluations_per_token"]["test"] > 1
+    assert results(folder, "implicit").tests == NAMES[1:]
+
+
+def test_chance_is_the_most_frequent_answer_of_the_first_test(folder: Path) -> None:
+    from implicit_models.problems.formal_language.data.splits import open_splits
+
+    labels = open_splits(folder / "data").splits[NAMES[1]].labels
+    counts = [int((labels == bit).sum()) for bit in (0, 1)]
+    chance = evaluated(folder, "explicit").metrics["chance"]
+    assert chance == pytest.approx(max(counts) / sum(counts))
+
+
+def test_a_sweep_says_how_long_its_strings_are_in_tokens(folder: Path) -> None:
+    parameters = FormalLanguageSweepParameters(
+        length=1000, num_sequences=20, self_iterations=(1, 2), tolerances=(0.1,), **SEARCH
+    )
+    found = sweep(folder / "implicit", folder / "data", parameters)
+    assert found.result.length == 8 and found.result.num_sequences == 20
+    with pytest.raises(ValueError, match=r"num_sequences = 99 is not allowed; allowed is at most"):
+        sweep(folder / "implicit", folder / "data", parameters.replace(num_sequences=99))
+
+
+def test_the_report_says_what_was_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from implicit_models.problems.formal_language.report import lead
+
+    monkeypatch.setattr(lead, "cost_sentences", lambda best, runs: [])
+    monkeypatch.setattr(lead, "group_by_seed", lambda runs: {run.name: [run] for run in runs})
+    monkeypatch.setattr(
+        lead,
+        "candidates",
+        lambda runs, score: [
+            lead.Candidate(name=r.name, kind=r.kind, runs=[r], values=[score(r)[0]]) for r in runs
+        ],
+    )
+    monkeypatch.setattr(lead, "compared", lambda runs: "two models")
+    runs = [results(folder, name) for name in ("implicit", "explicit")]
+    headline, what, *learned, noise = formal_language_lead(runs, DATA, 0.0)
+    assert headline.startswith(
+        "flips, share of right answers to strings of length 10, 98 % to be ignored: "
+    )
+    assert "trained on lengths of 4 to 9, on the answers alone; always giving" in what
+    assert [sentence.split(" are right")[0] for sentence in learned] == [
+        "0 % or more of the answers to strings of length 4 to 9, 80 % to be ignored",
+        "0 % or more of the answers to strings of length 10, 98 % to be ignored",
+        "0 % or more of the answers to strings of length 10, 12.5 % to be ignored",
+    ]
+    assert "with 1 of 1 seed of flips_implicit and 1 of 1 seed of flips_explicit." in learned[0]
+    assert "seed" in noise
+    cut = [dataclasses.replace(run, training_length=6) for run in runs]
+    assert "on the answers alone, cut to 6 tokens at most;" in formal_language_lead(cut, DATA, 0)[1]
+
+
+def test_the_table_has_a_row_for_each_split(folder: Path) -> None:
+    run = results(folder, "explicit")
+    table = accuracy_table([run], DATA)
+    assert [row[2] for row in table.rows] == [split_words(name, DATA) for name in NAMES]
+    assert [row[6] for row in table.rows] == [
+        f"{run.evaluation['num_answers'][name]:,}" for name in NAMES
+    ]
+    assert published_tables(DATA) == []
+    (published,) = published_tables(language("modular_arithmetic"))
+    assert ["LSTM", published.rows[1][1], "100", ""] in published.rows
+    assert published_tables(language("modular_arithmetic", size=3)) == []
