@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """Have shapes looked at in each test."""
+    """Begin to look at shapes anew."""
     begin_test()
 
 
