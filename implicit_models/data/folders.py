@@ -4,9 +4,10 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +54,35 @@ def take_place(complete: Path, folder: Path, manifest: str, is_part: Callable[[s
 def digest(array: np.ndarray) -> str:
     """Return the SHA-256 of an array's content."""
     return hashlib.sha256(np.ascontiguousarray(array).data).hexdigest()
+
+
+def check_digests(
+    folder: Path,
+    splits: Mapping[str, object],
+    kinds: Iterable[str],
+    listed: Mapping[str, Mapping[str, Any]],
+    *,
+    again: str,
+    error: type[ValueError],
+) -> None:
+    """Compare the content of every array of some splits with its digest in a manifest.
+
+    Parameters
+    ----------
+    folder
+        Of which each split is a folder, with a file for each kind of array.
+    splits
+        With an attribute for each kind.
+    listed
+        What the manifest says of each split, ``KIND_digest`` included.
+    again, error
+        As in `open_listed_array`; the error names the first file whose content has changed.
+    """
+    for name, split in splits.items():
+        for kind in kinds:
+            if digest(getattr(split, kind)) != listed[name][f"{kind}_digest"]:
+                path = folder / name / f"{kind}.npy"
+                raise error(f"{path}: the content has changed; {again}")
 
 
 def open_listed_array(

@@ -29,6 +29,15 @@ def share_interval(count: int, total: int, level: float = 0.95) -> tuple[float, 
     return low, high
 
 
+def share_error(share: float, count: int) -> float:
+    """Return the standard error of a share of ``count`` independent answers.
+
+    Neither 0 nor 1 is certain: it is that of the share with one answer more of each sort.
+    """
+    certain = (share * count + 1) / (count + 2)
+    return math.sqrt(certain * (1 - certain) / max(count, 1))
+
+
 @functools.cache
 def student_factor(count: int, level: float = 0.95) -> float:
     """Return how many standard errors an interval of a mean of so many values reaches to each side.

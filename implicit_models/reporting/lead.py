@@ -12,7 +12,7 @@ from implicit_models.reporting.matching import (
 )
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import group_by_seed
-from implicit_models.reporting.tables.table import number, scientific
+from implicit_models.reporting.tables.table import number, percent, scientific
 
 ABOUT_THE_SAME = 1.3
 """Times whose ratio is no more than this are about the same: as much lies in the machine's load."""
@@ -68,6 +68,15 @@ def outcome(
         verdicts.setdefault(verdict, []).append(f"{other.name} ({other.kind}, {shown(other)})")
     told = (f"{verdict} {listed(rivals)}" for verdict, rivals in verdicts.items())
     return f"{stands(first)}; it {listed(list(told))}"
+
+
+def share_shown(each: Candidate) -> str:
+    """Write a share, and whether it is what chance gives, which its runs' evaluations tell."""
+    chance = each.runs[0].evaluation["chance"]
+    # Of several seeds one more often lies far off by chance; one that has learned lies farther.
+    most = (2 if len(each.values) == 1 else 3) * each.sampling_error
+    is_chance = all(abs(value - chance) <= most for value in each.values)
+    return each.written(percent) + (", chance level" if is_chance else "")
 
 
 def _verdict(first: Candidate, other: Candidate, higher_is_better: bool) -> str:

@@ -15,13 +15,3 @@ LanguageName = Literal[
     "variable_trace",
 ]
 NAMES: tuple[LanguageName, ...] = get_args(LanguageName)
-SIZED = frozenset(
-    {
-        "cycle_navigation",
-        "modular_arithmetic",
-        "bracketed_arithmetic",
-        "swapped_cups",
-        "variable_trace",
-    }
-)
-"""Those of which there is one of every size."""

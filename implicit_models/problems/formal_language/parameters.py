@@ -7,7 +7,7 @@ from pydantic import Field
 
 from implicit_models.language_models.parameters import SearchParameters, SweepParameters
 from implicit_models.parameters import Distinct, ParameterError, Parameters, first_of
-from implicit_models.problems.formal_language.names import SIZED, LanguageName
+from implicit_models.problems.formal_language.names import LanguageName
 from implicit_models.problems.tested_apart import TestedApart
 
 if TYPE_CHECKING:
@@ -78,11 +78,15 @@ class FormalLanguageParameters(Parameters):
 
     @property
     def drawn(self) -> "Language":
-        """The language itself."""
+        """The language itself, as the training split has it."""
+        return self.drawn_ignoring(self.ignore_probability)
+
+    def drawn_ignoring(self, ignore_probability: float) -> "Language":
+        """Return the language with a probability of ignoring."""
         # Here, for it needs numpy, and a wrong key is to be answered without waiting for it.
         from implicit_models.problems.formal_language.data.languages import language
 
-        return language(self.language, self.size)
+        return language(self.language, self.size, ignore_probability)
 
     @property
     def splits(self) -> dict[str, tuple[StringsParameters, float]]:
@@ -102,13 +106,15 @@ class FormalLanguageParameters(Parameters):
 
     def check(self) -> None:
         """Check that every key has an effect, and that strings can be as short as is asked for."""
-        drawn = self.drawn
+        from implicit_models.problems.formal_language.data.languages import IGNORING, SIZED
+
+        drawn, is_ignoring = self.drawn, self.language in IGNORING
         given = self.model_fields_set
         found = [
             ParameterError(f"{key} is not allowed; {self.language} has none")
             for key, is_known in (
                 ("size", self.language in SIZED),
-                ("ignore_probability", drawn.ignores),
+                ("ignore_probability", is_ignoring),
             )
             if key in given and not is_known
         ]
@@ -123,7 +129,7 @@ class FormalLanguageParameters(Parameters):
                         f"{self.language}"
                     )
                 )
-        if self.test.ignore_probabilities is not None and not drawn.ignores:
+        if self.test.ignore_probabilities is not None and not is_ignoring:
             found.append(
                 ParameterError(
                     f"test.ignore_probabilities is not allowed; {self.language} has none"

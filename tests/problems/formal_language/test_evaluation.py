@@ -24,6 +24,7 @@ from implicit_models.problems.formal_language.report.tables import (
     published_tables,
 )
 from implicit_models.problems.problem import Evaluated
+from implicit_models.reporting.comparison import Candidate
 from tests.language_models.models import EXPLICIT, IMPLICIT
 from tests.problems.formal_language.test_strings import SIZES, language
 
@@ -110,7 +111,7 @@ def test_the_report_says_what_was_read(folder: Path, monkeypatch: pytest.MonkeyP
         lead,
         "candidates",
         lambda runs, score: [
-            lead.Candidate(name=r.name, kind=r.kind, runs=[r], values=[score(r)[0]]) for r in runs
+            Candidate(name=r.name, kind=r.kind, runs=[r], values=[score(r)[0]]) for r in runs
         ],
     )
     monkeypatch.setattr(lead, "compared", lambda runs: "two models")

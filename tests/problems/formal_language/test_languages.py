@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from implicit_models.problems.formal_language.data.language import IGNORED, Language, Strings
-from implicit_models.problems.formal_language.data.languages import language
-from implicit_models.problems.formal_language.names import NAMES, SIZED, LanguageName
+from implicit_models.problems.formal_language.data.languages import SIZED, language
+from implicit_models.problems.formal_language.names import NAMES, LanguageName
 
 Answers = dict[int, str]  # what is asked at a place
 
@@ -117,8 +117,8 @@ EVALUATORS = {
 
 
 def drawn(name: LanguageName, size: int, length: int, count: int = 24) -> tuple[Language, Strings]:
-    chosen = language(name, size)
-    return chosen, chosen.draw(np.random.default_rng(length), count, length, 0.5)
+    chosen = language(name, size, 0.5)
+    return chosen, chosen.draw(np.random.default_rng(length), count, length)
 
 
 def test_every_language_has_an_evaluator() -> None:
@@ -173,8 +173,9 @@ def test_a_prefix_is_a_string(name: LanguageName) -> None:
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.98])
 def test_instructions_are_ignored_as_often_as_told(probability: float) -> None:
-    for chosen in (language("flip_flop", 5), language("undo_flip_flop", 5)):
-        strings = chosen.draw(np.random.default_rng(0), 64, 512, probability)
+    names: tuple[LanguageName, ...] = ("flip_flop", "undo_flip_flop")
+    for chosen in (language(name, ignore_probability=probability) for name in names):
+        strings = chosen.draw(np.random.default_rng(0), 64, 512)
         inside = strings.inputs[:, 2:-2:2]  # but the first and the last instruction
         share = (inside == chosen.tokens.index("ignore")).mean()
         assert share == pytest.approx(probability, abs=0.02)
@@ -183,12 +184,12 @@ def test_instructions_are_ignored_as_often_as_told(probability: float) -> None:
 def test_lengths_of_expressions_are_all_possible() -> None:
     chosen = language("bracketed_arithmetic", 5)
     for length in range(1, 60):
-        strings = chosen.draw(np.random.default_rng(length), 3, length, 0.0)
+        strings = chosen.draw(np.random.default_rng(length), 3, length)
         assert strings.inputs.shape == (3, length)
 
 
 def test_deep_expressions_need_no_recursion() -> None:
-    strings = language("bracketed_arithmetic", 5).draw(np.random.default_rng(0), 1, 20_001, 0.0)
+    strings = language("bracketed_arithmetic", 5).draw(np.random.default_rng(0), 1, 20_001)
     assert strings.num_tokens.tolist() == [20_001]
 
 

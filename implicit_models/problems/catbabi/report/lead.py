@@ -20,6 +20,7 @@ from implicit_models.reporting.lead import (
     listed,
     noise_sentence,
     outcome,
+    share_shown,
 )
 from implicit_models.reporting.tables.table import number, percent, said_of_each, scientific
 
@@ -29,7 +30,7 @@ _TRAINED_ON = {"answers": "trained on the answers alone", "all": "trained on all
 def catbabi_lead(runs: Sequence[CatbabiResults]) -> list[str]:
     """Return the headline, and the sentences that tell more."""
     best = best_of_kinds(models_of(runs), higher_is_better=True)
-    told = outcome(best, _shown, higher_is_better=True)
+    told = outcome(best, share_shown, higher_is_better=True)
     costly = _with_rival(best, best_comparison(runs))
     return [
         f"{runs[0].dataset}, {stream_name(runs)}, share of right answers: {told}.",
@@ -134,11 +135,3 @@ def _ends(model: Candidate) -> tuple[str, str]:
     """Return the ends of the 95 % interval of the mean."""
     low, high = model.mean - model.margin, model.mean + model.margin
     return percent(max(low, 0.0)), percent(min(high, 1.0))
-
-
-def _shown(each: Candidate) -> str:
-    chance = each.runs[0].evaluation["chance"]
-    # Of several seeds one more often lies far off by chance; one that has learned lies farther.
-    most = (2 if len(each.values) == 1 else 3) * each.sampling_error
-    is_chance = all(abs(value - chance) <= most for value in each.values)
-    return each.written(percent) + (", chance level" if is_chance else "")

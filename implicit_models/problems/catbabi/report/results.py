@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from implicit_models.reporting.comparison import Score
 from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.intervals import share_error
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.sections import Section
@@ -22,9 +23,7 @@ class Share(NamedTuple):
     @property
     def score(self) -> Score:
         """The accuracy and its standard error, as if the questions were independent."""
-        count = self.num_questions
-        share = (self.accuracy * count + 1) / (count + 2)  # neither 0 nor 1 is certain
-        return self.accuracy, math.sqrt(share * (1 - share) / max(count, 1))
+        return self.accuracy, share_error(self.accuracy, self.num_questions)
 
 
 class Word(NamedTuple):

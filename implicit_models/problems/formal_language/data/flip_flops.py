@@ -4,25 +4,23 @@ Flip-flop language modelling is Liu et al. 2023 (arXiv:2306.00946); that writing
 asked by Zhou 2026 (arXiv:2604.05923), of whose distribution ours is not a copy.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from jaxtyping import Int
 
-from implicit_models.problems.formal_language.data.language import IGNORED, Strings
+from implicit_models.problems.formal_language.data.language import IGNORED, Language, Strings
 
 _WRITE, _READ, _IGNORE, _UNDO = range(4)
 
 
-class _FlipFlop:
+class _FlipFlop(Language):
     """What both share: strings are instructions with a bit each, so many tokens in all."""
 
     num_answers = 2
     shortest = 4
-    is_prefix_closed = False
     is_text = True
-    ignores = True
-    tokens: tuple[str, ...]
+
+    def __init__(self, ignore_probability: float) -> None:
+        self.ignore_probability = ignore_probability
 
     def most_tokens(self, length: int) -> int:
         """Return the length, less one where it is odd."""
@@ -38,23 +36,16 @@ class _FlipFlop:
         return Strings.of_one_length(inputs, labels)
 
 
-@dataclass(frozen=True)
 class FlipFlop(_FlipFlop):
     """A bit is written, read or ignored; the first instruction writes, the last reads."""
 
     tokens = ("0", "1", "write", "read", "ignore")
 
-    def draw(
-        self,
-        generator: np.random.Generator,
-        num_sequences: int,
-        length: int,
-        ignore_probability: float,
-    ) -> Strings:
+    def draw(self, generator: np.random.Generator, num_sequences: int, length: int) -> Strings:
         """Draw instructions; those that are not to ignore write or read, equally often."""
         shape = (num_sequences, length // 2)
         instructions = generator.integers(2, size=shape)
-        instructions[generator.random(shape) < ignore_probability] = _IGNORE
+        instructions[generator.random(shape) < self.ignore_probability] = _IGNORE
         instructions[:, 0], instructions[:, -1] = _WRITE, _READ
         bits = generator.integers(2, size=shape)
         places = np.where(instructions == _WRITE, np.arange(shape[1]), 0)
@@ -63,19 +54,12 @@ class FlipFlop(_FlipFlop):
         return self._strings(instructions, np.where(instructions == _READ, stored, bits))
 
 
-@dataclass(frozen=True)
 class UndoFlipFlop(_FlipFlop):
     """A flip-flop whose last writing that still stands can be undone, the first excepted."""
 
     tokens = ("0", "1", "write", "read", "ignore", "undo")
 
-    def draw(
-        self,
-        generator: np.random.Generator,
-        num_sequences: int,
-        length: int,
-        ignore_probability: float,
-    ) -> Strings:
+    def draw(self, generator: np.random.Generator, num_sequences: int, length: int) -> Strings:
         """Draw instructions; those that are not to ignore write, read or undo, equally often.
 
         Where nothing is left to undo, a bit is written instead. The bit behind an undoing means
@@ -83,7 +67,7 @@ class UndoFlipFlop(_FlipFlop):
         """
         shape = (num_sequences, length // 2)
         instructions = np.array([_WRITE, _READ, _UNDO])[generator.integers(3, size=shape)]
-        instructions[generator.random(shape) < ignore_probability] = _IGNORE
+        instructions[generator.random(shape) < self.ignore_probability] = _IGNORE
         instructions[:, 0], instructions[:, -1] = _WRITE, _READ
         bits = generator.integers(2, size=shape)
         rows = np.arange(num_sequences)

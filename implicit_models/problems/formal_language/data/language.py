@@ -1,7 +1,7 @@
 """What a formal language is: its tokens, and how its strings and their answers are drawn."""
 
+import abc
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from jaxtyping import Int, Integer
@@ -34,8 +34,8 @@ class Strings:
         return cls(inputs, labels, np.full(len(inputs), inputs.shape[1]))
 
 
-class Language(Protocol):
-    """A formal language.
+class Language(abc.ABC):
+    """A formal language, with what it draws of each string.
 
     Attributes
     ----------
@@ -49,53 +49,21 @@ class Language(Protocol):
         Whether a prefix of a string is a string, whose answer is known as well.
     is_text
         Whether the answer to each question is the token that follows it.
-    ignores
-        Whether instructions to ignore are drawn with a probability of their own.
     """
 
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """See above."""
-        ...
-
-    @property
-    def num_answers(self) -> int:
-        """See above."""
-        ...
-
-    @property
-    def shortest(self) -> int:
-        """See above."""
-        ...
-
-    @property
-    def is_prefix_closed(self) -> bool:
-        """See above."""
-        ...
-
-    @property
-    def is_text(self) -> bool:
-        """See above."""
-        ...
-
-    @property
-    def ignores(self) -> bool:
-        """See above."""
-        ...
+    tokens: tuple[str, ...]
+    num_answers: int
+    shortest = 1
+    is_prefix_closed = False
+    is_text = False
 
     def most_tokens(self, length: int) -> int:
-        """Return how many tokens a string of a length has at most."""
-        ...
+        """Return how many tokens a string of a length has at most: as many, unless told."""
+        return length
 
-    def draw(
-        self,
-        generator: np.random.Generator,
-        num_sequences: int,
-        length: int,
-        ignore_probability: float,
-    ) -> Strings:
+    @abc.abstractmethod
+    def draw(self, generator: np.random.Generator, num_sequences: int, length: int) -> Strings:
         """Draw strings of one length, each independently of the others.
 
         Where `is_prefix_closed`, every prefix has its answer.
         """
-        ...

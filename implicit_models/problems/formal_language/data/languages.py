@@ -17,22 +17,36 @@ from implicit_models.problems.formal_language.data.regular import (
 from implicit_models.problems.formal_language.data.traces import SwappedCups, VariableTrace
 from implicit_models.problems.formal_language.names import LanguageName
 
-_OF_ONE_SIZE: dict[str, Language] = {
-    "parity": Parity(),
-    "even_pairs": EvenPairs(),
-    "reverse_string": ReverseString(),
-    "flip_flop": FlipFlop(),
-    "undo_flip_flop": UndoFlipFlop(),
+_OF_ONE_SIZE: dict[str, Callable[[], Language]] = {
+    "parity": Parity,
+    "even_pairs": EvenPairs,
+    "reverse_string": ReverseString,
 }
-_SIZED: dict[str, Callable[[int], Language]] = {
+_OF_EVERY_SIZE: dict[str, Callable[[int], Language]] = {
     "cycle_navigation": CycleNavigation,
     "modular_arithmetic": ModularArithmetic,
     "bracketed_arithmetic": BracketedArithmetic,
     "swapped_cups": SwappedCups,
     "variable_trace": VariableTrace,
 }
+_IGNORING: dict[str, Callable[[float], Language]] = {
+    "flip_flop": FlipFlop,
+    "undo_flip_flop": UndoFlipFlop,
+}
+SIZED, IGNORING = frozenset(_OF_EVERY_SIZE), frozenset(_IGNORING)
+"""The languages with a size, and those with instructions that are ignored."""
 
 
-def language(name: LanguageName, size: int) -> Language:
-    """Return a language; its ``size`` counts where there is one of every size (`names.SIZED`)."""
-    return _SIZED[name](size) if name in _SIZED else _OF_ONE_SIZE[name]
+def language(name: LanguageName, size: int = 5, ignore_probability: float = 0.8) -> Language:
+    """Return a language.
+
+    Parameters
+    ----------
+    size
+        Of one that there is in every size; see `SIZED`.
+    ignore_probability
+        Of an instruction that is ignored; see `IGNORING`.
+    """
+    if name in SIZED:
+        return _OF_EVERY_SIZE[name](size)
+    return _IGNORING[name](ignore_probability) if name in IGNORING else _OF_ONE_SIZE[name]()

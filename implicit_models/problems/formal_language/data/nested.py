@@ -3,45 +3,19 @@
 The tasks are those of Delétang et al. 2023 ("Neural networks and the Chomsky hierarchy").
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from implicit_models.problems.formal_language.data.language import IGNORED, Strings
+from implicit_models.problems.formal_language.data.language import IGNORED, Language, Strings
 
 
-@dataclass(frozen=True)
-class BracketedArithmetic:
+class BracketedArithmetic(Language):
     """The value modulo ``size`` of an expression with brackets around every operation."""
 
-    size: int
+    def __init__(self, size: int) -> None:
+        self.size = self.num_answers = size
+        self.tokens = (*map(str, range(size)), "+", "-", "*", "(", ")")
 
-    shortest = 1
-    is_prefix_closed = False
-    is_text = False
-    ignores = False
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The digits, the operators and the brackets."""
-        return (*map(str, range(self.size)), "+", "-", "*", "(", ")")
-
-    @property
-    def num_answers(self) -> int:
-        """The digits."""
-        return self.size
-
-    def most_tokens(self, length: int) -> int:
-        """Return the length itself."""
-        return length
-
-    def draw(
-        self,
-        generator: np.random.Generator,
-        num_sequences: int,
-        length: int,
-        ignore_probability: float,
-    ) -> Strings:
+    def draw(self, generator: np.random.Generator, num_sequences: int, length: int) -> Strings:
         """Draw expressions; the value is asked at the last token."""
         labels = np.full((num_sequences, length), IGNORED)
         inputs = np.empty_like(labels)
@@ -84,28 +58,17 @@ class BracketedArithmetic:
         return written, values[0]
 
 
-@dataclass(frozen=True)
-class ReverseString:
+class ReverseString(Language):
     """The string backwards, a token at each of as many question marks behind it."""
 
     tokens = ("0", "1", "?")
     num_answers = 2
-    shortest = 1
-    is_prefix_closed = False
-    is_text = False
-    ignores = False
 
     def most_tokens(self, length: int) -> int:
         """Return the tokens of string and answers."""
         return 2 * length
 
-    def draw(
-        self,
-        generator: np.random.Generator,
-        num_sequences: int,
-        length: int,
-        ignore_probability: float,
-    ) -> Strings:
+    def draw(self, generator: np.random.Generator, num_sequences: int, length: int) -> Strings:
         """Draw bits, and ask for them from the last to the first."""
         bits = generator.integers(2, size=(num_sequences, length))
         inputs = np.concatenate([bits, np.full_like(bits, self.tokens.index("?"))], axis=1)

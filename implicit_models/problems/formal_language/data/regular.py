@@ -3,121 +3,68 @@
 The tasks are those of Delétang et al. 2023 ("Neural networks and the Chomsky hierarchy").
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from implicit_models.problems.formal_language.data.language import IGNORED, Strings
+from implicit_models.problems.formal_language.data.language import IGNORED, Language, Strings
 
 _BITS = ("0", "1")
 
 
-class _Regular:
-    """What regular languages share."""
+class _Regular(Language):
+    """A regular language, of whose strings every prefix is one."""
 
-    shortest = 1
     is_prefix_closed = True
-    is_text = False
-    ignores = False
-
-    def most_tokens(self, length: int) -> int:
-        """Return the length itself."""
-        return length
 
 
-@dataclass(frozen=True)
 class Parity(_Regular):
     """Whether the number of ones is odd."""
 
     tokens = _BITS
     num_answers = 2
 
-    def draw(
-        self,
-        generator: np.random.Generator,
-        num_sequences: int,
-        length: int,
-        ignore_probability: float,
-    ) -> Strings:
+    def draw(self, generator: np.random.Generator, num_sequences: int, length: int) -> Strings:
         """Draw bits; the answer is their sum modulo 2."""
         bits = generator.integers(2, size=(num_sequences, length))
         return Strings.of_one_length(bits, bits.cumsum(axis=1) % 2)
 
 
-@dataclass(frozen=True)
 class EvenPairs(_Regular):
     """Whether neighbours differ an odd number of times: whether first and last token differ."""
 
     tokens = _BITS
     num_answers = 2
 
-    def draw(
-        self,
-        generator: np.random.Generator,
-        num_sequences: int,
-        length: int,
-        ignore_probability: float,
-    ) -> Strings:
+    def draw(self, generator: np.random.Generator, num_sequences: int, length: int) -> Strings:
         """Draw bits; the answer is 1 where the last differs from the first."""
         bits = generator.integers(2, size=(num_sequences, length))
         return Strings.of_one_length(bits, (bits != bits[:, :1]).astype(np.int64))
 
 
-@dataclass(frozen=True)
 class CycleNavigation(_Regular):
     """Where one stands on a circle of ``size`` places after steps of -1, 0 and 1."""
 
-    size: int
+    def __init__(self, size: int) -> None:
+        self.size = self.num_answers = size
+        self.tokens = ("stay", "on", "back", *map(str, range(size)))
 
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The steps, and the places."""
-        return ("stay", "on", "back", *map(str, range(self.size)))
-
-    @property
-    def num_answers(self) -> int:
-        """The places."""
-        return self.size
-
-    def draw(
-        self,
-        generator: np.random.Generator,
-        num_sequences: int,
-        length: int,
-        ignore_probability: float,
-    ) -> Strings:
+    def draw(self, generator: np.random.Generator, num_sequences: int, length: int) -> Strings:
         """Draw steps; the answer is their sum modulo the size."""
         steps = generator.integers(3, size=(num_sequences, length))
         places = np.array([0, 1, -1])[steps].cumsum(axis=1) % self.size
         return Strings.of_one_length(steps, 3 + places)
 
 
-@dataclass(frozen=True)
 class ModularArithmetic(_Regular):
     """The value modulo ``size`` of a sum of products, without brackets.
 
     Strings have an odd number of tokens: of an even length, the last is left out.
     """
 
-    size: int
+    def __init__(self, size: int) -> None:
+        self.size = self.num_answers = size
+        self.tokens = (*map(str, range(size)), "+", "-", "*")
 
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The digits, and the operators."""
-        return (*map(str, range(self.size)), "+", "-", "*")
-
-    @property
-    def num_answers(self) -> int:
-        """The digits."""
-        return self.size
-
-    def draw(
-        self,
-        generator: np.random.Generator,
-        num_sequences: int,
-        length: int,
-        ignore_probability: float,
-    ) -> Strings:
+    def draw(self, generator: np.random.Generator, num_sequences: int, length: int) -> Strings:
         """Draw digits and operators in turn; each digit ends an expression, which has a value."""
         num_digits = (length + 1) // 2
         digits = generator.integers(self.size, size=(num_sequences, num_digits))

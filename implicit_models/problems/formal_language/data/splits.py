@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Integer
 
-from implicit_models.data.folders import digest, open_listed_array
+from implicit_models.data.folders import check_digests, open_listed_array
 from implicit_models.data.manifests import read_manifest
 from implicit_models.problems.formal_language.data.language import IGNORED
 
@@ -113,11 +113,14 @@ class FormalLanguageData:
         StringsError
             Naming the first file whose content has changed.
         """
-        for name, split in self.splits.items():
-            for kind in ARRAYS:
-                if digest(getattr(split, kind)) != self.metadata["splits"][name][f"{kind}_digest"]:
-                    path = self.folder / name / f"{kind}.npy"
-                    raise StringsError(f"{path}: the content has changed; {_again(self.folder)}")
+        check_digests(
+            self.folder,
+            self.splits,
+            ARRAYS,
+            self.metadata["splits"],
+            again=_again(self.folder),
+            error=StringsError,
+        )
 
 
 def open_splits(folder: Path, names: Iterable[str] | None = None) -> FormalLanguageData:

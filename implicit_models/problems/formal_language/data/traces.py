@@ -4,31 +4,24 @@ Composing permutations as the trace of an interpreter is Siems et al. 2026 (arXi
 whose format ours is not a copy.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import numpy as np
 
-from implicit_models.problems.formal_language.data.language import IGNORED, Strings
+from implicit_models.problems.formal_language.data.language import IGNORED, Language, Strings
 
 _ASKING = 0.25  # the share of statements that ask
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-class _Trace:
+class _Trace(Language):
     """What both share: a length is a number of statements, the last of which asks."""
 
-    size: int
-
-    shortest = 1
-    is_prefix_closed = False
     is_text = True
-    ignores = False
-    tokens: tuple[str, ...]
 
-    @property
-    def num_answers(self) -> int:
-        """The cups, or the values."""
-        return self.size
+    def __init__(self, size: int, words: Iterable[str]) -> None:
+        self.size = self.num_answers = size
+        self.tokens = (*words, *map(str, range(1, size + 1)))
 
     def _statements(
         self, generator: np.random.Generator, num_sequences: int, length: int
@@ -65,29 +58,18 @@ class _Trace:
 _ASKED = "\0"  # before a word that is the answer to what stands before it
 
 
-@dataclass(frozen=True)
 class SwappedCups(_Trace):
     """Under which of ``size`` cups a ball is, while two of them at a time are swapped."""
 
-    size: int
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The words, and the numbers of the cups."""
+    def __init__(self, size: int) -> None:
         words = ("the", "ball", "is", "under", "cup", "swap", "and", "where", "?", ".")
-        return (*words, *map(str, range(1, self.size + 1)))
+        super().__init__(size, words)
 
     def most_tokens(self, length: int) -> int:
         """Return the tokens of the beginning, and of statements that all ask."""
         return 7 + 7 * length
 
-    def draw(
-        self,
-        generator: np.random.Generator,
-        num_sequences: int,
-        length: int,
-        ignore_probability: float,
-    ) -> Strings:
+    def draw(self, generator: np.random.Generator, num_sequences: int, length: int) -> Strings:
         """Draw swaps and questions."""
         asks, first, second = self._statements(generator, num_sequences, length)
         start = generator.integers(self.size, size=num_sequences)
@@ -107,29 +89,17 @@ class SwappedCups(_Trace):
         return self._strings(texts, self.most_tokens(length))
 
 
-@dataclass(frozen=True)
 class VariableTrace(_Trace):
     """Which value each of ``size`` variables has in the trace of an interpreter that swaps them."""
 
-    size: int
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The signs, the variables and their values."""
-        values = map(str, range(1, self.size + 1))
-        return (">>>", "=", ",", "\n", *_LETTERS[: self.size], *values)
+    def __init__(self, size: int) -> None:
+        super().__init__(size, (">>>", "=", ",", "\n", *_LETTERS[:size]))
 
     def most_tokens(self, length: int) -> int:
         """Return the tokens of the beginning, and of statements that all swap."""
         return 4 * self.size + 1 + 9 * length
 
-    def draw(
-        self,
-        generator: np.random.Generator,
-        num_sequences: int,
-        length: int,
-        ignore_probability: float,
-    ) -> Strings:
+    def draw(self, generator: np.random.Generator, num_sequences: int, length: int) -> Strings:
         """Draw swaps of two variables, and variables whose value the interpreter tells."""
         asks, first, second = self._statements(generator, num_sequences, length)
         start = generator.permuted(np.tile(np.arange(1, self.size + 1), (num_sequences, 1)), axis=1)

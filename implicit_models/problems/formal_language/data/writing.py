@@ -32,20 +32,20 @@ def write_strings(parameters: FormalLanguageParameters, folder: Path) -> dict[st
     dict
         The metadata, as written.
     """
-    drawn = parameters.drawn
     splits = {}
     with written_whole(Path(folder), METADATA, _is_split) as partial:
         with bar(len(parameters.splits), "formal language", "split") as counted:
             for name, (strings, ignoring) in parameters.splits.items():
                 generator = split_generator(parameters.seed, name)
-                arrays = draw_split(drawn, generator, strings, ignoring, parameters.answers)
+                drawn = parameters.drawn_ignoring(ignoring)
+                arrays = draw_split(drawn, generator, strings, parameters.answers)
                 (partial / name).mkdir()
                 for kind, array in arrays.items():
                     np.save(partial / name / f"{kind}.npy", array)
                 splits[name] = {
                     "num_sequences": strings.num_sequences,
                     "most_tokens": int(arrays["inputs"].shape[1]),
-                    "ignore_probability": ignoring if drawn.ignores else None,
+                    "ignore_probability": getattr(drawn, "ignore_probability", None),
                     **{f"{kind}_digest": digest(array) for kind, array in arrays.items()},
                 }
                 counted.update()
@@ -57,8 +57,8 @@ def write_strings(parameters: FormalLanguageParameters, folder: Path) -> dict[st
             "answers": parameters.answers,
             "objective": parameters.objective,
             "seed": parameters.seed,
-            "tokens": list(drawn.tokens),
-            "num_answers": drawn.num_answers,
+            "tokens": list(parameters.drawn.tokens),
+            "num_answers": parameters.drawn.num_answers,
             "tests": parameters.test_names,
             "splits": splits,
         }
@@ -82,7 +82,6 @@ def draw_split(
     language: Language,
     generator: np.random.Generator,
     strings: StringsParameters,
-    ignore_probability: float,
     answers: str,
 ) -> dict[str, np.ndarray]:
     """Return the arrays of a split, by their names; see `splits`."""
@@ -94,7 +93,7 @@ def draw_split(
     sizes[:, 0] = lengths
     for length in np.unique(lengths).tolist():
         rows = np.flatnonzero(lengths == length)
-        found = language.draw(generator, len(rows), length, ignore_probability)
+        found = language.draw(generator, len(rows), length)
         width = found.inputs.shape[1]
         inputs[rows, :width] = found.inputs
         labels[rows, :width] = found.labels

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from implicit_models.problems.formal_language.data.languages import IGNORING
 from implicit_models.problems.formal_language.parameters import FormalLanguageParameters
 from implicit_models.problems.formal_language.report.results import (
     VALIDATION,
     FormalLanguageResults,
 )
-from implicit_models.reporting.comparison import Candidate, best_of_kinds, candidates
+from implicit_models.reporting.comparison import best_of_kinds, candidates
 from implicit_models.reporting.intervals import share_interval
 from implicit_models.reporting.lead import (
     compared,
@@ -15,6 +16,7 @@ from implicit_models.reporting.lead import (
     listed,
     noise_sentence,
     outcome,
+    share_shown,
 )
 from implicit_models.reporting.summary import group_by_seed
 from implicit_models.reporting.tables.table import percent
@@ -32,7 +34,7 @@ def formal_language_lead(
     """
     split = runs[0].tests[0]
     best = best_of_kinds(candidates(runs, lambda run: run.score(split)), higher_is_better=True)
-    told = outcome(best, _shown, higher_is_better=True)
+    told = outcome(best, share_shown, higher_is_better=True)
     return [
         f"{runs[0].dataset}, share of right answers to {split_words(split, dataset)}: {told}.",
         f"{what_is_learned(dataset)}{_cut(runs, dataset)}; {chances(runs)}; {compared(runs)}.",
@@ -71,7 +73,7 @@ def split_words(split: str, dataset: FormalLanguageParameters) -> str:
     strings, ignoring = dataset.splits[split]
     ends = dict.fromkeys((strings.shortest, strings.longest))
     told = f"strings of length {' to '.join(map(str, ends))}"
-    if dataset.drawn.ignores:
+    if dataset.language in IGNORING:
         told += f", {100 * ignoring:g} % to be ignored"
     return told
 
@@ -89,11 +91,3 @@ def _learned(
         parts.append(f"{count} of {len(group)} {seeds} of {name}{interval}")
     answers = f"{percent(threshold, 0)} or more of the answers to {strings}"
     return f"{answers} are right with {listed(parts)}."
-
-
-def _shown(each: Candidate) -> str:
-    chance = each.runs[0].evaluation["chance"]
-    # Of several seeds one more often lies far off by chance; one that has learned lies farther.
-    most = (2 if len(each.values) == 1 else 3) * each.sampling_error
-    is_chance = all(abs(value - chance) <= most for value in each.values)
-    return each.written(percent) + (", chance level" if is_chance else "")

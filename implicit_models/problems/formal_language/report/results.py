@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from implicit_models.problems.formal_language.parameters import FormalLanguageParameters
 from implicit_models.reporting.comparison import Score
 from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.intervals import share_error
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.sections import Section
@@ -45,9 +46,7 @@ class FormalLanguageResults(RunResults):
     def score(self, split: str) -> Score:
         """Return an accuracy, and its standard error, as if each string counted once."""
         accuracy = self.evaluation["accuracy"][split]
-        count = self.evaluation["num_sequences"][split]
-        share = (accuracy * count + 1) / (count + 2)  # neither 0 nor 1 is certain
-        return accuracy, math.sqrt(share * (1 - share) / count)
+        return accuracy, share_error(accuracy, self.evaluation["num_sequences"][split])
 
     def by_length(self, split: str) -> list[LengthAccuracy]:
         """Return the accuracy by length of the strings of a split."""

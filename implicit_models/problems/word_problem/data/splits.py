@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt
 
-from implicit_models.data.folders import digest, open_listed_array
+from implicit_models.data.folders import check_digests, open_listed_array
 from implicit_models.data.manifests import read_manifest
 from implicit_models.problems.word_problem.data import groups
 
@@ -59,11 +59,14 @@ class WordProblem:
         DataError
             Naming the first file whose content has changed.
         """
-        for name, split in self.splits.items():
-            for kind in ARRAYS:
-                if digest(getattr(split, kind)) != self.metadata["splits"][name][f"{kind}_digest"]:
-                    path = self.directory / file_name(name, kind)
-                    raise DataError(f"{path}: the content has changed; {_again(self.directory)}")
+        check_digests(
+            self.directory,
+            self.splits,
+            ARRAYS,
+            self.metadata["splits"],
+            again=_again(self.directory),
+            error=DataError,
+        )
 
 
 def open_splits(directory: Path, names: Iterable[str] | None = None) -> WordProblem:

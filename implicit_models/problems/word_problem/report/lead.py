@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
 from implicit_models.problems.word_problem.report.results import WordProblemResults
-from implicit_models.reporting.comparison import Candidate, Score, best_of_kinds, candidates
+from implicit_models.reporting.comparison import Score, best_of_kinds, candidates
 from implicit_models.reporting.intervals import share_interval
 from implicit_models.reporting.lead import (
     compared,
@@ -13,6 +13,7 @@ from implicit_models.reporting.lead import (
     listed,
     noise_sentence,
     outcome,
+    share_shown,
 )
 from implicit_models.reporting.summary import group_by_seed
 from implicit_models.reporting.tables.table import percent
@@ -36,7 +37,7 @@ def word_problem_lead(
     best = best_of_kinds(candidates(runs, lambda run: _score(run, length)), higher_is_better=True)
     ratios = {factor(length / run.training_length) for run in runs}
     longer = f" ({ratios.pop()} the length trained on)" if len(ratios) == 1 else ""
-    told = outcome(best, _shown, higher_is_better=True)
+    told = outcome(best, share_shown, higher_is_better=True)
     return [
         f"{runs[0].dataset}, accuracy of the last 10 of {length} tokens{longer}: {told}.",
         *sentences,
@@ -88,11 +89,3 @@ def _score(run: WordProblemResults, length: int) -> Score | None:
     """Return an accuracy, and its standard error."""
     accuracy = run.evaluation["accuracy_last_10"].get(str(length))
     return None if accuracy is None else (accuracy, run.accuracy_error(str(length)))
-
-
-def _shown(each: Candidate) -> str:
-    chance = each.runs[0].evaluation["chance"]
-    # Of several seeds one more often lies far off by chance; one that has learned lies farther.
-    most = (2 if len(each.values) == 1 else 3) * each.sampling_error
-    is_chance = all(abs(value - chance) <= most for value in each.values)
-    return each.written(percent) + (", chance level" if is_chance else "")

@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
 from implicit_models.reporting.figures.style import RunStyle
+from implicit_models.reporting.intervals import share_error
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.sections import Section
@@ -68,9 +69,8 @@ class WordProblemResults(RunResults):
 
     def accuracy_error(self, length: str) -> float:
         """Return an accuracy's standard error, as if a sequence were all right or all wrong."""
-        count = self.evaluation["num_sequences"][length]
-        share = (self.evaluation["accuracy_last_10"][length] * count + 1) / (count + 2)
-        return math.sqrt(share * (1 - share) / count)  # neither 0 nor 1 is certain
+        accuracy = self.evaluation["accuracy_last_10"][length]
+        return share_error(accuracy, self.evaluation["num_sequences"][length])
 
     def solution(self) -> tuple[int, float]:
         """Return the solved length, and the accuracy of the last 10 tokens at it."""
