@@ -162,7 +162,7 @@ def test_a_model_that_was_downloaded_has_a_name_without_an_owner(invoke, monkeyp
 def test_a_folder_below_will_do_and_elsewhere_is_said(invoke, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT / "docs")
     done, _ = invoke("presets")
-    assert "five_seeds" in done.output and "S3 instead of A5" in done.output
+    assert "ten_seeds" in done.output and "S3 instead of A5" in done.output
     monkeypatch.chdir(tmp_path)
     done, _ = invoke("presets", status=2)
     assert "is in no clone of the repository" in done.stderr

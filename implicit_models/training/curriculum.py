@@ -9,6 +9,7 @@ from jaxtyping import Bool
 from implicit_models.equilibrium.jacobian import JacobianPenalty
 from implicit_models.equilibrium.phase import Phase, bounded_phase
 from implicit_models.language_models.phases import search_settings
+from implicit_models.language_models.regularisation import Regularisation
 from implicit_models.training.parameters import (
     BoundedParameters,
     ExplicitParameters,
@@ -60,7 +61,7 @@ class Segment:
     lengths: LengthParameters
     decay_steps: int
     passing: Passing | None = None
-    center_weight: float = 0.0
+    regularisation: Regularisation | None = None
 
     @property
     def last_step(self) -> int:
@@ -163,8 +164,15 @@ def free_segment(
         parameters.lengths,
         parameters.decay_steps,
         Passing.of(parameters, num_steps),
-        parameters.center_weight,
+        _regularisation(parameters),
     )
+
+
+def _regularisation(parameters: FreeParameters) -> Regularisation | None:
+    found = Regularisation(
+        center_weight=parameters.center_weight, embedding_noise=parameters.embedding_noise
+    )
+    return None if found == Regularisation() else found
 
 
 def explicit_segment(parameters: ExplicitParameters) -> Segment:

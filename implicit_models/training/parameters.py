@@ -176,6 +176,10 @@ class FreeParameters(SearchParameters, CarryParameters):
         (`center_loss`), over the sequences that a process computes at once: how many these are
         changes what is trained. For data whose labels are states, such as word problems; of a text
         the next token is none.
+    embedding_noise
+        Standard deviation of normal noise on the embeddings, over their root mean square, drawn
+        for each step and micro-batch (`Regularisation`). With a ``center_weight`` states that it
+        has driven apart are drawn together again: errors of the state are then forgotten.
     decay_steps
         Training steps at the end over which the learning rate decays.
     carry, carry_steps, carry_reset_share, carry_if_right
@@ -193,6 +197,7 @@ class FreeParameters(SearchParameters, CarryParameters):
     unrolled_steps: int | None = Field(default=None, ge=1)
     jacobian_weight: float = Field(default=0.0, ge=0.0)
     center_weight: float = Field(default=0.0, ge=0.0)
+    embedding_noise: float = Field(default=0.0, ge=0.0)
     decay_steps: int = Field(ge=0)
     lengths: LengthParameters
 

@@ -247,9 +247,9 @@ def test_a_preset_is_what_compose_gives(configured):
     write_parameters(configured, "quick")
     write_parameters(configured, "laptop")
     assert (configured / "params.yaml").read_text() == compose(ROOT, ["preset=laptop"])
-    write_parameters(configured, "five_seeds")
+    write_parameters(configured, "ten_seeds")
     runs = yaml.safe_load((configured / "params.yaml").read_text())["runs"]
-    ends = ("", *(f"_seed_{seed}" for seed in range(1, 5)))
+    ends = ("", *(f"_seed_{seed}" for seed in range(1, 10)))
     assert set(runs) == {f"a5_implicit_mamba2{end}" for end in ends}
 
 
@@ -299,7 +299,7 @@ def test_a_flow_that_is_refused_leaves_the_parameters_of_the_one_at_work(
     else:
         monkeypatch.setattr(presets, "parameters_in_use", hold_late)
     refused = pytest.raises(ParametersError, match="another flow is at work")
-    with at_work, refused, parameters_for(configured, "five_seeds", (), lambda: None):
+    with at_work, refused, parameters_for(configured, "ten_seeds", (), lambda: None):
         pytest.fail("two flows with different parameters")
     found = (configured / "params.yaml").read_text()
     write_parameters(configured, "quick")
@@ -318,19 +318,19 @@ def test_after_a_mistake_the_parameters_are_those_that_were_there(configured):
     assert (configured / "params.yaml").read_text() == before
 
 
-def test_seeds_give_what_the_preset_five_seeds_gives(configured):
-    write_parameters(configured, "five_seeds")
+def test_seeds_give_what_the_preset_ten_seeds_gives(configured):
+    write_parameters(configured, "ten_seeds")
     expected = yaml.safe_load((configured / "params.yaml").read_text())
-    write_parameters(configured, "laptop", range(5))
+    write_parameters(configured, "laptop", range(10))
     found = yaml.safe_load((configured / "params.yaml").read_text())
     assert found["runs"] == expected["runs"]
     assert set(found["baselines"]) == {
         name + end
         for name in expected["baselines"]
-        for end in ("", *(f"_seed_{seed}" for seed in range(1, 5)))
+        for end in ("", *(f"_seed_{seed}" for seed in range(1, 10)))
     }
     again = (configured / "params.yaml").read_text()
-    write_parameters(configured, None, range(5))
+    write_parameters(configured, None, range(10))
     assert (configured / "params.yaml").read_text() == again
 
 

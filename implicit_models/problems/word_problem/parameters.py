@@ -1,7 +1,7 @@
 """The parameters of word problems: entries of ``datasets``, and how models of them are tested."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -18,13 +18,21 @@ class SplitParameters(Parameters):
     length: int = Field(ge=1)
 
 
+def _sequences_within(num_sequences: int, max_tokens: int | None, length: int) -> int:
+    """Return how many sequences of a length there are in so many tokens, one at least."""
+    if max_tokens is None:
+        return num_sequences
+    return min(num_sequences, max(1, max_tokens // length))
+
+
 class TestParameters(Parameters):
     """Test splits, one for each length.
 
     Attributes
     ----------
-    num_sequences
-        Number of sequences of each length.
+    num_sequences, max_tokens
+        Number of sequences of each length, and the most tokens of all sequences of one length: of
+        a long one there are fewer, one at least. Null is no limit.
     identity_probability
         Takes the place of the data set's own in the tests, so that a model can be tested on more
         or fewer hard tokens than it was trained on; null is the data set's own.
@@ -33,8 +41,13 @@ class TestParameters(Parameters):
     __test__ = False  # not a test case, whatever its name
 
     num_sequences: int = Field(ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     lengths: Distinct[Annotated[int, Field(ge=1)]]
     identity_probability: float | None = Field(default=None, ge=0.0, le=1.0)
+
+    def num_sequences_of(self, length: int) -> int:
+        """Return the number of sequences of a length."""
+        return _sequences_within(self.num_sequences, self.max_tokens, length)
 
 
 class WordProblemParameters(Parameters):
@@ -91,12 +104,13 @@ class WordProblemEvaluationParameters(SearchParameters):
     ----------
     lengths
         Lengths of the test sequences.
-    num_sequences
-        Test sequences read at each length, through the sliding window.
+    num_sequences, max_tokens
+        Test sequences read at each length, through the sliding window, and the most tokens of all
+        of them: of a long length fewer are read, one at least. Null is no limit.
     num_mode_sequences
-        The first so many of them are read once more in every mode (window, simultaneous,
-        sequential) and compared; the spectral radius is that of the shortest of them. 0 leaves
-        both out.
+        The first so many of them, or all where there are fewer, are read once more in every mode
+        (window, simultaneous, sequential) and compared; the spectral radius is that of the shortest
+        of them. 0 leaves both out.
     num_past_sequences
         Sequences as long as those trained on that are drawn to see what the state keeps of its
         past: pairs of them with one product go on with the same tokens
@@ -115,6 +129,7 @@ class WordProblemEvaluationParameters(SearchParameters):
 
     lengths: Distinct[Annotated[int, Field(ge=1)]]
     num_sequences: int = Field(ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     num_mode_sequences: int = Field(ge=0)
     num_past_sequences: int = Field(default=128, ge=0)
     batch_size: int = Field(default=64, ge=1)
@@ -123,6 +138,10 @@ class WordProblemEvaluationParameters(SearchParameters):
         """Check the keys against each other."""
         super().check()
         self.check_at_most("num_mode_sequences", "num_sequences")
+
+    def num_sequences_of(self, length: int) -> int:
+        """Return the number of sequences that are read at a length."""
+        return _sequences_within(self.num_sequences, self.max_tokens, length)
 
 
 class WordProblemSweepParameters(SweepParameters):
@@ -165,7 +184,8 @@ def check_evaluation(
     where: str = "evaluation.word_problem",
 ) -> None:
     """See that there are the test sequences that the section ``evaluation`` asks for."""
-    _check_tests(where, parameters.lengths, parameters.num_sequences, key, data)
+    asked = {length: parameters.num_sequences_of(length) for length in parameters.lengths}
+    _check_tests(where, asked, key, data)
 
 
 def check_sweep(
@@ -175,7 +195,7 @@ def check_sweep(
     where: str = "sweep.word_problem",
 ) -> None:
     """See that there are the test sequences that the section ``sweep`` asks for."""
-    _check_tests(where, (parameters.length,), parameters.num_sequences, key, data)
+    _check_tests(where, {parameters.length: parameters.num_sequences}, key, data)
 
 
 def vocabulary_size(data: WordProblemParameters) -> int:
@@ -186,7 +206,7 @@ def vocabulary_size(data: WordProblemParameters) -> int:
 
 
 def _check_tests(
-    where: str, lengths: Iterable[int], num_sequences: int, key: str, data: WordProblemParameters
+    where: str, asked: Mapping[int, int], key: str, data: WordProblemParameters
 ) -> None:
     test = data.test
     found = [
@@ -194,15 +214,26 @@ def _check_tests(
             f"{where} asks for test sequences of length {length}; allowed is one of "
             f"{key}.test.lengths, {list(test.lengths)}"
         )
-        for length in lengths
+        for length in asked
         if length not in test.lengths
     ]
-    if num_sequences > test.num_sequences:
+    most = max(asked.values())
+    if most > test.num_sequences:
         found.append(
             ParameterError(
-                f"{where}.num_sequences = {num_sequences} is not allowed; allowed is at most "
+                f"{where}.num_sequences = {most} is not allowed; allowed is at most "
                 f"{key}.test.num_sequences, {test.num_sequences}"
             )
         )
+    else:
+        found += [
+            ParameterError(
+                f"{where} asks for {num_sequences} test sequences of length {length}; allowed is "
+                f"at most {test.num_sequences_of(length)}, as many as {key}.test.max_tokens = "
+                f"{test.max_tokens} leaves: set {where}.max_tokens to that"
+            )
+            for length, num_sequences in asked.items()
+            if length in test.lengths and num_sequences > test.num_sequences_of(length)
+        ]
     if found:
         raise first_of(found)

@@ -1,5 +1,6 @@
 """Splits on disk: content, disjointness, determinism and what happens to damaged files."""
 
+import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -17,7 +18,9 @@ from implicit_models.problems.word_problem.data.writing import write_splits
 from implicit_models.problems.word_problem.parameters import (
     SplitParameters,
     TestParameters,
+    WordProblemEvaluationParameters,
     WordProblemParameters,
+    check_evaluation,
 )
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "word_problems.json"
@@ -220,6 +223,44 @@ def test_another_test_length_leaves_the_training_data_as_they_are(folder, tmp_pa
     write_splits(SMALL.replace(test=SMALL.test.replace(lengths=(16, 40, 80))), tmp_path / "a5")
     for name in ("train/inputs.npy", "validation/labels.npy"):
         assert (tmp_path / "a5" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_long_tests_have_as_many_sequences_as_their_tokens_leave(folder, tmp_path):
+    test = SMALL.test.replace(lengths=(16, 40, 300), max_tokens=700)
+    splits = write_splits(SMALL.replace(test=test), tmp_path / "a5")["splits"]
+    counts = {name: split["num_sequences"] for name, split in splits.items()}
+    assert [counts[f"test_L{length}"] for length in (16, 40, 300)] == [32, 17, 2]
+    few, many = (np.load(each / "test_L40/inputs.npy") for each in (tmp_path / "a5", folder))
+    assert np.array_equal(few, many[:17])
+    single = SMALL.replace(test=SMALL.test.replace(lengths=(16,), max_tokens=1))
+    assert single.test.num_sequences_of(16) == 1
+
+
+@pytest.mark.parametrize(
+    ("test", "evaluation", "words"),
+    [
+        ({}, {"num_sequences": 33}, "num_sequences = 33 is not allowed; allowed is at most"),
+        ({}, {"lengths": (16, 41)}, "asks for test sequences of length 41; allowed is one of"),
+        (
+            {"max_tokens": 700},
+            {},
+            "asks for 32 test sequences of length 40; allowed is at most 17, as many as "
+            "datasets.a5.test.max_tokens = 700 leaves",
+        ),
+        ({"max_tokens": 700}, {"max_tokens": 701}, None),
+        ({"max_tokens": 700}, {"max_tokens": 740}, "asks for 18 test sequences of length 40"),
+        ({}, {"max_tokens": 700}, None),
+    ],
+)
+def test_an_evaluation_reads_no_more_than_there_is(test, evaluation, words):
+    data = SMALL.replace(test=SMALL.test.replace(**test))
+    asked = WordProblemEvaluationParameters(
+        lengths=(16, 40), num_sequences=32, num_mode_sequences=0
+    ).replace(**evaluation)
+    expected = contextlib.nullcontext() if words is None else pytest.raises(ParameterError)
+    with expected as error:
+        check_evaluation("datasets.a5", data, asked)
+    assert words is None or words in str(error.value)
 
 
 def test_missing_file(copy):

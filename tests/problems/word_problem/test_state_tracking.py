@@ -154,6 +154,16 @@ def test_no_sequence_to_compare_leaves_modes_and_spectral_radius_out():
     assert {phase.window for phase in model.phases} == {Window(5, 2)}
 
 
+def test_of_long_sequences_fewer_are_read():
+    model = Stub(_never)
+    result = evaluate_state_tracking(model, SPLITS, PARAMETERS.replace(max_tokens=72))
+    assert {n: each.num_sequences for n, each in result.lengths.items()} == {12: 6, 24: 3}
+    modes = {n: each.modes.num_sequences for n, each in result.lengths.items()}
+    assert modes == {12: 4, 24: 3}
+    every = evaluate_state_tracking(Stub(_never), SPLITS, PARAMETERS).lengths[12]
+    assert np.array_equal(result.lengths[12].by_position, every.by_position)
+
+
 def test_metrics_are_the_schema_and_json():
     found = evaluate_state_tracking(Stub(_never), SPLITS, PARAMETERS).metrics()
     assert json.loads(json.dumps(found, allow_nan=False)) == found

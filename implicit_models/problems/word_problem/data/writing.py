@@ -113,7 +113,7 @@ def _plans(parameters: WordProblemParameters) -> list[list[_Plan]]:
         _Plan(
             name=f"test_L{length}",
             stream=2,
-            num_sequences=test.num_sequences,
+            num_sequences=test.num_sequences_of(length),
             length=length,
             identity_probability=(
                 probability if test.identity_probability is None else test.identity_probability

@@ -215,13 +215,14 @@ def _take(
             "test.lengths"
         )
     inputs, labels = splits[length].inputs, splits[length].labels
-    if len(inputs) < parameters.num_sequences:
+    asked = parameters.num_sequences_of(length)
+    if len(inputs) < asked:
         raise ValueError(
-            f"evaluation.word_problem.num_sequences = {parameters.num_sequences}, but the data has "
-            f"only {len(inputs)} test sequences of length {length}: lower it, or raise the "
+            f"evaluation.word_problem.num_sequences = {asked}, but the data has only "
+            f"{len(inputs)} test sequences of length {length}: lower it, or raise the "
             "dataset's test.num_sequences"
         )
-    return inputs[: parameters.num_sequences], labels[: parameters.num_sequences]
+    return inputs[:asked], labels[:asked]
 
 
 def _evaluate_length(
@@ -265,7 +266,7 @@ def _compare_modes(
     settings: SearchSettings,
     parameters: WordProblemEvaluationParameters,
 ) -> ModeComparison:
-    count = parameters.num_mode_sequences
+    count = min(parameters.num_mode_sequences, len(inputs))
 
     def read(mode: str, phase: Phase) -> Predictions:
         return predict(
