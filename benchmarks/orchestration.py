@@ -7,11 +7,8 @@ server, is measured by a flow of one empty task; the rest is ours, DVC's look at
 included. In `--quick` a pipeline of four shell commands stands for the project's.
 """
 
-import json
-import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,8 +18,8 @@ from pathlib import Path
 import yaml
 
 from benchmarks import harness
+from benchmarks.clones import clone, python
 
-ROOT = Path(__file__).parents[1]
 DVC = ("-m", "dvc", "repro", "--quiet")
 FLOW = ("-m", "pipelines.reproduce")
 EMPTY_FLOW = (
@@ -60,8 +57,8 @@ def _cached(path: Path, quick: bool) -> tuple[list[dict], float, float]:
     if quick:
         _project(path, {f"s{i}": f"echo {i} > s{i}.txt" for i in range(4)})
     else:
-        _clone(path)
-    _python(path, *DVC)
+        clone(path, "quick")
+    python(path, *DVC)
     repeats, warm_up = (1, 0) if quick else (5, 1)
     cold = "the flow, no database yet"
     commands = {"dvc repro": DVC, cold: FLOW, "an empty flow": EMPTY_FLOW, "the flow": FLOW}
@@ -71,7 +68,7 @@ def _cached(path: Path, quick: bool) -> tuple[list[dict], float, float]:
             if name == cold:
                 shutil.rmtree(path / ".prefect", ignore_errors=True)
             start = time.perf_counter()
-            _python(path, *command)
+            python(path, *command)
             if turn >= warm_up:  # the first warms the caches
                 seconds[name].append(time.perf_counter() - start)
     median = {name: statistics.median(times) for name, times in seconds.items()}
@@ -90,7 +87,7 @@ def _slots(path: Path, seconds: float) -> tuple[dict, int, float]:
     """Run four independent stages on two slots; return a row, most at once, time over the ideal."""
     code = STAGE.format(seconds=seconds)
     _project(path, {f"s{i}": f'python -c "{code}" > s{i}.txt' for i in range(4)})
-    _python(path, *FLOW, "--jobs", "2")
+    python(path, *FLOW, "--jobs", "2")
     times = [tuple(map(float, (path / f"s{i}.txt").read_text().split())) for i in range(4)]
     most = max(sum(a <= start < b for a, b in times) for start, _ in times)
     total = max(end for _, end in times) - min(start for start, _ in times)
@@ -104,34 +101,6 @@ def _project(path: Path, commands: Mapping[str, str]) -> None:
     (path / ".dvc" / "config").write_text("[core]\n    analytics = false\n    no_scm = true\n")
     stages = {name: {"cmd": command, "outs": [f"{name}.txt"]} for name, command in commands.items()}
     (path / "dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
-
-
-def _clone(path: Path) -> None:
-    """Copy this project as git has it or would, with the parameters of the preset `quick`."""
-    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.check_output(listing, cwd=ROOT, text=True).split("\0"):
-        if name and (ROOT / name).is_file():
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, path / name)
-    subprocess.run(["git", "init", "--quiet"], cwd=path, check=True)
-    _python(path, "scripts/compose.py", "quick")
-
-
-def _python(path: Path, *arguments: str) -> None:
-    """Run this Python in a folder, on this project's code, away from the user's servers."""
-    left_out = ("PREFECT_API_URL", "MLFLOW_", "DVC_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
-    search_path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=path,
-        env={**kept, "PYTHONPATH": str(ROOT), "PATH": search_path},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    if done.returncode:
-        raise RuntimeError(f"{json.dumps(arguments)} ended with {done.returncode}:\n{done.stdout}")
 
 
 if __name__ == "__main__":

@@ -117,12 +117,12 @@ class RunResults(abc.ABC):
     def scores(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of the run beside its costs."""
 
-    def solution(self) -> tuple[int, float] | None:
-        """Return the length and the accuracy that decide whether a run has solved its task.
+    def solutions(self) -> dict[int, float]:
+        """Return the accuracies that decide whether a run has solved its task, by length.
 
-        None where a problem knows no such thing.
+        The first is that of the length trained on. Empty where a problem knows no such thing.
         """
-        return None
+        return {}
 
     def paper_columns(self) -> dict[str, float]:
         """Return the scores that stand in a column of the paper's downstream table."""

@@ -86,16 +86,24 @@ def _summarise_run(run: RunResults, mlflow_run_id: str | None) -> dict[str, Any]
 
 
 def _success(group: list[RunResults], threshold: float) -> dict[str, Any] | None:
-    solutions = [found for run in group if (found := run.solution()) is not None]
-    if not solutions:
+    solutions = [run.solutions() for run in group]
+    lengths = [each for each in solutions[0] if all(each in found for found in solutions)]
+    if not lengths:
         return None
-    num_solved = sum(accuracy >= threshold for _, accuracy in solutions)
+    rates = {
+        str(length): _rate([found[length] >= threshold for found in solutions])
+        for length in lengths
+    }
     return {
         "num_runs": len(group),
-        "num_solved": num_solved,
-        "rate": num_solved / len(group),
-        "interval": list(share_interval(num_solved, len(group))),
+        **rates[str(lengths[0])],
         "threshold": threshold,
-        "length": solutions[0][0],
+        "length": lengths[0],
+        "by_length": rates,
         "runs": [run.name for run in group],
     }
+
+
+def _rate(solved: Sequence[bool]) -> dict[str, Any]:
+    interval = list(share_interval(sum(solved), len(solved)))
+    return {"num_solved": sum(solved), "rate": sum(solved) / len(solved), "interval": interval}

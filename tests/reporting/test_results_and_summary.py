@@ -96,6 +96,12 @@ def test_summary_has_the_published_schema(runs):
 
 def test_success_counts_all_runs_that_differ_in_the_seed_only(runs):
     success = summarise(runs, ReportParameters(), {})["success"]
+    by_length = success["a5_implicit_mamba2"].pop("by_length")
+    solved = {n: each["num_solved"] for n, each in by_length.items()}
+    assert solved == {"16": 2, "32": 2, "64": 2, "128": 0}
+    assert by_length["16"] == {
+        key: success["a5_implicit_mamba2"][key] for key in ("num_solved", "rate", "interval")
+    }
     assert success["a5_implicit_mamba2"] == {
         "num_runs": 3,
         "num_solved": 2,

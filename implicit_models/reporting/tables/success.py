@@ -14,31 +14,27 @@ def success_table(success: Mapping[str, Any], runs: Sequence[RunResults]) -> Tab
         [
             name,
             named[name].kind,
-            f"{group['num_solved']} of {group['num_runs']}",
-            percent(group["rate"]),
-            " to ".join(percent(end, 0) for end in group["interval"]),
-            str(group["length"]),
+            length,
+            f"{rate['num_solved']} of {group['num_runs']}",
+            percent(rate["rate"]),
+            " to ".join(percent(end, 0) for end in rate["interval"]),
             percent(group["threshold"]),
-            ", ".join(percent(_accuracy(named[run])) for run in group["runs"]),
+            ", ".join(percent(named[run].solutions()[int(length)]) for run in group["runs"]),
         ]
         for name, group in success.items()
+        for length, rate in group["by_length"].items()
     ]
     return Table(
         title="Success rate over all runs",
         note="A group holds every run whose parameters differ in the seed only, and counts all of "
         "them, not the best. The interval is that of Clopper and Pearson, 95 %, of the share that "
         "further seeds would solve. A run is solved when it reads at least the threshold over the "
-        "last 10 tokens at the longest evaluated length that is not longer than the training "
-        "length.",
+        "last 10 tokens. A group's first length is the longest evaluated one that is not longer "
+        "than the training length; all others are longer than what was trained on.",
         columns=[
-            *("group", "kind", "solved", "rate", "95 % interval", "length", "threshold"),
+            *("group", "kind", "length", "solved", "rate", "95 % interval", "threshold"),
             "accuracy of each run",
         ],
         rows=rows,
+        num_text_columns=2,
     )
-
-
-def _accuracy(run: RunResults) -> float:
-    found = run.solution()
-    assert found is not None
-    return found[1]

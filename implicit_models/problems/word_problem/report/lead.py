@@ -72,7 +72,7 @@ def solved(runs: Sequence[WordProblemResults], threshold: float) -> str:
     """Return which models solve the task at the length that they were trained on."""
     did, did_not = [], []
     for name, group in group_by_seed(runs).items():
-        count = sum(run.solution()[1] >= threshold for run in group)
+        count = sum(run.solutions()[run.solved_length] >= threshold for run in group)
         if len(group) > 1:
             ends = " to ".join(percent(end, 0) for end in share_interval(count, len(group)))
             name = f"{name} ({count} of {len(group)} seeds; 95 % interval of the share: {ends})"

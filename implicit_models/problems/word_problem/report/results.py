@@ -72,10 +72,10 @@ class WordProblemResults(RunResults):
         accuracy = self.evaluation["accuracy_last_10"][length]
         return share_error(accuracy, self.evaluation["num_sequences"][length])
 
-    def solution(self) -> tuple[int, float]:
-        """Return the solved length, and the accuracy of the last 10 tokens at it."""
-        length = self.solved_length
-        return length, self.evaluation["accuracy_last_10"][str(length)]
+    def solutions(self) -> dict[int, float]:
+        """Return the accuracy of the last 10 tokens by length, from the solved length on."""
+        accuracy, first = self.evaluation["accuracy_last_10"], self.solved_length
+        return {length: accuracy[str(length)] for length in self.lengths if length >= first}
 
     def scores(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of the run beside its costs."""

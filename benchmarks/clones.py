@@ -1,0 +1,59 @@
+"""Copies of this project in which a benchmark may run its pipeline."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def clone(path: Path, *composed: str) -> None:
+    """Copy this project as git has it or would, with parameters that are composed anew.
+
+    A copy that is there already is brought up to date; what it has computed stays.
+
+    Parameters
+    ----------
+    composed
+        A preset and settings on top of it, as ``scripts/compose.py`` takes them.
+    """
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.check_output(listing, cwd=ROOT, text=True).split("\0"):
+        if name and (ROOT / name).is_file():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, path / name)
+    subprocess.run(["git", "init", "--quiet"], cwd=path, check=True)
+    python(path, "scripts/compose.py", *composed)
+
+
+def python(path: Path, *arguments: str, shown: bool = False) -> None:
+    """Run this Python in a folder, on the code there, away from the user's servers.
+
+    Parameters
+    ----------
+    shown
+        Whether what it prints is shown as it comes; otherwise it is part of the error alone.
+
+    Raises
+    ------
+    RuntimeError
+        Where it ends with another status than 0.
+    """
+    left_out = ("PREFECT_API_URL", "MLFLOW_", "DVC_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    search_path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+    code = path if (path / "pipelines").is_dir() else ROOT
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        cwd=path,
+        env={**kept, "PYTHONPATH": str(code), "PATH": search_path},
+        stdout=None if shown else subprocess.PIPE,
+        stderr=None if shown else subprocess.STDOUT,
+        text=True,
+    )
+    if done.returncode:
+        said = "" if shown else f":\n{done.stdout}"
+        raise RuntimeError(f"{json.dumps(arguments)} ended with {done.returncode}{said}")
