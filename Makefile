@@ -2,9 +2,11 @@
 #   TORCH_BACKEND=cpu|auto|cu130|...   torch's build (default: cpu, or auto beside an NVIDIA driver)
 #   PIP_FIND_LINKS=DIRECTORY           wheels that go before the package index
 #   PYTHON=python3.12                  the Python to create .venv with
+#   JOBS=2                             how many stages `make repro` runs at once
 #   PORT=5000 PREFECT_PORT=4200        the first ports that `make dashboards` tries
 
 PYTHON ?= python3
+JOBS ?= 2
 PORT ?= 5000
 PREFECT_PORT ?= 4200
 .DEFAULT_GOAL := help
@@ -19,9 +21,7 @@ install:  ## create or refresh .venv from requirements.lock
 	@$(PYTHON) scripts/bootstrap.py
 
 repro: install  ## reproduce every result: data, training, evaluation, report
-	@$(in_environment) python -m pipelines.dvc_files
-	@$(in_environment) dvc repro
-	@$(in_environment) python -m pipelines.closing
+	@$(in_environment) python -m pipelines.reproduce --jobs $(JOBS)
 
 test: install  ## check style, types and the import contract, then run the tests
 	@failed=0; $(MAKE) --no-print-directory lint || failed=1; \

@@ -1,7 +1,7 @@
 """DVC's own files, which it empties and writes anew: one that is killed leaves them cut off.
 
 Every later `dvc repro` then ends with an error. ``python -m pipelines.dvc_files`` sets such files
-aside, as `make repro` and flows do before they begin:
+aside, as flows do before they begin:
 
 ``.dvc/tmp/rwlock``
     Which command reads and writes which file. The claims of what was killed are void; DVC sees

@@ -29,6 +29,14 @@ class _ModelEntry(Parameters):
 
     Attributes
     ----------
+    dataset
+        The name of an entry of a table of data.
+    seed
+        Decides the weights at the start, the order of the sequences, and all that is drawn.
+    model
+        Its family, and that family's keys.
+    optimisation
+        AdamW and its learning rate.
     evaluation
         Keys that take the place, for this entry, of those of the section ``evaluation``.
     """
@@ -75,6 +83,8 @@ class RunParameters(_ModelEntry):
 
     Attributes
     ----------
+    bounded, free
+        The two phases of its training.
     sweep
         Keys that take the place, for this entry, of those of the section ``sweep``.
     """
@@ -158,7 +168,13 @@ class RunParameters(_ModelEntry):
 
 
 class BaselineParameters(_ModelEntry):
-    """An explicit model, trained in one go."""
+    """An explicit model, trained in one go.
+
+    Attributes
+    ----------
+    training
+        Its only phase.
+    """
 
     training: ExplicitParameters
 
@@ -236,7 +252,13 @@ class MatchParameters(Parameters):
 
 
 class MatchedParameters(BaselineParameters):
-    """A baseline whose size or number of steps follows from a run's."""
+    """A baseline whose size or number of steps follows from a run's.
+
+    Attributes
+    ----------
+    match
+        Which of them follows, and from which run.
+    """
 
     match: MatchParameters
 

@@ -138,6 +138,8 @@ class OwnParameters(ModelParameters):
 
     Attributes
     ----------
+    num_layers
+        Blocks of the stack, or layers.
     d_model
         Width of the embedding and of the residual stream (for an LSTM: of its embedding).
     embedding_std

@@ -20,6 +20,10 @@ class OptimisationParameters(Parameters):
         Peak, reached after ``warmup_steps`` optimiser steps and held until the decay.
     final_learning_rate
         Where the square-root decay at the end arrives.
+    beta1, beta2
+        Decay of AdamW's two averages.
+    warmup_steps
+        Steps in which the learning rate rises, counted from an entry's first.
     weight_decay
         Of the matrices of the cell; embeddings, norms, biases and scales have none.
     clip_norm
@@ -109,6 +113,8 @@ class BoundedParameters(CarryParameters):
         phantom step.
     damping
         How far each self-iteration goes towards the cell's value, where there are phantom steps.
+    lengths
+        How long the training sequences are.
     carry, carry_steps, carry_reset_share, carry_if_right
         As in `CarryParameters`.
     """
@@ -168,6 +174,8 @@ class FreeParameters(SearchParameters, CarryParameters):
         ``phantom``: of ``phantom_steps`` further self-iterations, damped like the search.
         ``unrolled``: of ``unrolled_steps`` further ones without damping, so that damping is 1.
         ``implicit_function``: by a linear solve of the solver's, to the tolerance of the search.
+    phantom_steps, unrolled_steps
+        Self-iterations that are differentiated, with the gradient of that name.
     jacobian_weight
         Weight, in the loss, of the mean squared entry-wise sensitivity of the cell to its own
         value (Hutchinson's estimate, one sample).
@@ -182,6 +190,8 @@ class FreeParameters(SearchParameters, CarryParameters):
         has driven apart are drawn together again: errors of the state are then forgotten.
     decay_steps
         Training steps at the end over which the learning rate decays.
+    lengths
+        How long the training sequences are.
     carry, carry_steps, carry_reset_share, carry_if_right
         As in `CarryParameters`.
     """
@@ -249,7 +259,17 @@ class FreeParameters(SearchParameters, CarryParameters):
 
 
 class ExplicitParameters(CarryParameters):
-    """The only phase of an explicit model; ``carry`` and the like as in `CarryParameters`."""
+    """The only phase of an explicit model; ``carry`` and the like as in `CarryParameters`.
+
+    Attributes
+    ----------
+    num_training_steps
+        Of the training.
+    decay_steps
+        Training steps at the end over which the learning rate decays.
+    lengths
+        How long the training sequences are.
+    """
 
     num_training_steps: int = Field(ge=1)
     decay_steps: int = Field(ge=0)
@@ -269,6 +289,13 @@ class MonitoringParameters(Parameters):
 
     Validation happens where something is logged, so ``validate_every`` is a multiple of
     ``log_every``; both happen after the last step too.
+
+    Attributes
+    ----------
+    log_every, validate_every, checkpoint_every
+        Steps from one to the next.
+    validation_sequences
+        The first so many of the validation split are validated with.
     """
 
     log_every: int = Field(ge=1)

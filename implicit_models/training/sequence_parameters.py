@@ -13,6 +13,15 @@ class LengthParameters(Parameters):
     At each step a length is drawn uniformly between ``minimum`` and a maximum that grows
     linearly from ``start`` to ``end`` over the first ``growth_steps`` of the phase. Sequences
     are cut to it. With all three equal the length is fixed.
+
+    Attributes
+    ----------
+    minimum
+        The shortest, at any step.
+    start, end
+        The longest, at the first step of the phase and once it has grown.
+    growth_steps
+        Steps in which it grows.
     """
 
     minimum: int = Field(ge=1)

@@ -36,7 +36,13 @@ class CatbabiParameters(Parameters):
 
 
 class QuestionsParameters(Parameters):
-    """About how many questions of each task a split has: so many as whole stories make."""
+    """About how many questions of each task a split has.
+
+    Attributes
+    ----------
+    train, validation, test
+        So many as whole stories make.
+    """
 
     train: int = Field(ge=1)
     validation: int = Field(ge=1)

@@ -22,6 +22,13 @@ class StringsParameters(Parameters):
 
     What a length counts: tokens; of ``reverse_string`` those of the string without its answer; of
     ``swapped_cups`` and ``variable_trace`` statements.
+
+    Attributes
+    ----------
+    num_sequences
+        How many strings.
+    shortest, longest
+        Between which the lengths are drawn.
     """
 
     num_sequences: int = Field(ge=1)
@@ -53,6 +60,8 @@ class FormalLanguageParameters(Parameters):
 
     Attributes
     ----------
+    language
+        Its name.
     size
         The modulus, or the number of places, cups or variables, of the languages that have one.
     answers
@@ -63,6 +72,10 @@ class FormalLanguageParameters(Parameters):
         answer is the next token.
     ignore_probability
         Of the instructions of a flip-flop.
+    seed
+        Decides all strings.
+    train, validation, test
+        The splits.
     """
 
     kind: Literal["formal_language"]

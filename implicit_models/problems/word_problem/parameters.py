@@ -12,7 +12,13 @@ from implicit_models.problems.tested_apart import TestedApart
 
 
 class SplitParameters(Parameters):
-    """A split of sequences of one length."""
+    """A split of sequences of one length.
+
+    Attributes
+    ----------
+    num_sequences, length
+        How many sequences, and the tokens of each.
+    """
 
     num_sequences: int = Field(ge=1)
     length: int = Field(ge=1)
@@ -33,6 +39,8 @@ class TestParameters(Parameters):
     num_sequences, max_tokens
         Number of sequences of each length, and the most tokens of all sequences of one length: of
         a long one there are fewer, one at least. Null is no limit.
+    lengths
+        Tokens of the test sequences, a split for each.
     identity_probability
         Takes the place of the data set's own in the tests, so that a model can be tested on more
         or fewer hard tokens than it was trained on; null is the data set's own.
@@ -66,6 +74,10 @@ class WordProblemParameters(Parameters):
         monoid is then absorbed within about ten tokens and nearly constant from there on.
         ``informative`` draws the identity of the monoid except at two tokens of a sequence on
         average, so that its state changes all along.
+    seed
+        Decides all sequences.
+    train, validation, test
+        The splits, which share no sequence.
     """
 
     kind: Literal["word_problem"]
