@@ -10,7 +10,7 @@ JOBS ?= 2
 PORT ?= 5000
 PREFECT_PORT ?= 4200
 .DEFAULT_GOAL := help
-.PHONY: help install repro test crash fuzz lint bench dashboards lock clean
+.PHONY: help install repro test crash fuzz lint bench dashboards docs lock clean
 
 in_environment := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
@@ -49,6 +49,9 @@ bench: install  ## run every benchmark; QUICK=1 for the short form
 
 dashboards: install  ## show flows in Prefect and runs in MLflow on localhost; Ctrl-C stops both
 	@$(in_environment) exec python scripts/dashboards.py --port $(PORT) --prefect-port $(PREFECT_PORT) --invoker $$PPID
+
+docs: install  ## build the documentation as a site: site/index.html
+	@$(in_environment) zensical build --strict
 
 lock: install  ## compile requirements.lock from pyproject.toml
 	@$(PYTHON) scripts/bootstrap.py --lock

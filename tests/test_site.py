@@ -1,0 +1,48 @@
+"""The documentation builds as a site: every page is in it, and nothing from elsewhere."""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.repositories import ROOT
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", folder)
+    command = [sys.executable, "-m", "zensical", "build", "--strict"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "site"
+
+
+def _pages(entry) -> list[str]:
+    if isinstance(entry, str):
+        return [entry]
+    values = entry if isinstance(entry, list) else entry.values()
+    return [page for each in values for page in _pages(each)]
+
+
+def test_every_page_is_in_the_navigation_once():
+    pages = _pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    assert sorted(pages) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+
+
+def test_every_page_is_built_and_can_be_searched_from_disk(site):
+    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    assert pages <= {path.stem for path in site.glob("*.html")}
+    index = (site / "search.js").read_text()
+    assert "free.center_weight" in index and "even permutations of five things" in index
+
+
+def test_nothing_is_loaded_from_elsewhere(site):
+    for page in site.glob("*.html"):
+        text = page.read_text()
+        loaded = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?:[^"]+)"', text)
+        assert loaded == [], page.name
