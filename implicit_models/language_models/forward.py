@@ -12,7 +12,6 @@ from implicit_models.equilibrium.solution import Solution
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.losses import aligned_loss
 from implicit_models.language_models.memory import Memory
-from implicit_models.language_models.regularisation import Regularisation
 from implicit_models.language_models.source_names import SourceError
 
 if TYPE_CHECKING:
@@ -127,15 +126,15 @@ def forward_labelled(
     phase: Phase | None,
     num_items: Tensor | int | None = None,
     memory: Memory | None = None,
-    regularisation: Regularisation | None = None,
+    center_weight: float = 0.0,
 ) -> LabelledOutput:
     """Run a forward pass over whole sequences and compute the loss of their labels; see `forward`.
 
     Models that can do without never hold all logits, which saves memory and time.
     """
     if not getattr(language_model_of(model), "takes_targets", False):
-        if regularisation is not None:
-            raise ValueError("this model gives no hidden states, which a regularisation is for")
+        if center_weight:
+            raise ValueError("this model gives no hidden states, which a center_weight is for")
         found = forward(model, tokens, phase, memory)
         loss = aligned_loss(found.logits, labels, num_items)
         logits = found.logits.detach()
@@ -145,7 +144,7 @@ def forward_labelled(
         phase=phase,
         targets=labels,
         num_items_in_batch=num_items,
-        regularisation=regularisation,
+        center_weight=center_weight,
         **_before(memory, tokens),
     )
     found = (output.loss, output.search, output.penalty, output.predictions, None)

@@ -14,7 +14,6 @@ from implicit_models.language_models.cell import StackCell
 from implicit_models.language_models.configuration import ImplicitConfig
 from implicit_models.language_models.losses import LOSSES, center_loss, predicted_loss
 from implicit_models.language_models.outputs import ImplicitCausalLMOutput
-from implicit_models.language_models.regularisation import Regularisation
 from implicit_models.language_models.trunk import ImplicitModel, ImplicitPreTrainedModel
 
 
@@ -86,7 +85,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
         tolerance: float | None = None,
         max_self_iterations: int | None = None,
         targets: Int[Tensor, "B L"] | None = None,
-        regularisation: Regularisation | None = None,
+        center_weight: float = 0.0,
     ) -> ImplicitCausalLMOutput | tuple[Any, ...]:
         """Return logits for each token; parameters beyond these as in `ImplicitModel.forward`.
 
@@ -104,14 +103,12 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
             In place of labels: what each token is to predict, or -100; never shifted. The output
             then has ``predictions`` and no logits, which are never held all at once, and its loss
             is that of the targets alone, beside the penalty.
-        regularisation
-            Of a training with targets; the weighted `center_loss` is in the output beside the loss.
+        center_weight
+            Of the targets' `center_loss` over the hidden states, which is in the output beside the
+            loss.
         """
         if targets is not None and labels is not None:
             raise ValueError("give either labels or targets, and not both")
-        if regularisation is not None:
-            embedded = self.model.embed(input_ids, inputs_embeds)
-            input_ids, inputs_embeds = None, regularisation.noisy(embedded)
         found = self.model(
             input_ids,
             attention_mask,
@@ -133,9 +130,8 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
                 num_items_in_batch,
                 self.config.vocab_size,
             )
-            if regularisation is not None and regularisation.center_weight:
-                center = center_loss(found.last_hidden_state, targets)
-                center = regularisation.center_weight * center
+            if center_weight:
+                center = center_weight * center_loss(found.last_hidden_state, targets)
         else:
             kept = logits_to_keep
             if isinstance(kept, int):

@@ -139,7 +139,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
         """Return the implicit model's cell for these tokens, and the start of the search."""
         if self.injection is None:
             raise ValueError("an explicit model has no cell; call the model itself")
-        embedded = self.embed(input_ids, inputs_embeds)
+        embedded = self._embed(input_ids, inputs_embeds)
         cell = StackCell.of(
             self.stack,
             self.stack.weights(),
@@ -190,7 +190,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
             Where an argument does not fit the kind of model, the mask has another shape, or a token
             id lies outside the vocabulary (of tokens on a GPU `torch._assert_async` tells).
         """
-        embedded = self.embed(input_ids, inputs_embeds)
+        embedded = self._embed(input_ids, inputs_embeds)
         batch, length = embedded.shape[:2]
         phase = self._phase(phase, tolerance, max_self_iterations, length)
         cache = checked_cache(past_key_values, batch)
@@ -224,8 +224,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
         wants_dict = self.config.return_dict if return_dict is None else return_dict
         return output if wants_dict else output.to_tuple()
 
-    def embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None = None) -> Tensor:
-        """Return the embeddings of tokens, of which either ids or embeddings are given."""
+    def _embed(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds, and not both")
         if inputs_embeds is not None:
@@ -318,8 +317,9 @@ class ImplicitModel(ImplicitPreTrainedModel):
         The carry after it comes from an evaluation too, which may have a gradient or not.
         """
         cell, start = self.cell(None, carry, embedded)
+        sought = phase.noisy(cell, start)
         search = find_fixed_point(
-            cell,
+            sought,
             start,
             phase.solver,
             phase.stopping,
@@ -329,7 +329,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
         )
         value = search.value
         if phase.gradient is not None:
-            value = phase.gradient(cell, value)
+            value = phase.gradient(sought, value)
         penalty = None
         if phase.penalty is not None and torch.is_grad_enabled():
             penalty = phase.penalty(cell, value, lengths)

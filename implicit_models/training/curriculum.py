@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Bool
 
 from implicit_models.equilibrium.jacobian import JacobianPenalty
+from implicit_models.equilibrium.noise import ValueNoise
 from implicit_models.equilibrium.phase import Phase, bounded_phase
 from implicit_models.language_models.phases import search_settings
-from implicit_models.language_models.regularisation import Regularisation
 from implicit_models.training.parameters import (
     BoundedParameters,
     ExplicitParameters,
@@ -61,7 +61,7 @@ class Segment:
     lengths: LengthParameters
     decay_steps: int
     passing: Passing | None = None
-    regularisation: Regularisation | None = None
+    center_weight: float = 0.0
 
     @property
     def last_step(self) -> int:
@@ -69,18 +69,22 @@ class Segment:
         return self.first_step + self.num_steps
 
     def phase_at(self, step: int, seed: int, first: int = 0) -> Phase | None:
-        """Return a step's phase: the segment's, with the random signs of its penalty drawn anew.
+        """Return a step's phase: the segment's, its penalty's signs and its noise drawn anew.
 
         Parameters
         ----------
         first
             Place in the global batch of the first sequence that it is for.
         """
-        if self.phase is None or self.phase.penalty is None:
+        if self.phase is None or self.phase.penalty is self.phase.noise is None:
             return self.phase
         key = (seed, step, first) if first else (seed, step)
-        drawn = int(np.random.default_rng(key).integers(2**63))
-        return replace(self.phase, penalty=replace(self.phase.penalty, seed=drawn))
+        signs, noise = map(int, np.random.default_rng(key).integers(2**63, size=2))
+        return replace(
+            self.phase,
+            penalty=self.phase.penalty and replace(self.phase.penalty, seed=signs),
+            noise=self.phase.noise and replace(self.phase.noise, seed=noise),
+        )
 
     def length_at(self, step: int, seed: int) -> int:
         """Return the length that a step's sequences are cut to."""
@@ -155,7 +159,8 @@ def free_segment(
     assert num_steps is not None
     penalty = JacobianPenalty(parameters.jacobian_weight) if parameters.jacobian_weight else None
     search = search_settings(parameters)
-    phase = search.phase(parameters.gradient, parameters.gradient_steps, penalty)
+    noise = ValueNoise(parameters.hidden_noise) if parameters.hidden_noise else None
+    phase = search.phase(parameters.gradient, parameters.gradient_steps, penalty, noise)
     return Segment(
         "free",
         first_step,
@@ -164,15 +169,8 @@ def free_segment(
         parameters.lengths,
         parameters.decay_steps,
         Passing.of(parameters, num_steps),
-        _regularisation(parameters),
+        parameters.center_weight,
     )
-
-
-def _regularisation(parameters: FreeParameters) -> Regularisation | None:
-    found = Regularisation(
-        center_weight=parameters.center_weight, embedding_noise=parameters.embedding_noise
-    )
-    return None if found == Regularisation() else found
 
 
 def explicit_segment(parameters: ExplicitParameters) -> Segment:

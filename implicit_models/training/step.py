@@ -14,7 +14,6 @@ from implicit_models.equilibrium.solution import Result, Solution
 from implicit_models.families.family import initial_memory
 from implicit_models.language_models.forward import forward_labelled, language_model_of
 from implicit_models.language_models.labelled import Continuation
-from implicit_models.language_models.regularisation import Regularisation
 from implicit_models.training.carried import Carried, begin, carry_on, joined
 from implicit_models.training.curriculum import Passing
 from implicit_models.training.definition import Training
@@ -130,7 +129,7 @@ def training_step(
     learning_rate = segment.learning_rate_at(step, optimisation)
     for group in optimiser.param_groups:
         group["lr"] = learning_rate
-    _seed_generator(processes.device, _seed_of(training.seed, step, processes.rank))
+    _seed_dropout(processes.device, _seed_of(training.seed, step, processes.rank))
     optimiser.zero_grad(set_to_none=True)
     passing = segment.passing_at(step)
     outcomes = []
@@ -148,7 +147,7 @@ def training_step(
             outcomes.append(
                 _add_gradients(
                     *(module, micro_batch, batch, phase, processes, measured, before),
-                    segment.regularisation,
+                    segment.center_weight,
                 )
             )
     norm = nn.utils.clip_grad_norm_(module.parameters(), optimisation.clip_norm)
@@ -203,7 +202,7 @@ def _add_gradients(
     processes: Processes,
     measured: bool,
     before: _Before | None,
-    regularisation: Regularisation | None,
+    center_weight: float,
 ) -> MicroBatchOutcome:
     """Add the gradients of a micro-batch's share of the loss to those of the ones before."""
     micro_batch = micro_batch.to(processes.device)
@@ -215,7 +214,7 @@ def _add_gradients(
     # The mean over the labels of all processes; a batch without any has none to divide by.
     num_labels = max(batch.num_labels, 1)
     output = forward_labelled(
-        module, micro_batch.inputs, labels, phase, num_labels, memory, regularisation
+        module, micro_batch.inputs, labels, phase, num_labels, memory, center_weight
     )
     loss, share = output.loss, len(micro_batch.inputs) / batch.num_sequences
     penalty, center = (
@@ -262,8 +261,8 @@ def _seed_of(seed: int, step: int, rank: int) -> int:
     return int(np.random.SeedSequence((seed, step, rank)).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _seed_generator(device: torch.device, seed: int) -> None:
-    """Seed what dropout and noise are drawn from."""
+def _seed_dropout(device: torch.device, seed: int) -> None:
+    """Seed what models with dropout draw from."""
     # Not torch.manual_seed, which notes a call stack for every kind of device that is not in use: a
     # millisecond, and memory that is never given back.
     torch.default_generator.manual_seed(seed)

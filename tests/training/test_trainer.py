@@ -208,8 +208,8 @@ def test_the_center_loss_reaches_the_loss_and_its_gradient(tmp_path: Path) -> No
     assert "center_loss" not in without[65]
 
 
-def test_noise_on_the_embeddings_is_that_of_the_step(tmp_path: Path) -> None:
-    parameters = FREE_PARAMETERS.replace(embedding_noise=0.5)
+def test_noise_on_the_hidden_states_is_that_of_the_step(tmp_path: Path) -> None:
+    parameters = FREE_PARAMETERS.replace(hidden_noise=0.5)
     noisy = small_training(free_segment(parameters, 5))
     whole, _, _, first = run(tmp_path / "whole", noisy)
     run(tmp_path / "cut", noisy, stop_after=9)
