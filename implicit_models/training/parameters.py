@@ -218,7 +218,7 @@ class FreeParameters(SearchParameters, CarryParameters):
             raise ParameterError(
                 f"patience = {self.patience} is not allowed; allowed is only null without a window"
             )
-        if self.hidden_noise and self.window is not None:
+        if self.hidden_noise and self.window not in (None, "whole"):
             raise ParameterError(
                 f"hidden_noise = {self.hidden_noise} is not allowed; allowed is only 0 with a "
                 "window: whole sequences are searched with noise"
