@@ -8,17 +8,11 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
 from implicit_models.equilibrium.anderson import Anderson
 from implicit_models.equilibrium.broyden import Broyden
-from implicit_models.equilibrium.cells import Cell
 from implicit_models.equilibrium.checks import check_count
 from implicit_models.equilibrium.gradients import Gradient, ImplicitFunction, Phantom, Unrolled
 from implicit_models.equilibrium.jacobian import JacobianPenalty
-from implicit_models.equilibrium.noise import ValueNoise
 from implicit_models.equilibrium.solvers import BestSoFar, Picard, Solver
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow, Stopping
 from implicit_models.equilibrium.window import Window
@@ -44,8 +38,6 @@ class Phase:
         None where none is wanted.
     penalty
         Added to the loss of training, where gradients are enabled; None where none is wanted.
-    noise
-        On what the cell reads of its value, where gradients are enabled; None where none is wanted.
     """
 
     solver: Solver
@@ -53,11 +45,6 @@ class Phase:
     gradient: Gradient | None
     window: Window | None = None
     penalty: JacobianPenalty | None = None
-    noise: ValueNoise | None = None
-
-    def noisy(self, cell: Cell, like: Float[Tensor, "B L D"]) -> Cell:
-        """Return the cell to search, with noise where there is to be some."""
-        return cell if self.noise is None or not torch.is_grad_enabled() else self.noise(cell, like)
 
     def with_checkpointing(self) -> "Phase":
         """Return the phase whose gradient keeps the least for the backward pass."""
@@ -131,7 +118,6 @@ class SearchSettings:
         gradient: str | None = None,
         gradient_steps: int | None = None,
         penalty: JacobianPenalty | None = None,
-        noise: ValueNoise | None = None,
     ) -> Phase:
         """Build the phase that searches so and then takes a gradient.
 
@@ -141,8 +127,8 @@ class SearchSettings:
             A name in `GRADIENTS`; None takes no gradient.
         gradient_steps
             Evaluations that ``phantom`` and ``unrolled`` differentiate; None for the others.
-        penalty, noise
-            Of a training.
+        penalty
+            Of the loss.
 
         Raises
         ------
@@ -162,7 +148,7 @@ class SearchSettings:
             raise ValueError(
                 f"gradient_steps is {gradient_steps} and gradient is None; allowed is None"
             )
-        return Phase(solver, stopping, taken, window, penalty, noise)
+        return Phase(solver, stopping, taken, window, penalty)
 
     def _solver(self) -> Solver:
         solver = SOLVERS[self.solver](self.damping)

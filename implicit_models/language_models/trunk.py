@@ -317,9 +317,8 @@ class ImplicitModel(ImplicitPreTrainedModel):
         The carry after it comes from an evaluation too, which may have a gradient or not.
         """
         cell, start = self.cell(None, carry, embedded)
-        sought = phase.noisy(cell, start)
         search = find_fixed_point(
-            sought,
+            cell,
             start,
             phase.solver,
             phase.stopping,
@@ -329,7 +328,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
         )
         value = search.value
         if phase.gradient is not None:
-            value = phase.gradient(sought, value)
+            value = phase.gradient(cell, value)
         penalty = None
         if phase.penalty is not None and torch.is_grad_enabled():
             penalty = phase.penalty(cell, value, lengths)

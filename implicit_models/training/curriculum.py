@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import Bool
 
 from implicit_models.equilibrium.jacobian import JacobianPenalty
-from implicit_models.equilibrium.noise import ValueNoise
 from implicit_models.equilibrium.phase import Phase, bounded_phase
 from implicit_models.language_models.phases import search_settings
 from implicit_models.training.parameters import (
@@ -69,22 +68,18 @@ class Segment:
         return self.first_step + self.num_steps
 
     def phase_at(self, step: int, seed: int, first: int = 0) -> Phase | None:
-        """Return a step's phase: the segment's, its penalty's signs and its noise drawn anew.
+        """Return a step's phase: the segment's, with the random signs of its penalty drawn anew.
 
         Parameters
         ----------
         first
             Place in the global batch of the first sequence that it is for.
         """
-        if self.phase is None or self.phase.penalty is self.phase.noise is None:
+        if self.phase is None or self.phase.penalty is None:
             return self.phase
         key = (seed, step, first) if first else (seed, step)
-        signs, noise = map(int, np.random.default_rng(key).integers(2**63, size=2))
-        return replace(
-            self.phase,
-            penalty=self.phase.penalty and replace(self.phase.penalty, seed=signs),
-            noise=self.phase.noise and replace(self.phase.noise, seed=noise),
-        )
+        drawn = int(np.random.default_rng(key).integers(2**63))
+        return replace(self.phase, penalty=replace(self.phase.penalty, seed=drawn))
 
     def length_at(self, step: int, seed: int) -> int:
         """Return the length that a step's sequences are cut to."""
@@ -159,8 +154,7 @@ def free_segment(
     assert num_steps is not None
     penalty = JacobianPenalty(parameters.jacobian_weight) if parameters.jacobian_weight else None
     search = search_settings(parameters)
-    noise = ValueNoise(parameters.hidden_noise) if parameters.hidden_noise else None
-    phase = search.phase(parameters.gradient, parameters.gradient_steps, penalty, noise)
+    phase = search.phase(parameters.gradient, parameters.gradient_steps, penalty)
     return Segment(
         "free",
         first_step,

@@ -184,10 +184,6 @@ class FreeParameters(SearchParameters, CarryParameters):
         (`center_loss`), over the sequences that a process computes at once: how many these are
         changes what is trained. For data whose labels are states, such as word problems; of a text
         the next token is none.
-    hidden_noise
-        Standard deviation of normal noise on the hidden states that the cell reads, over their root
-        mean square, drawn for each step and micro-batch (`ValueNoise`). A cell that is right with
-        it takes errors of its state back. For searches over whole sequences, without a window.
     decay_steps
         Training steps at the end over which the learning rate decays.
     lengths
@@ -207,7 +203,6 @@ class FreeParameters(SearchParameters, CarryParameters):
     unrolled_steps: int | None = Field(default=None, ge=1)
     jacobian_weight: float = Field(default=0.0, ge=0.0)
     center_weight: float = Field(default=0.0, ge=0.0)
-    hidden_noise: float = Field(default=0.0, ge=0.0)
     decay_steps: int = Field(ge=0)
     lengths: LengthParameters
 
@@ -217,11 +212,6 @@ class FreeParameters(SearchParameters, CarryParameters):
         if self.patience is not None and self.window is None:
             raise ParameterError(
                 f"patience = {self.patience} is not allowed; allowed is only null without a window"
-            )
-        if self.hidden_noise and self.window not in (None, "whole"):
-            raise ParameterError(
-                f"hidden_noise = {self.hidden_noise} is not allowed; allowed is only 0 with a "
-                "window: whole sequences are searched with noise"
             )
         for gradient in ("phantom", "unrolled"):
             name = f"{gradient}_steps"

@@ -11,7 +11,6 @@ from implicit_models.cost.passes import step_flops
 from implicit_models.equilibrium.anderson import Anderson
 from implicit_models.equilibrium.broyden import Broyden
 from implicit_models.equilibrium.gradients import ImplicitFunction, Phantom, Unrolled
-from implicit_models.equilibrium.noise import ValueNoise
 from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
 from implicit_models.equilibrium.solvers import BestSoFar, Picard
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
@@ -76,10 +75,6 @@ def free(**changes: Any) -> FreeParameters:
             Phase(Picard(), SEARCHED, Unrolled(3)),
         ),
         ({"window": "whole"}, Phase(Picard(0.8), SEARCHED, Phantom(2, 0.8))),
-        (
-            {"window": "whole", "hidden_noise": 0.1},
-            Phase(Picard(0.8), SEARCHED, Phantom(2, 0.8), noise=ValueNoise(0.1)),
-        ),
         ({"window": 3}, Phase(Picard(0.8), SEARCHED, Phantom(2, 0.8), Window(3, 8))),
         (
             {"window": 3, "patience": 2},
@@ -106,8 +101,6 @@ def test_solver_and_gradient_of_the_free_phase(changes, expected) -> None:
         ({"solver": "anderson", "window": 3}, "window = 3 .* with solver = 'anderson'"),
         ({"patience": 3}, "patience = 3 is not allowed; .* without a window"),
         ({"gradient": "neumann"}, "gradient = 'neumann' is not allowed"),
-        ({"hidden_noise": 0.1, "window": 3}, "hidden_noise = 0.1 is not allowed; .* only 0 with a"),
-        ({"hidden_noise": -0.1}, "hidden_noise = -0.1 is not allowed; allowed is float, at least"),
     ],
 )
 def test_a_free_phase_that_cannot_be_is_refused(changes, message) -> None:

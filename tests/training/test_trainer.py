@@ -208,19 +208,6 @@ def test_the_center_loss_reaches_the_loss_and_its_gradient(tmp_path: Path) -> No
     assert "center_loss" not in without[65]
 
 
-def test_noise_on_the_hidden_states_is_that_of_the_step(tmp_path: Path) -> None:
-    parameters = FREE_PARAMETERS.replace(hidden_noise=0.5)
-    noisy = small_training(free_segment(parameters, 5))
-    whole, _, _, first = run(tmp_path / "whole", noisy)
-    run(tmp_path / "cut", noisy, stop_after=9)
-    cut, *_ = run(tmp_path / "cut", noisy)
-    assert_same(whole, cut)
-    quiet, _, _, without = run(tmp_path / "quiet", small_training(FREE))
-    assert first.rows[6]["loss"] != without.rows[6]["loss"]
-    with pytest.raises(AssertionError):
-        assert_same(whole, quiet)
-
-
 def test_the_phase_alone_tells_the_segments_apart(tmp_path: Path) -> None:
     relabelled = dataclasses.replace(FREE, phase=BOUNDED.phase, first_step=0, num_steps=5)
     bounded = dataclasses.replace(BOUNDED, decay_steps=FREE.decay_steps)
