@@ -43,6 +43,7 @@ bench: install  ## run every benchmark; QUICK=1 for the short form
 	@failed=0; export $(in_environment); \
 	for file in $$(grep -l '__name__ == "__main__"' benchmarks/*.py); do \
 		name=$$(basename $$file .py); echo "== benchmarks.$$name"; \
+		if [ $$name = state_tracking ] && [ -z '$(QUICK)' ]; then echo "skipped: it takes hours; python -m benchmarks.state_tracking"; continue; fi; \
 		if [ $$name = gpu ] && ! command -v nvidia-smi >/dev/null; then echo "skipped: there is no NVIDIA driver"; continue; fi; \
 		python -m benchmarks.$$name $(if $(QUICK),--quick) || { echo "failed: $$name"; failed=1; }; \
 	done; exit $$failed
@@ -56,6 +57,6 @@ docs: install  ## build the documentation as a site: site/index.html
 lock: install  ## compile requirements.lock from pyproject.toml
 	@$(PYTHON) scripts/bootstrap.py --lock
 
-clean:  ## remove .venv and caches; data, models and results stay
-	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache
+clean:  ## remove .venv, caches and the site; data, models and results stay
+	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .cache site benchmarks/clones
 	find . -name __pycache__ -not -path './.dvc/*' -prune -exec rm -rf {} +

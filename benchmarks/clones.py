@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[1]
 def clone(path: Path, *composed: str) -> None:
     """Copy this project as git has it or would, with parameters that are composed anew.
 
-    A copy that is there already is brought up to date; what it has computed stays.
+    A copy that is there already is brought up to date; what it has computed stays, and what has
+    been computed here is not taken along.
 
     Parameters
     ----------
@@ -21,12 +22,19 @@ def clone(path: Path, *composed: str) -> None:
         A preset and settings on top of it, as ``scripts/compose.py`` takes them.
     """
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    for name in subprocess.check_output(listing, cwd=ROOT, text=True).split("\0"):
-        if name and (ROOT / name).is_file():
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, path / name)
+    listed = subprocess.check_output(listing, cwd=ROOT, text=True).split("\0")
+    taken = [name for name in listed if name and (ROOT / name).is_file() and not _is_computed(name)]
+    for folder in {Path(name).parts[0] for name in taken if "/" in name} - {".dvc"}:
+        shutil.rmtree(path / folder, ignore_errors=True)  # what git has no longer
+    for name in taken:
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, path / name)
     subprocess.run(["git", "init", "--quiet"], cwd=path, check=True)
     python(path, "scripts/compose.py", *composed)
+
+
+def _is_computed(name: str) -> bool:
+    return name in {"dvc.lock", "params.yaml"} or name.startswith("results/")
 
 
 def python(path: Path, *arguments: str, shown: bool = False) -> None:

@@ -18,6 +18,7 @@ from benchmarks.clones import clone, python
 
 CLONE = Path(__file__).parent / "clones" / "state_tracking"
 TRACKED = 0.9  # accuracy at each position up to the tracked length
+ENOUGH = 16  # sequences, for an accuracy at a position
 A5, S5, LLAMA = "a5_implicit_mamba2", "s5_implicit_mamba2", "a5_implicit_llama"
 
 _LEFT_OUT = [
@@ -101,10 +102,14 @@ def _rows(
 
 
 def _tracked_length(results: Path) -> int:
-    """Return how many tokens of the longest test a model follows, before accuracy falls below."""
+    """Return how many tokens a model follows before its accuracy at a position falls too low.
+
+    That is of the longest test with enough sequences, and at most its length.
+    """
+    counts = json.loads((results / "evaluation.json").read_text())["num_sequences"]
+    longest = max(int(length) for length, count in counts.items() if count >= ENOUGH)
     with (results / "evaluation_by_position.csv").open() as file:
         rows = list(csv.DictReader(file))
-    longest = max(int(row["length"]) for row in rows)
     right = [float(row["accuracy"]) for row in rows if int(row["length"]) == longest]
     return next((n for n, accuracy in enumerate(right) if accuracy < TRACKED), longest)
 

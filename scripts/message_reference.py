@@ -1,4 +1,4 @@
-"""Write docs/troubleshooting.md: every message with which something is refused, from the code.
+"""Write docs/troubleshooting.md: messages with which something is refused, from the code.
 
     python scripts/message_reference.py
 
@@ -31,10 +31,10 @@ _FOLDERS = {
 _NO_NAMES = {"__name__", "self", "str", "type", "repr", "each"}
 _BEFORE = """# Messages and what to do
 
-Every message with which a command or a stage ends, or refuses something, by the part that says it.
-CAPITALS stand for what was found. `scripts/message_reference.py` writes this page from the code. A
-message names the key or the file, what was found, what is allowed, and where there is one the way
-out.
+Messages with which a command or a stage ends, or refuses something, by the part that says it: those
+of the project's own errors, as far as their words stand in one place of the code. CAPITALS stand
+for what was found. `scripts/message_reference.py` writes this page. A message names the key or the
+file, what was found, what is allowed, and where there is one the way out.
 
 ## First
 
@@ -91,7 +91,7 @@ def _messages(tree: ast.Module, errors: set[str]) -> Iterator[str]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
             text = _text(node.args[0]) if node.func.id in errors else None
             if text is not None and len(text.split()) > 2:
-                yield text
+                yield re.sub(r" +([,;.:)'])", r"\1", re.sub(r" {2,}", " ", text)).strip()
 
 
 def _text(node: ast.expr) -> str | None:
@@ -100,13 +100,13 @@ def _text(node: ast.expr) -> str | None:
         return _plain(node.value) if isinstance(node.value, str) else None
     if isinstance(node, ast.JoinedStr):
         return "".join(
-            _plain(str(each.value)) if isinstance(each, ast.Constant) else _name(each.value)
+            _plain(str(each.value)) if isinstance(each, ast.Constant) else f" {_name(each.value)} "
             for each in node.values
             if isinstance(each, ast.Constant | ast.FormattedValue)
         )
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         parts = [_text(node.left), _text(node.right)]
-        return "".join(part or "MORE" for part in parts) if any(parts) else None
+        return "".join(part or " MORE " for part in parts) if any(parts) else None
     return None
 
 

@@ -62,8 +62,9 @@ def _roots() -> Iterator[tuple[str, type[Parameters]]]:
                 name = f"{table}.NAME" if only == kind else f"{table}.NAME, kind: {kind}"
                 yield name, module.SCHEMAS[table]
     yield "runs.NAME", RunParameters
+    yield "upcycled.NAME", RunParameters
     for family, path in FAMILIES.items():
-        yield f"runs.NAME.model, family: {family}", pkgutil.resolve_name(path)
+        yield f"model, family: {family}", pkgutil.resolve_name(path)
     yield "baselines.NAME", BaselineParameters
     yield "matched.NAME", MatchedParameters
     for table, kind in TESTED_APART.items():
@@ -116,6 +117,7 @@ def _value(field: FieldInfo, places: dict[type[Parameters], list[str]]) -> str:
         return " or ".join(f"[{places[each][0]}](#{_anchor(places[each][0])})" for each in nested)
     words = in_words(field.annotation, field.metadata)
     words = re.sub(r"typing\.Annotated\[(\w+),.*?\]\)?\]", r"\1", words)
+    words = words.replace("dict[str, typing.Any]", "a section")
     words = words.replace("tuple[", "list[").replace(", ...]", "]").replace("None", "null")
     return words.replace("|", "\\|").replace("'", "`")
 

@@ -1,4 +1,4 @@
-"""The documentation builds as a site: every page is in it, and nothing from elsewhere."""
+"""The documentation builds as a site: every page is in it, and names no script elsewhere."""
 
 import re
 import shutil
@@ -34,15 +34,19 @@ def test_every_page_is_in_the_navigation_once():
     assert sorted(pages) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
 
 
-def test_every_page_is_built_and_can_be_searched_from_disk(site):
+def test_every_page_is_built_and_in_the_index_of_the_search(site):
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
     assert pages <= {path.stem for path in site.glob("*.html")}
     index = (site / "search.js").read_text()
     assert "free.center_weight" in index and "even permutations of five things" in index
 
 
-def test_nothing_is_loaded_from_elsewhere(site):
+def test_pages_name_nothing_from_elsewhere_and_begin_with_our_worker(site):
     for page in site.glob("*.html"):
         text = page.read_text()
         loaded = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="(https?:[^"]+)"', text)
         assert loaded == [], page.name
+        scripts = re.findall(r'<script src="([^"]+)"', text)
+        worker = [name.endswith("javascripts/iframe-worker.js") for name in scripts]
+        assert worker.index(True) < len(worker) - 1 and "bundle" in scripts[-1], scripts
+        assert 'class="mermaid"' not in text, page.name  # which would be loaded

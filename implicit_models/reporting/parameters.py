@@ -11,8 +11,8 @@ class ReportParameters(Parameters):
     Attributes
     ----------
     success_threshold
-        Accuracy of the last 10 tokens, at the longest evaluated length that is not longer than
-        the training length, from which a run counts as solved.
+        Accuracy of the last 10 tokens from which a run counts as solved: at the longest evaluated
+        length that is not longer than the training length, and at each longer one.
     """
 
     success_threshold: float = Field(default=0.99, gt=0.0, le=1.0)

@@ -103,9 +103,10 @@ class BoundedParameters(CarryParameters):
     ----------
     num_training_steps
         Of this phase; or null, with ``share`` and ``total_training_steps``.
-    share, total_training_steps
-        The part of all the entry's training steps that this phase has, and how many both phases
-        have together; the free phase then has the rest.
+    share
+        The part of all the entry's training steps that this phase has; the free phase has the rest.
+    total_training_steps
+        How many both phases have together.
     num_self_iterations
         All of them differentiated; with ``phantom_steps`` none.
     phantom_steps

@@ -18,8 +18,10 @@ class LengthParameters(Parameters):
     ----------
     minimum
         The shortest, at any step.
-    start, end
-        The longest, at the first step of the phase and once it has grown.
+    start
+        The longest, at the first step of the phase.
+    end
+        The longest, once it has grown.
     growth_steps
         Steps in which it grows.
     """

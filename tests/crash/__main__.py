@@ -26,7 +26,7 @@ import psutil
 from tests.crash.leftovers import files, metrics
 from tests.repositories import Repository, clone
 
-# The first as `make repro` runs it.
+# The second as `make repro` runs it.
 COMMANDS = {
     "dvc repro": ("sh", "-c", "python -m pipelines.dvc_files && exec dvc repro"),
     "flow": ("python", "-m", "pipelines.reproduce", "--jobs", "2"),

@@ -27,8 +27,10 @@ class StringsParameters(Parameters):
     ----------
     num_sequences
         How many strings.
-    shortest, longest
-        Between which the lengths are drawn.
+    shortest
+        The least that a length may be.
+    longest
+        The most.
     """
 
     num_sequences: int = Field(ge=1)

@@ -16,8 +16,10 @@ class SplitParameters(Parameters):
 
     Attributes
     ----------
-    num_sequences, length
-        How many sequences, and the tokens of each.
+    num_sequences
+        How many sequences.
+    length
+        Tokens of each.
     """
 
     num_sequences: int = Field(ge=1)
@@ -36,9 +38,11 @@ class TestParameters(Parameters):
 
     Attributes
     ----------
-    num_sequences, max_tokens
-        Number of sequences of each length, and the most tokens of all sequences of one length: of
-        a long one there are fewer, one at least. Null is no limit.
+    num_sequences
+        Number of sequences of each length.
+    max_tokens
+        The most tokens of all sequences of one length: of a long one there are fewer sequences, one
+        at least. Null is no limit.
     lengths
         Tokens of the test sequences, a split for each.
     identity_probability
@@ -116,9 +120,11 @@ class WordProblemEvaluationParameters(SearchParameters):
     ----------
     lengths
         Lengths of the test sequences.
-    num_sequences, max_tokens
-        Test sequences read at each length, through the sliding window, and the most tokens of all
-        of them: of a long length fewer are read, one at least. Null is no limit.
+    num_sequences
+        Test sequences read at each length, through the sliding window.
+    max_tokens
+        The most tokens read at a length: of a long one fewer sequences, one at least. Null is no
+        limit.
     num_mode_sequences
         The first so many of them, or all where there are fewer, are read once more in every mode
         (window, simultaneous, sequential) and compared; the spectral radius is that of the shortest
@@ -229,23 +235,14 @@ def _check_tests(
         for length in asked
         if length not in test.lengths
     ]
-    most = max(asked.values())
-    if most > test.num_sequences:
-        found.append(
-            ParameterError(
-                f"{where}.num_sequences = {most} is not allowed; allowed is at most "
-                f"{key}.test.num_sequences, {test.num_sequences}"
-            )
+    found += [
+        ParameterError(
+            f"{where}.num_sequences asks for {num_sequences} test sequences of length {length}; "
+            f"allowed is at most {test.num_sequences_of(length)}, as many as {key}.test has"
+            + ("" if test.max_tokens is None else f" within its max_tokens, {test.max_tokens}")
         )
-    else:
-        found += [
-            ParameterError(
-                f"{where} asks for {num_sequences} test sequences of length {length}; allowed is "
-                f"at most {test.num_sequences_of(length)}, as many as {key}.test.max_tokens = "
-                f"{test.max_tokens} leaves: set {where}.max_tokens to that"
-            )
-            for length, num_sequences in asked.items()
-            if length in test.lengths and num_sequences > test.num_sequences_of(length)
-        ]
+        for length, num_sequences in asked.items()
+        if length in test.lengths and num_sequences > test.num_sequences_of(length)
+    ]
     if found:
         raise first_of(found)

@@ -20,7 +20,9 @@ from implicit_models.problems.word_problem.parameters import (
     TestParameters,
     WordProblemEvaluationParameters,
     WordProblemParameters,
+    WordProblemSweepParameters,
     check_evaluation,
+    check_sweep,
 )
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "word_problems.json"
@@ -239,13 +241,17 @@ def test_long_tests_have_as_many_sequences_as_their_tokens_leave(folder, tmp_pat
 @pytest.mark.parametrize(
     ("test", "evaluation", "words"),
     [
-        ({}, {"num_sequences": 33}, "num_sequences = 33 is not allowed; allowed is at most"),
+        (
+            {},
+            {"num_sequences": 33},
+            "asks for 33 test sequences of length 16; allowed is at most 32",
+        ),
         ({}, {"lengths": (16, 41)}, "asks for test sequences of length 41; allowed is one of"),
         (
             {"max_tokens": 700},
             {},
-            "asks for 32 test sequences of length 40; allowed is at most 17, as many as "
-            "datasets.a5.test.max_tokens = 700 leaves",
+            "num_sequences asks for 32 test sequences of length 40; allowed is at most 17, as many "
+            "as datasets.a5.test has within its max_tokens, 700",
         ),
         ({"max_tokens": 700}, {"max_tokens": 701}, None),
         ({"max_tokens": 700}, {"max_tokens": 740}, "asks for 18 test sequences of length 40"),
@@ -261,6 +267,16 @@ def test_an_evaluation_reads_no_more_than_there_is(test, evaluation, words):
     with expected as error:
         check_evaluation("datasets.a5", data, asked)
     assert words is None or words in str(error.value)
+
+
+def test_a_sweep_reads_no_more_than_there_is():
+    data = SMALL.replace(test=SMALL.test.replace(max_tokens=700))
+    asked = WordProblemSweepParameters(
+        length=40, num_sequences=17, self_iterations=(1,), tolerances=(0.1,)
+    )
+    check_sweep("datasets.a5", data, asked)
+    with pytest.raises(ParameterError, match="sweep.word_problem.num_sequences asks for 18 test"):
+        check_sweep("datasets.a5", data, asked.replace(num_sequences=18))
 
 
 def test_missing_file(copy):
