@@ -55,6 +55,7 @@ def start(python: Path | str, folder: Path, code: str, **options) -> subprocess.
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     command = [python, "-m", "stages.probe", code]
     environment = os.environ | {"MINE": "ä 'x'", "OMP_NUM_THREADS": "1", "PYTHONPATH": "/first"}
+    environment["PYTHONUNBUFFERED"] = "1"  # what is killed loses nothing that it has said
     return subprocess.Popen(
         command, cwd=folder, env=environment | options.pop("env", {}), text=True, **pipes, **options
     )

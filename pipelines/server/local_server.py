@@ -111,7 +111,7 @@ def start_kept(
         process = subprocess.Popen(
             [*keeper, *command],
             cwd=folder,
-            env=dict(environment),
+            env={"PYTHONUNBUFFERED": "1", **environment},  # its last words are the log's last line
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

@@ -17,8 +17,8 @@ class ParityResults(RunResults):
     def scores(self) -> dict[str, Any]:
         return {"parity_accuracy": self.evaluation["parity_accuracy"]}
 
-    def solution(self) -> tuple[int, float]:
-        return self.training_length, self.evaluation["parity_accuracy"]
+    def solutions(self) -> dict[int, float]:
+        return {self.training_length: self.evaluation["parity_accuracy"]}
 
     @classmethod
     def section(
