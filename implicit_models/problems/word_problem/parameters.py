@@ -203,7 +203,7 @@ def check_evaluation(
 ) -> None:
     """See that there are the test sequences that the section ``evaluation`` asks for."""
     asked = {length: parameters.num_sequences_of(length) for length in parameters.lengths}
-    _check_tests(where, asked, key, data)
+    _check_tests(where, parameters.num_sequences, asked, key, data)
 
 
 def check_sweep(
@@ -213,7 +213,8 @@ def check_sweep(
     where: str = "sweep.word_problem",
 ) -> None:
     """See that there are the test sequences that the section ``sweep`` asks for."""
-    _check_tests(where, {parameters.length: parameters.num_sequences}, key, data)
+    asked = {parameters.length: parameters.num_sequences}
+    _check_tests(where, parameters.num_sequences, asked, key, data)
 
 
 def vocabulary_size(data: WordProblemParameters) -> int:
@@ -224,7 +225,11 @@ def vocabulary_size(data: WordProblemParameters) -> int:
 
 
 def _check_tests(
-    where: str, asked: Mapping[int, int], key: str, data: WordProblemParameters
+    where: str,
+    num_sequences: int,
+    asked: Mapping[int, int],
+    key: str,
+    data: WordProblemParameters,
 ) -> None:
     test = data.test
     found = [
@@ -235,14 +240,26 @@ def _check_tests(
         for length in asked
         if length not in test.lengths
     ]
-    found += [
-        ParameterError(
-            f"{where}.num_sequences asks for {num_sequences} test sequences of length {length}; "
-            f"allowed is at most {test.num_sequences_of(length)}, as many as {key}.test has"
-            + ("" if test.max_tokens is None else f" within its max_tokens, {test.max_tokens}")
+    lacking = {
+        length: count
+        for length, count in asked.items()
+        if length in test.lengths and count > test.num_sequences_of(length)
+    }
+    if lacking and num_sequences > test.num_sequences:
+        found.append(
+            ParameterError(
+                f"{where}.num_sequences = {num_sequences} is not allowed; allowed is at most "
+                f"{key}.test.num_sequences, {test.num_sequences}"
+            )
         )
-        for length, num_sequences in asked.items()
-        if length in test.lengths and num_sequences > test.num_sequences_of(length)
-    ]
+    else:
+        found += [
+            ParameterError(
+                f"{where}.num_sequences asks for {count} test sequences of length {length}; "
+                f"allowed is at most {test.num_sequences_of(length)}, as many as {key}.test has "
+                f"within its max_tokens, {test.max_tokens}"
+            )
+            for length, count in lacking.items()
+        ]
     if found:
         raise first_of(found)

@@ -241,11 +241,7 @@ def test_long_tests_have_as_many_sequences_as_their_tokens_leave(folder, tmp_pat
 @pytest.mark.parametrize(
     ("test", "evaluation", "words"),
     [
-        (
-            {},
-            {"num_sequences": 33},
-            "asks for 33 test sequences of length 16; allowed is at most 32",
-        ),
+        ({}, {"num_sequences": 33}, "num_sequences = 33 is not allowed; allowed is at most"),
         ({}, {"lengths": (16, 41)}, "asks for test sequences of length 41; allowed is one of"),
         (
             {"max_tokens": 700},
