@@ -45,7 +45,6 @@ _QUICK = [
     "datasets.a5.test.lengths=[20,40]",
     "evaluation.word_problem.num_sequences=16",
     *(f"runs.{name}.evaluation.lengths=[20,40]" for name in (S5, LLAMA)),
-    "baselines.s5_mamba2_1_layer.evaluation.lengths=[20,40]",
     "sweep.word_problem.length=40",
     "sweep.word_problem.num_sequences=4",
     "sweep.word_problem.self_iterations=[1,8]",
