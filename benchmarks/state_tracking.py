@@ -24,8 +24,9 @@ A5, S5, LLAMA = "a5_implicit_mamba2", "s5_implicit_mamba2", "a5_implicit_llama"
 _LEFT_OUT = [
     *(f"~runs.{A5}_seed_{seed}" for seed in range(1, 10)),
     *(f"~runs.{S5}_seed_{seed}" for seed in range(1, 5)),
+    f"~runs.{LLAMA}",
     *(f"~runs.{LLAMA}_seed_{seed}" for seed in range(1, 3)),
-    "~baselines.a5_mamba2_4_layers",
+    *(f"~baselines.{name}" for name in ("a5_lstm", "a5_mamba2_4_layers", "s5_mamba2_1_layer")),
     *(f"~baselines.s5_mamba2_{each}_layers" for each in (2, 4, 8)),
 ]
 _QUICK = [
@@ -37,14 +38,13 @@ _QUICK = [
     f"runs.{A5}.free.decay_steps=5",
     f"runs.{A5}.free.lengths.growth_steps=5",
     *(
-        f"baselines.{name}.training.{key}"
-        for name in ("a5_lstm", "a5_mamba2_1_layer")
+        f"baselines.a5_mamba2_1_layer.training.{key}"
         for key in ("num_training_steps=20", "decay_steps=10", "lengths.growth_steps=10")
     ),
     "datasets.a5.train.num_sequences=2048",
     "datasets.a5.test.lengths=[20,40]",
     "evaluation.word_problem.num_sequences=16",
-    *(f"runs.{name}.evaluation.lengths=[20,40]" for name in (S5, LLAMA)),
+    f"runs.{S5}.evaluation.lengths=[20,40]",
     "sweep.word_problem.length=40",
     "sweep.word_problem.num_sequences=4",
     "sweep.word_problem.self_iterations=[1,8]",
