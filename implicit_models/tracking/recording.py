@@ -189,12 +189,17 @@ class SpoolTracker(Tracker):
         self._record("metrics", {"step": step, "level": "stage", "values": dict(sample)})
 
     def _open(self) -> int:
-        """Open the spool for writing; what a crash left half written at its end is cut off."""
-        self.spool.path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
-        descriptor = os.open(self.spool.path, flags, 0o644)
+        """Open the spool for writing; what a crash left half written at its end is cut off.
+
+        A new one gets its name when it is locked: nobody sees it as one whose writer has gone.
+        """
+        path = self.spool.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unlocked = path if path.exists() else path.with_suffix(".new")
+        descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             _lock(descriptor)
+            unlocked.replace(path)
             for event, _ in self.spool.events():
                 if event["event"] == "start":
                     self._begun = event["time"] / 1000

@@ -73,6 +73,18 @@ def test_a_writer_is_seen_as_long_as_it_lives(spool):
     assert not spool.is_being_written()
 
 
+def test_a_new_spool_is_never_seen_without_its_writer(spool, monkeypatch):
+    lock, seen = recording._lock, []
+
+    def look_and_lock(descriptor):
+        seen.extend(spool.path.parent.glob("*.jsonl"))
+        lock(descriptor)
+
+    monkeypatch.setattr(recording, "_lock", look_and_lock)
+    SpoolTracker(spool, START).close()
+    assert not seen and [spool.path] == list(spool.path.parent.iterdir())
+
+
 @pytest.mark.parametrize(
     ("error", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED")]
 )
