@@ -2,7 +2,7 @@
 #   TORCH_BACKEND=cpu|auto|cu130|...   torch's build (default: cpu, or auto beside an NVIDIA driver)
 #   PIP_FIND_LINKS=DIRECTORY           wheels that go before the package index
 #   PYTHON=python3.12                  the Python to create .venv with
-#   JOBS=2                             how many stages `make repro` runs at once
+#   JOBS=2                             how many stages `make repro` and `make figures` run at once
 #   PORT=5000 PREFECT_PORT=4200        the first ports that `make dashboards` tries
 
 PYTHON ?= python3
@@ -10,7 +10,7 @@ JOBS ?= 2
 PORT ?= 5000
 PREFECT_PORT ?= 4200
 .DEFAULT_GOAL := help
-.PHONY: help install repro test crash fuzz lint bench dashboards docs lock clean
+.PHONY: help install repro figures test crash fuzz lint bench dashboards docs lock clean
 
 in_environment := PATH="$(CURDIR)/.venv/bin:$$PATH"
 
@@ -22,6 +22,9 @@ install:  ## create or refresh .venv from requirements.lock
 
 repro: install  ## reproduce every result: data, training, evaluation, report
 	@$(in_environment) python -m pipelines.reproduce --jobs $(JOBS)
+
+figures: install  ## run the presets behind the notebooks, and store what these show; ONLY="length layers" for some
+	@$(in_environment) python scripts/make_figures.py --jobs $(JOBS) $(ONLY)
 
 test: install  ## check style, types and the import contract, then run the tests
 	@failed=0; $(MAKE) --no-print-directory lint || failed=1; \
@@ -52,11 +55,11 @@ dashboards: install  ## show flows in Prefect and runs in MLflow on localhost; C
 	@$(in_environment) exec python scripts/dashboards.py --port $(PORT) --prefect-port $(PREFECT_PORT) --invoker $$PPID
 
 docs: install  ## build the documentation as a site: site/index.html
-	@$(in_environment) zensical build --strict
+	@export $(in_environment); python scripts/notebook_pages.py && zensical build --strict
 
 lock: install  ## compile requirements.lock from pyproject.toml
 	@$(PYTHON) scripts/bootstrap.py --lock
 
 clean:  ## remove .venv, caches and the site; data, models and results stay
-	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .cache site benchmarks/clones
+	rm -rf .venv .pytest_cache .ruff_cache .import_linter_cache .cache site docs/notebooks benchmarks/clones .figures
 	find . -name __pycache__ -not -path './.dvc/*' -prune -exec rm -rf {} +

@@ -5,7 +5,6 @@ two stages at once. It takes hours; what is stopped goes on where it was, and a 
 computes nothing. `--quick` shows the way with trainings of a few steps.
 """
 
-import csv
 import json
 import sys
 import tempfile
@@ -15,10 +14,10 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.clones import clone, python
+from implicit_models.problems.word_problem.report.seed_figures import TRACKED
+from stages.notebooks import open_results
 
 CLONE = Path(__file__).parent / "clones" / "state_tracking"
-TRACKED = 0.9  # accuracy at each position up to the tracked length
-ENOUGH = 16  # sequences, for an accuracy at a position
 A5, S5, LLAMA = "a5_implicit_mamba2", "s5_implicit_mamba2", "a5_implicit_llama"
 
 _LEFT_OUT = [
@@ -31,17 +30,20 @@ _LEFT_OUT = [
 ]
 _QUICK = [
     *_LEFT_OUT,
-    f"runs.{A5}.optimisation.warmup_steps=5",
-    f"runs.{A5}.bounded.num_training_steps=10",
-    f"runs.{A5}.bounded.lengths.growth_steps=10",
-    f"runs.{A5}.free.num_training_steps=10",
-    f"runs.{A5}.free.decay_steps=5",
-    f"runs.{A5}.free.lengths.growth_steps=5",
+    *(
+        f"runs.{run}.{key}"
+        for run in (A5, S5)
+        for key in (
+            *("optimisation.warmup_steps=5", "bounded.num_training_steps=10"),
+            *("bounded.lengths.growth_steps=10", "free.num_training_steps=10"),
+            *("free.decay_steps=5", "free.lengths.growth_steps=5"),
+        )
+    ),
     *(
         f"baselines.a5_mamba2_1_layer.training.{key}"
         for key in ("num_training_steps=20", "decay_steps=10", "lengths.growth_steps=10")
     ),
-    "datasets.a5.train.num_sequences=2048",
+    *(f"datasets.{name}.train.num_sequences=2048" for name in ("a5", "s5")),
     "datasets.a5.test.lengths=[20,40]",
     "evaluation.word_problem.num_sequences=16",
     f"runs.{S5}.evaluation.lengths=[20,40]",
@@ -64,20 +66,21 @@ def _measured(path: Path, settings: list[str]) -> harness.Report:
     clone(path, "state_tracking", *settings)
     python(path, "-m", "pipelines.reproduce", "--jobs", "2", shown=True)
     summary = json.loads((path / "results" / "summary.json").read_text())
+    opened = open_results("word_problem", "state_tracking", path)
+    tracked = {run.name: run.tracked_length(TRACKED) for shown in opened for run in shown.runs}
     rows = [
         row
         for name, group in summary["success"].items()
-        for row in _rows(path, name, group, summary["runs"])
+        for row in _rows(name, group, summary["runs"], tracked)
     ]
     return harness.Report(rows, _bars(rows))
 
 
 def _rows(
-    path: Path, name: str, group: Mapping[str, Any], runs: Mapping[str, Any]
+    name: str, group: Mapping[str, Any], runs: Mapping[str, Any], tracked: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """Return a row for each length that the models of one group were tested at."""
     members = [runs[each] for each in group["runs"]]
-    tracked = [_tracked_length(path / "results" / "runs" / each) for each in group["runs"]]
     rows = []
     for length, rate in group["by_length"].items():
         accuracies = [each["accuracy_last_10"][length] for each in members]
@@ -92,25 +95,12 @@ def _rows(
                 "mean_accuracy": sum(accuracies) / len(accuracies),
                 "lowest": min(accuracies),
                 "highest": max(accuracies),
-                "tracked_at_least": min(tracked),
+                "tracked_at_least": min(tracked[each] for each in group["runs"]),
                 "training_seconds": sum(each["train_seconds"] for each in members) / len(members),
                 "training_flops": sum(each["training_flops"] for each in members) / len(members),
             }
         )
     return rows
-
-
-def _tracked_length(results: Path) -> int:
-    """Return how many tokens a model follows before its accuracy at a position falls too low.
-
-    That is of the longest test with enough sequences, and at most its length.
-    """
-    counts = json.loads((results / "evaluation.json").read_text())["num_sequences"]
-    longest = max(int(length) for length, count in counts.items() if count >= ENOUGH)
-    with (results / "evaluation_by_position.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    right = [float(row["accuracy"]) for row in rows if int(row["length"]) == longest]
-    return next((n for n, accuracy in enumerate(right) if accuracy < TRACKED), longest)
 
 
 def _bars(rows: list[dict[str, Any]]) -> dict[str, harness.Bar]:

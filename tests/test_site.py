@@ -8,6 +8,8 @@ import sys
 import pytest
 import yaml
 
+from scripts.notebook_pages import write_pages
+from scripts.store_notebooks import notebooks
 from tests.repositories import ROOT
 
 
@@ -15,6 +17,7 @@ from tests.repositories import ROOT
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     shutil.copytree(ROOT / "docs", folder / "docs")
+    write_pages(folder / "docs")
     shutil.copy(ROOT / "mkdocs.yml", folder)
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -31,7 +34,8 @@ def _pages(entry) -> list[str]:
 
 def test_every_page_is_in_the_navigation_once():
     pages = _pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
-    assert sorted(pages) == sorted(path.name for path in (ROOT / "docs").glob("*.md"))
+    written = [path.name for path in (ROOT / "docs").glob("*.md")]
+    assert sorted(pages) == sorted([*written, *(f"notebooks/{name}.md" for name in notebooks())])
 
 
 def test_every_page_is_built_and_in_the_index_of_the_search(site):
@@ -50,3 +54,12 @@ def test_pages_name_nothing_from_elsewhere_and_begin_with_our_worker(site):
         worker = [name.endswith("javascripts/iframe-worker.js") for name in scripts]
         assert worker.index(True) < len(worker) - 1 and "bundle" in scripts[-1], scripts
         assert 'class="mermaid"' not in text, page.name  # which would be loaded
+
+
+def test_notebooks_are_pages_with_their_pictures_and_links(site):
+    for name in notebooks():
+        text = (site / "notebooks" / f"{name}.html").read_text()
+        assert "RESULTS_ROOT" in text
+        for link in re.findall(r'<img alt="[^"]*" src="([^"]+)"', text):
+            assert (site / "notebooks" / link).is_file(), link
+        assert "../docs/" not in text

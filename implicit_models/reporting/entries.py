@@ -9,6 +9,11 @@ class TrainedModel(Protocol):
     """A section ``model``."""
 
     @property
+    def family(self) -> str:
+        """The name of its architecture, such as ``"mamba2"``."""
+        ...
+
+    @property
     def kind(self) -> str:
         """Whether it is ``"implicit"``, ``"explicit"`` or ``"recurrent"``."""
         ...

@@ -139,6 +139,11 @@ class RunResults(abc.ABC):
         return self.evaluation["num_parameters"]
 
     @property
+    def num_layers(self) -> int | None:
+        """The layers of the model; None where its entry does not tell."""
+        return getattr(self.entry.model, "num_layers", None)
+
+    @property
     def num_training_steps(self) -> float | None:
         """Optimiser steps of all phases; None where they are not known."""
         return self._total("num_training_steps")

@@ -1,7 +1,5 @@
 """Counting the seeds that hold, from results that are made up."""
 
-import json
-
 import pytest
 
 from benchmarks import clones, state_tracking
@@ -10,21 +8,10 @@ from tests.repositories import ROOT
 
 
 @pytest.fixture
-def results(tmp_path):
-    """Results of two seeds: one follows all 40 tokens, the other 25; eight long sequences."""
+def rows():
+    """Rows of two seeds: one holds at 40 tokens and follows all of them, the other 25."""
     runs = {}
     for name, followed in (("a5_implicit_mamba2", 40), ("a5_implicit_mamba2_seed_1", 25)):
-        folder = tmp_path / "results" / "runs" / name
-        folder.mkdir(parents=True)
-        rows = [
-            (length, position, 1.0 if position <= followed else 0.5)
-            for length in (20, 40, 1280)
-            for position in range(1, length + 1)
-        ]
-        lines = ["length,position,accuracy", *(",".join(map(str, row)) for row in rows)]
-        (folder / "evaluation_by_position.csv").write_text("\n".join(lines) + "\n")
-        counts = {"20": 256, "40": 256, "1280": 8}
-        (folder / "evaluation.json").write_text(json.dumps({"num_sequences": counts}))
         accuracy = {"20": 1.0, "40": 1.0 if followed == 40 else 0.5, "1280": 0.1}
         costs = {"train_seconds": followed, "training_flops": 2e12}
         runs[name] = {"accuracy_last_10": accuracy} | costs
@@ -32,12 +19,12 @@ def results(tmp_path):
         length: {"num_solved": solved, "rate": solved / 2, "interval": [0.1, 0.9]}
         for length, solved in (("20", 2), ("40", 1), ("1280", 0))
     }
-    return tmp_path, {"num_runs": 2, "runs": list(runs), "by_length": rates}, runs
+    group = {"num_runs": 2, "runs": list(runs), "by_length": rates}
+    tracked = dict(zip(runs, (40, 25), strict=True))
+    return state_tracking._rows("a5_implicit_mamba2", group, runs, tracked)
 
 
-def test_a_row_for_each_length(results):
-    path, group, runs = results
-    rows = state_tracking._rows(path, "a5_implicit_mamba2", group, runs)
+def test_a_row_for_each_length(rows):
     assert [(row["tokens"], row["hold"], row["seeds"]) for row in rows] == [
         (20, 2, 2), (40, 1, 2), (1280, 0, 2),
     ]  # fmt: skip
@@ -46,9 +33,7 @@ def test_a_row_for_each_length(results):
     assert {row["training_seconds"] for row in rows} == {32.5}
 
 
-def test_bars_are_of_the_lengths_that_were_tested(results):
-    path, group, runs = results
-    rows = state_tracking._rows(path, "a5_implicit_mamba2", group, runs)
+def test_bars_are_of_the_lengths_that_were_tested(rows):
     assert state_tracking._bars(rows) == {
         "a5_implicit_mamba2: seeds with 99 % at 20 tokens": Bar(2, 10, False),
         "a5_implicit_mamba2: seeds with 99 % at 1280 tokens": Bar(0, 9, False),

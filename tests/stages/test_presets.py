@@ -24,7 +24,7 @@ from stages.common import (
     read_data,
     read_dataset,
     read_entries,
-    read_part,
+    read_tests,
     run_table,
 )
 from tests.repositories import presets
@@ -80,7 +80,7 @@ def check_tests(section: str, table: str, name: str) -> None:
     data = read_dataset(table, name)
     problem = parameters_of(data.kind)
     check = {"evaluation": problem.check_evaluation, "sweep": problem.check_sweep}[section]
-    check(data.key, data.parameters, read_part(section, data.kind))
+    check(data.key, data.parameters, read_tests(section, table, name, data))
 
 
 def test_laptop_is_the_committed_file(compose):

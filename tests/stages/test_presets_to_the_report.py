@@ -1,4 +1,4 @@
-"""Every preset through all its stages to its report, made tiny; the hub is a stand-in."""
+"""Every preset through all its stages to its report and notebooks, made tiny; no hub is asked."""
 
 import json
 import subprocess
@@ -8,10 +8,14 @@ from pathlib import Path
 import datasets
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
 from implicit_models.parameters.composition import compose
 from implicit_models.problems.downstream.tasks import TASKS
 from implicit_models.problems.text.data import hub_source
+from implicit_models.reporting.tables.table import Table
+from scripts.store_notebooks import notebooks, preset_of
+from tests.notebooks import run_notebook
 from tests.repositories import ROOT, presets
 from tests.stages.in_process import run_stages, work_in
 from tests.stages.tiny import sentences, shrink, task_items, write_stories, write_tasks, write_text
@@ -52,7 +56,7 @@ def hub(project, monkeypatch):
 
 
 @pytest.mark.parametrize("preset", presets())
-def test_a_preset_ends_in_its_report(preset, project, hub):
+def test_a_preset_ends_in_its_report(preset, project, hub, monkeypatch, capsys):
     parameters = shrink(yaml.safe_load(compose(ROOT, [f"preset={preset}"])))
     for corpus in parameters["corpora"].values():
         if corpus.get("tokenizer", "bytes") != "bytes":
@@ -73,3 +77,8 @@ def test_a_preset_ends_in_its_report(preset, project, hub):
         assert figure.read_text().rstrip().endswith("</svg>")
     implicit = len(parameters["runs"]) + len(parameters["upcycled"])
     assert len(list(Path("results/runs").glob("*/test_time_compute.json"))) == implicit
+    for name, path in notebooks().items():
+        if preset_of(path) == preset:
+            ran = run_notebook(name, project, monkeypatch, capsys)
+            assert ran.num(Figure) + ran.num(Table) == len(ran.shown) > 0
+            assert not any("no results" in line or "has some" in line for line in ran.printed)

@@ -45,6 +45,13 @@ class Table:
         widest = (max(map(len, (word, *column))) for word, column in zip(words, cells, strict=True))
         return sum(_CELL_PIXELS + _LETTER_PIXELS * letters for letters in widest)
 
+    def _repr_markdown_(self) -> str:
+        """Return the table as notebooks show it."""
+        numbers = len(self.columns) - self.num_text_columns
+        rule = ["---"] * self.num_text_columns + ["--:"] * numbers
+        rows = "\n".join(f"| {' | '.join(row)} |" for row in (self.columns, rule, *self.rows))
+        return f"**{self.title}**\n\n{self.note}\n\n{rows}"
+
 
 def said_of_each(sayings: Mapping[str, str]) -> list[str]:
     """Return each text once; where texts differ, after the names of the runs that it is said of."""

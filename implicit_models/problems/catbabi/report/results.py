@@ -38,11 +38,6 @@ class CatbabiResults(RunResults):
     """A run on a stream of bAbI's tasks: accuracy by task and by distance, search by word."""
 
     @property
-    def num_layers(self) -> int | None:
-        """The layers of the model; None where its entry does not tell."""
-        return getattr(self.entry.model, "num_layers", None)
-
-    @property
     def is_original(self) -> bool:
         """Whether the stories are those of bAbI's files, and not generated."""
         return self.evaluation["source"] == "files"

@@ -28,7 +28,7 @@ def accuracy_by_length(
     axis = figure.subplots()
     ends = {}
     for run in runs:
-        values = [_accuracy_at_the_end(run, length) for length in run.lengths]
+        values = [run.accuracy_at_end(length) for length in run.lengths]
         axis.plot(run.lengths, values, marker="o", markersize=5, **styles[run.name].line())
         ends[run.name] = (run.lengths[-1], values[-1])
     lengths = sorted({length for run in runs for length in run.lengths})
@@ -56,7 +56,7 @@ def accuracy_by_position(
         values = run.by_position[run.lengths[-1]]
         line = styles[run.name].line(1.6)
         axis.plot(np.arange(1, len(values) + 1), values, **line)
-        ends[run.name] = (len(values), _accuracy_at_the_end(run, run.lengths[-1]))
+        ends[run.name] = (len(values), run.accuracy_at_end(run.lengths[-1]))
     axis.set_xlim(1, lengths[-1])
     axis.set_xlabel("position in the sequence (tokens)")
     axis.set_ylabel("accuracy at this position")
@@ -101,7 +101,7 @@ def length_title(runs: Sequence[WordProblemResults]) -> str:
     """Return a title: the best model of each kind at the longest length that all kinds have."""
     length = compared_length(runs) or max(run.lengths[-1] for run in runs)
     seen = [run for run in runs if length in run.lengths]
-    found = candidates(seen, lambda run: (_accuracy_at_the_end(run, length), 0.0))
+    found = candidates(seen, lambda run: (run.accuracy_at_end(length), 0.0))
     parts = [
         f"the best {each.kind} model has {each.mean:.1%}"
         + (f" (mean of {len(each.runs)} seeds)" if len(each.runs) > 1 else "")
@@ -110,7 +110,3 @@ def length_title(runs: Sequence[WordProblemResults]) -> str:
     ratios = [f"{ratio:.3g}" for ratio in sorted({length / run.training_length for run in seen})]
     ratio = " to ".join(dict.fromkeys((ratios[0], ratios[-1])))
     return ",\n".join([f"At {length} tokens, {ratio}x the training length", *parts])
-
-
-def _accuracy_at_the_end(run: WordProblemResults, length: int) -> float:
-    return run.evaluation["accuracy_last_10"][str(length)]

@@ -16,6 +16,8 @@ from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.sections import Section
 
+_ENOUGH = 16  # sequences, for an accuracy at a position
+
 
 class UnknownLengthError(ValueError):
     """A run was not evaluated at any length that it was trained on."""
@@ -55,6 +57,26 @@ class WordProblemResults(RunResults):
         for row in self.position_rows:
             found.setdefault(int(row["length"]), []).append(float(row["accuracy"]))
         return {length: np.array(accuracies) for length, accuracies in found.items()}
+
+    @property
+    def tracked_at_most(self) -> int:
+        """The longest length with enough sequences for an accuracy at a position."""
+        counts = self.evaluation["num_sequences"]
+        enough = [length for length in self.lengths if counts[str(length)] >= _ENOUGH]
+        return max(enough or self.lengths[:1])
+
+    def tracked_length(self, accuracy: float) -> int:
+        """Return how many tokens the model follows before its accuracy at one falls below this.
+
+        That is of sequences of `tracked_at_most` tokens, and at most their length.
+        """
+        longest = self.tracked_at_most
+        lost = np.flatnonzero(self.by_position[longest] < accuracy)
+        return int(lost[0]) if len(lost) else longest
+
+    def accuracy_at_end(self, length: int) -> float:
+        """Return the accuracy of the last 10 tokens of test sequences of a length."""
+        return self.evaluation["accuracy_last_10"][str(length)]
 
     @cached_property
     def past_distance(self) -> dict[int, float]:

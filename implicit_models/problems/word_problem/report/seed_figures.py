@@ -1,0 +1,139 @@
+"""Figures of word problems in which all seeds of a model are one: bands, and layers by length."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from implicit_models.problems.word_problem.report.results import WordProblemResults
+from implicit_models.reporting.figures.axes import (
+    column,
+    label_ends,
+    legend,
+    mark_chance,
+    mark_training_lengths,
+    percent,
+    ticks,
+)
+from implicit_models.reporting.figures.style import RunStyle, new_figure, set_title
+from implicit_models.reporting.summary import group_by_seed
+
+TRACKED = 0.9
+"""The accuracy at a position from which on a model is taken to have lost the product."""
+
+
+def accuracy_of_seeds(runs: Sequence[WordProblemResults], styles: Mapping[str, RunStyle]) -> Figure:
+    """Draw the accuracy by length, for each model the mean of its seeds and their range.
+
+    It is that of the last 10 tokens, at the lengths that all seeds were tested at.
+    """
+    figure = new_figure(4.6, 5.4)
+    axis = figure.subplots()
+    ends = {}
+    shown: set[int] = set()
+    groups = group_by_seed(runs)
+    for name, group in groups.items():
+        lengths = sorted(set.intersection(*(set(run.lengths) for run in group)))
+        if not lengths:
+            continue
+        table = np.array([[run.accuracy_at_end(length) for length in lengths] for run in group])
+        axis.plot(lengths, table.mean(0), marker="o", markersize=5, **styles[name].line())
+        if len(group) > 1:
+            low, high = table.min(0), table.max(0)
+            axis.fill_between(lengths, low, high, color=styles[name].colour, alpha=0.2, linewidth=0)
+        ends[name] = (lengths[-1], float(table.mean(0)[-1]))
+        shown |= set(lengths)
+    axis.set_xscale("log", base=2)
+    ticks(axis, sorted(shown))
+    axis.set_xlabel("length of the test sequences (tokens)")
+    axis.set_ylabel("accuracy, last 10 tokens")
+    percent(axis)
+    mark_training_lengths(axis, runs)
+    mark_chance(axis, runs)
+    label_ends(axis, ends, styles, "{:.1%}")
+    most = max((len(groups[name]) for name in ends), default=0)
+    title = f"The mean of up to {most} seeds a model, and from the lowest to the highest"
+    set_title(axis, title if most > 1 else "Accuracy by length")
+    return figure
+
+
+def layers_by_length(runs: Sequence[WordProblemResults], styles: Mapping[str, RunStyle]) -> Figure:
+    """Draw how many tokens a model follows, against the number of its layers.
+
+    A model follows so many tokens as come before the first position with an accuracy below
+    `TRACKED`, in the longest test with enough sequences; of several seeds each is drawn, and the
+    line goes through the best. Layers that no run has are not drawn, and an arrow says that a model
+    followed all of its longest test.
+    """
+    figure = new_figure(4.6, 5.4)
+    axis = figure.subplots()
+    kinds: dict[str, list[WordProblemResults]] = {}
+    for run in runs:
+        if run.num_layers is not None:
+            kinds.setdefault(f"{run.kind} {run.entry.model.family}", []).append(run)
+    for name, of_kind in kinds.items():
+        line = styles[of_kind[0].name].line()
+        points = [(max(1, run.tracked_length(TRACKED)), run.num_layers or 0) for run in of_kind]
+        best = {
+            layers: max(length for length, each in points if each == layers)
+            for layers in sorted({layers for _, layers in points})
+        }
+        axis.plot(list(best.values()), list(best), label=name, **line)
+        axis.plot(*zip(*points, strict=True), "o", color=line["color"], markersize=6, alpha=0.7)
+        for run, (length, layers) in zip(of_kind, points, strict=True):
+            if length >= run.tracked_at_most:
+                axis.annotate(
+                    "",
+                    (length * 1.35, layers),
+                    (length, layers),
+                    arrowprops={"arrowstyle": "->", "color": line["color"]},
+                )
+    axis.set_xscale("log", base=2)
+    longest = max((run.tracked_at_most for run in runs), default=1)
+    axis.set_xlim(0.9, 1.5 * longest)
+    ticks(axis, [2**power for power in range(longest.bit_length() + 1)])
+    axis.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel(f"tokens followed (accuracy at each at least {TRACKED:.0%})")
+    axis.set_ylabel("layers")
+    mark_training_lengths(axis, runs)
+    legend(figure, axis)
+    set_title(axis, "How many layers it takes to follow a product for so long")
+    return figure
+
+
+def accuracy_by_iterations(
+    runs: Sequence[WordProblemResults], styles: Mapping[str, RunStyle]
+) -> Figure:
+    """Draw the accuracy by the self-iterations allowed: for each model all seeds, and the best.
+
+    The best is the seed with the highest accuracy at the most self-iterations.
+    """
+    figure = new_figure(4.6, 5.4)
+    axis = figure.subplots()
+    ends = {}
+    sweeps = {run.name: run.test_time_compute for run in runs if run.test_time_compute is not None}
+    swept = [run for run in runs if run.name in sweeps]
+    for name, group in group_by_seed(swept).items():
+        points = [sweeps[run.name]["self_iterations"] for run in group]
+        curves = [
+            (column(each, "self_iterations"), column(each, "accuracy_last_10")) for each in points
+        ]
+        for steps, accuracies in curves:
+            axis.plot(steps, accuracies, alpha=0.5, **styles[name].line(1.0))
+        steps, accuracies = max(curves, key=lambda curve: curve[1][-1])
+        axis.plot(steps, accuracies, marker="o", markersize=4, **styles[name].line(2.4))
+        ends[name] = (steps[-1], accuracies[-1])
+    allowed = {p["self_iterations"] for each in sweeps.values() for p in each["self_iterations"]}
+    axis.set_xscale("log", base=2)
+    ticks(axis, sorted(allowed))
+    axis.set_xlabel("self-iterations, the output's included")
+    axis.set_ylabel("accuracy, last 10 tokens")
+    percent(axis)
+    mark_chance(axis, swept)
+    label_ends(axis, ends, styles, "{:.1%}")
+    lengths = sorted({sweep["length"] for sweep in sweeps.values()})
+    tokens = " or ".join(map(str, lengths))
+    set_title(axis, f"Sequences of {tokens} tokens: the best seed of each model, and all")
+    return figure

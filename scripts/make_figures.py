@@ -1,0 +1,88 @@
+"""Make every figure: run the presets behind the notebooks, and the notebooks on what came out.
+
+    python scripts/make_figures.py                 # all; what `make figures` does
+    python scripts/make_figures.py length layers   # those notebooks, and the presets behind them
+    python scripts/make_figures.py --list          # which preset is behind which notebook
+
+Every preset has a copy of this project of its own, under `.figures`, so that no results of yours
+are touched; the copies share DVC's cache with it, so that nothing is trained twice. What is stopped
+goes on where it was. A preset that reads what is not here, such as a text, is left out, with the
+line that says what it wants. The notebooks are written where they are.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.clones import clone, python  # noqa: E402
+from scripts.store_notebooks import notebooks, preset_of, store  # noqa: E402
+
+FOLDER = ROOT / ".figures"
+OWN = ("text", "tasks", "babi")  # what a user has put here for a preset to read
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make them; the exit status is 1 where a preset failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    known = notebooks()
+    parser.add_argument("names", nargs="*", metavar="NOTEBOOK", help=f"of {', '.join(known)}")
+    parser.add_argument("--jobs", type=int, default=2, help="stages that run at once")
+    parser.add_argument("--list", action="store_true", help="say which preset is behind which")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.names) - set(known):
+        parser.error(f"no such notebook: {', '.join(sorted(unknown))} (of {', '.join(known)})")
+    behind: dict[str, list[str]] = {}
+    for name in options.names or known:
+        behind.setdefault(preset_of(known[name]), []).append(name)
+    if options.list:
+        for preset, names in behind.items():
+            print(f"{preset}: {', '.join(names)}")
+        return 0
+    failed = 0
+    for preset, names in behind.items():
+        start = time.monotonic()
+        if missing := _missing(preset):
+            print(f"{preset} is left out, and {', '.join(names)} with it:\n{missing}")
+            continue
+        print(f"{preset}: for {', '.join(names)}", flush=True)
+        try:
+            _reproduce(preset, options.jobs)
+        except RuntimeError as error:
+            print(f"failed: {preset}: {error}", file=sys.stderr)
+            failed = 1
+            continue
+        for name in names:
+            store(known[name], FOLDER / preset)
+        print(f"{preset}: {time.monotonic() - start:,.0f} s", flush=True)
+    return failed
+
+
+def _missing(preset: str) -> str:
+    """Return the lines that say what a preset reads and this machine lacks."""
+    command = [sys.executable, "-m", "stages.check", preset]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    lines = (done.stdout + done.stderr).splitlines()
+    return "\n".join(line for line in lines if line.startswith("missing: "))
+
+
+def _reproduce(preset: str, jobs: int) -> None:
+    folder = FOLDER / preset
+    clone(folder, preset)
+    for name in OWN:
+        if (ROOT / name).is_dir() and not (folder / name).exists():
+            (folder / name).symlink_to(ROOT / name, target_is_directory=True)
+    cache = ROOT / ".dvc" / "cache"
+    python(folder, "-m", "dvc", "config", "--local", "cache.dir", str(cache))
+    python(folder, "-m", "pipelines.reproduce", "--jobs", str(jobs), shown=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""What the notebooks show: the results of a repository, opened to be drawn.
+
+A notebook reads the repository that it lies in, or the one that ``RESULTS_ROOT`` names.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from implicit_models.parameters import read_content, read_section
+from implicit_models.problems.problem import parameters_of, report_of, results_of
+from implicit_models.problems.table import TABLES as DEFAULT_KINDS
+from implicit_models.problems.table import TESTED_APART
+from implicit_models.reporting.figures import RunStyle, run_styles, theme
+from implicit_models.reporting.results import RunResults, read_results
+from stages.common import DATA_TABLES, Data, read_dataset, read_tests
+from stages.entries import read_models
+
+ROOT_VARIABLE = "RESULTS_ROOT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """The models that learned some data, and how they are drawn.
+
+    Attributes
+    ----------
+    root
+        The repository.
+    title
+        What they learned.
+    tables
+        The table of params.yaml that each run is an entry of.
+    """
+
+    root: Path
+    title: str
+    runs: Sequence[Any]
+    styles: Mapping[str, RunStyle]
+    tables: Mapping[str, str]
+
+    def of_kind(self, *kinds: str) -> "Shown":
+        """Return those of its models that are implicit, explicit or recurrent."""
+        return self.where(lambda run: run.kind in kinds)
+
+    def where(self, wanted: Callable[[Any], Any]) -> "Shown":
+        """Return those of its models for which a function holds."""
+        return replace(self, runs=[run for run in self.runs if wanted(run)])
+
+    @property
+    def data(self) -> Any:
+        """What the models learned: its entry of params.yaml."""
+        return self._dataset(self.runs[0]).parameters
+
+    def tests(self, run: RunResults) -> Any:
+        """Return how a model was evaluated: its section of params.yaml."""
+        data = self._dataset(run)
+        return read_tests("evaluation", self.tables[run.name], run.name, data, self._parameters)
+
+    def _dataset(self, run: RunResults) -> Data:
+        return read_dataset(self.tables[run.name], run.name, self._parameters)
+
+    @property
+    def _parameters(self) -> Path:
+        return self.root / "params.yaml"
+
+    def draw(self, figure: Callable[..., Figure], *arguments: Any) -> Figure:
+        """Draw a figure of the models, or of what the arguments are, as all figures look."""
+        with theme():
+            return figure(*arguments) if arguments else figure(self.runs, self.styles)
+
+    def trained(self) -> Iterator[RunResults]:
+        """Yield the models whose weights are here, to look into."""
+        for run in self.runs:
+            if (self.model_folder(run)).exists():
+                yield run
+
+    def model_folder(self, run: RunResults) -> Path:
+        """Return where a model's weights are."""
+        return self.root / "models" / run.name / "final"
+
+
+def results_root() -> Path:
+    """Return the repository that is shown: ``RESULTS_ROOT``, or the one the notebooks are in."""
+    return Path(os.environ.get(ROOT_VARIABLE, "..")).resolve()
+
+
+def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown]:
+    """Open the results of a kind of problem, data set by data set.
+
+    What has no results yet is left out, and a line says so. So does one where there is nothing.
+
+    Parameters
+    ----------
+    kind
+        ``"word_problem"``, ``"text"``, ``"catbabi"`` or ``"formal_language"``.
+    preset
+        The preset that has such a problem, to be named where params.yaml has none.
+    root
+        The repository; None is that of `results_root`.
+    """
+    root = root or results_root()
+    parameters = root / "params.yaml"
+    content = read_content(parameters)
+    names = [
+        name
+        for table in DATA_TABLES
+        for name, entry in (content.get(table) or {}).items()
+        if entry.get("kind", DEFAULT_KINDS[table]) == kind
+    ]
+    models = read_models(parameters)
+    wanted = {
+        table: {name: entry for name, entry in entries.items() if entry.dataset in names}
+        for table, entries in models.items()
+    }
+    what = kind.replace("_", " ")
+    if not any(wanted.values()):
+        print(f"No entry of params.yaml learns a {what}; `implicit-models run {preset}` has some.")
+        return []
+    missing: dict[str, str] = {}
+    runs = read_results(root / "results" / "runs", wanted, results_of, missing)
+    _say_missing(missing)
+    styles = run_styles(runs)
+    tables = {name: table for table, entries in wanted.items() for name in entries}
+    return [
+        Shown(root=root, title=name, runs=of, styles=styles, tables=tables)
+        for name in names
+        if (of := [run for run in runs if run.dataset == name])
+    ]
+
+
+def open_benchmarks(preset: str) -> list[Any]:
+    """Open the downstream benchmarks of params.yaml; a line says what has no results yet.
+
+    Parameters
+    ----------
+    preset
+        The preset that has some, to be named where params.yaml has none.
+    """
+    root = results_root()
+    parameters = root / "params.yaml"
+    kind = TESTED_APART["benchmarks"]
+    schema = parameters_of(kind).ENTRIES["benchmarks"]
+    entries = {
+        name: read_section(f"benchmarks.{name}", schema, parameters)
+        for name in read_content(parameters).get("benchmarks") or ()
+    }
+    if not entries:
+        print(f"params.yaml has no benchmarks; `implicit-models run {preset}` has some.")
+    missing: dict[str, str] = {}
+    found = report_of(kind).ENTRIES["benchmarks"].read(root / "results" / "runs", entries, missing)
+    _say_missing(missing)
+    return list(found)
+
+
+def _say_missing(missing: Mapping[str, str]) -> None:
+    for name, command in missing.items():
+        print(f"{name} has no results yet; `{command}` makes them.")

@@ -1,0 +1,141 @@
+"""The notebooks on made-up results, and on none; on every preset's own they run in tests/stages."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from IPython.core.interactiveshell import InteractiveShell
+from matplotlib.figure import Figure
+
+from implicit_models.reporting.tables.table import Table
+from scripts.store_notebooks import NOTEBOOKS, cells_digest, notebooks, preset_of, read
+from tests.notebooks import run_notebook
+from tests.reporting.synthetic import parameters, write_results
+from tests.reporting.synthetic_text import text_parameters, write_text_results
+from tests.repositories import presets
+
+NAMES = sorted(notebooks())
+READ_TEXT = {"downstream", "text"}  # whose presets read a user's own: no results to store
+NOT_STORED = {*READ_TEXT, "bounded_share", "catbabi", "formal_languages", "layers", "mixtures"}
+NO_MODEL = "No implicit model of a word problem is here, to look into: dvc repro trains them."
+NO_MAMBA2 = "No Mamba2 is here, to look into: dvc repro trains them."
+WORD_PROBLEMS = {"cost", "jacobian", "layers", "length", "mixtures", "search", "test_time_compute"}
+
+
+def write(root: Path, content: dict) -> None:
+    for entry in content["datasets"].values():
+        entry["kind"] = "word_problem"
+    (root / "params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+
+
+@pytest.mark.parametrize(
+    ("name", "pictures", "tables", "lines"),
+    [
+        ("cost", 1, 1, []),
+        ("jacobian", 0, 0, [NO_MAMBA2]),
+        ("layers", 1, 1, []),
+        ("length", 3, 1, []),
+        ("mixtures", 2, 1, []),
+        ("search", 0, 1, [NO_MODEL]),
+        ("test_time_compute", 1, 2, []),
+    ],
+)
+def test_notebooks_of_word_problems(tmp_path, monkeypatch, capsys, name, pictures, tables, lines):
+    write(tmp_path, parameters())
+    write_results(tmp_path)
+    ran = run_notebook(name, tmp_path, monkeypatch, capsys)
+    assert (ran.num(Figure), ran.num(Table), ran.printed) == (pictures, tables, lines)
+    assert len(ran.shown) == pictures + tables
+
+
+@pytest.mark.parametrize(("name", "pictures", "tables"), [("text", 3, 3), ("downstream", 0, 1)])
+def test_notebooks_of_text(tmp_path, monkeypatch, capsys, name, pictures, tables):
+    write(tmp_path, text_parameters())
+    write_text_results(tmp_path)
+    ran = run_notebook(name, tmp_path, monkeypatch, capsys)
+    assert (ran.num(Figure), ran.num(Table), ran.printed) == (pictures, tables, [])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_where_nothing_is_reproduced_it_says_what_does(tmp_path, monkeypatch, capsys, name):
+    content = parameters() if name in WORD_PROBLEMS else text_parameters()
+    write(tmp_path, content)
+    ran = run_notebook(name, tmp_path, monkeypatch, capsys)
+    assert not ran.shown
+    if name in WORD_PROBLEMS or name in READ_TEXT:
+        trained = [
+            each for table in ("runs", "baselines", "matched") for each in content.get(table, ())
+        ]
+        for entry in trained:
+            assert any(
+                line.startswith(f"{entry} has no results yet; `dvc repro ") for line in ran.printed
+            )
+    else:
+        preset = preset_of(NOTEBOOKS / f"{name}.ipynb")
+        assert f"`implicit-models run {preset}` has some." in ran.printed[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_where_there_is_no_such_problem_it_names_a_preset_that_has_one(
+    tmp_path, monkeypatch, capsys, name
+):
+    write(tmp_path, {"datasets": {}, "runs": {}, "baselines": {}})
+    ran = run_notebook(name, tmp_path, monkeypatch, capsys)
+    assert not ran.shown
+    preset = preset_of(NOTEBOOKS / f"{name}.ipynb")
+    assert preset in presets()
+    assert f"`implicit-models run {preset}` has some." in ran.printed[0]
+
+
+def test_entries_without_results_are_named_and_the_others_drawn(tmp_path, monkeypatch, capsys):
+    write(tmp_path, parameters())
+    write_results(tmp_path)
+    for file in (tmp_path / "results" / "runs" / "a5_lstm").iterdir():
+        file.unlink()
+    ran = run_notebook("length", tmp_path, monkeypatch, capsys)
+    assert ran.num(Figure) == 3
+    assert [line.split(" ")[0] for line in ran.printed] == ["a5_lstm"]
+    (table,) = (each for each in ran.shown if isinstance(each, Table))
+    assert "a5_lstm" not in {row[0] for row in table.rows}
+
+
+def test_a_table_is_shown_as_markdown(tmp_path, monkeypatch, capsys):
+    write(tmp_path, parameters())
+    write_results(tmp_path)
+    ran = run_notebook("length", tmp_path, monkeypatch, capsys)
+    (table,) = (each for each in ran.shown if isinstance(each, Table))
+    text = InteractiveShell().display_formatter.format(table)[0]["text/markdown"]
+    lines = text.splitlines()
+    assert lines[0] == f"**{table.title}**" and lines[2] == table.note
+    assert lines[5].count("--:") == len(table.columns) - table.num_text_columns
+    assert len(lines) == 6 + len(table.rows)
+    assert all(line.count("|") == len(table.columns) + 1 for line in lines[4:])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stored_outputs_are_those_of_its_cells(name):
+    notebook = read(NOTEBOOKS / f"{name}.ipynb")
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    if name in NOT_STORED:
+        assert not any(cell.outputs for cell in cells)
+        return
+    wanted = f"make figures ONLY={name} stores them"
+    assert notebook.metadata.get("stored_for") == cells_digest(notebook), wanted
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), wanted
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert {each.output_type for each in outputs} <= {"display_data", "stream"}
+    assert any("image/png" in each.get("data", {}) for each in outputs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_is_small_defines_nothing_and_names_no_machine(name):
+    path = NOTEBOOKS / f"{name}.ipynb"
+    text = path.read_text(encoding="utf-8")
+    assert len(text) < 400_000
+    assert str(Path.home()) not in text and "/tmp/" not in text
+    notebook = read(path)
+    assert notebook.metadata.kernelspec.name == "python3"
+    first = notebook.cells[0].source
+    assert "the preset `" + preset_of(path) in first and "the stages" in first
+    for cell in notebook.cells:
+        assert "def " not in cell.source and "class " not in cell.source

@@ -1,0 +1,156 @@
+"""Figures of the notebooks: what is drawn is what the results say."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from implicit_models.problems.problem import results_of
+from implicit_models.problems.word_problem.report import seed_figures
+from implicit_models.reporting import figures
+from implicit_models.reporting.figures.cost import score_by_cost
+from implicit_models.reporting.figures.jacobian import compared_entries, transition_jacobians
+from implicit_models.reporting.figures.share import score_by_bounded_share
+from implicit_models.reporting.results import read_results
+from tests.reporting.synthetic import parameters, tables, write_results
+
+IMPLICIT = "a5_implicit_mamba2"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("synthetic")
+    write_results(root)
+    return read_results(root / "results" / "runs", tables(parameters()), results_of)
+
+
+@pytest.fixture(autouse=True)
+def theme():
+    with figures.theme():
+        yield
+
+
+@pytest.fixture
+def styles(runs):
+    return figures.run_styles(runs)
+
+
+def solid(axis, style):
+    """Return the data of the lines of a model's colour that are lines, not points."""
+    return [
+        line.get_xydata()
+        for line in axis.lines
+        if to_hex(line.get_color()) == style.colour and line.get_linestyle() != "None"
+    ]
+
+
+def test_a_band_reaches_from_the_lowest_seed_to_the_highest(runs, styles):
+    figure = seed_figures.accuracy_of_seeds(runs, styles)
+    (axis,) = figure.axes
+    seeds = [run for run in runs if run.name.startswith(IMPLICIT)]
+    (line,) = solid(axis, styles[IMPLICIT])
+    expected = [np.mean([run.accuracy_at_end(n) for run in seeds]) for n in seeds[0].lengths]
+    assert line[:, 0].tolist() == seeds[0].lengths
+    assert line[:, 1] == pytest.approx(expected)
+    (band,) = axis.collections  # of the only model with several seeds
+    heights = band.get_paths()[0].vertices[:, 1]
+    last = [run.accuracy_at_end(128) for run in seeds]
+    assert np.isclose(heights, min(last)).any() and np.isclose(heights, max(last)).any()
+    assert heights.min() >= min(run.accuracy_at_end(n) for run in seeds for n in run.lengths) - 1e-9
+    assert len(solid(axis, styles["a5_lstm"])) == 1
+    assert "up to 3 seeds" in axis.get_title(loc="left")
+
+
+def test_single_seeds_have_no_band(runs, styles):
+    figure = seed_figures.accuracy_of_seeds([runs[0], runs[-1]], styles)
+    assert not figure.axes[0].collections
+    assert figure.axes[0].get_title(loc="left") == "Accuracy by length"
+
+
+def test_a_model_follows_what_comes_before_its_first_wrong_position(runs):
+    run = runs[0]
+    rows = [{"length": 64, "position": p, "accuracy": 1.0 - (p > 40)} for p in range(1, 65)]
+    rows += [{"length": 16, "position": p, "accuracy": 1.0} for p in range(1, 17)]
+    evaluation = {**run.evaluation, "accuracy": {"16": 1.0, "64": 0.6, "128": 0.3}}
+    counts = {"16": 256, "64": 256, "128": 4}  # too few for an accuracy at a position
+    evaluation["num_sequences"] = counts
+    made = dataclasses.replace(run, evaluation=evaluation, position_rows=rows)
+    assert made.tracked_at_most == 64 and made.tracked_length(0.9) == 40
+    perfect = [row | {"accuracy": 1.0} for row in rows]
+    assert dataclasses.replace(made, position_rows=perfect).tracked_length(0.9) == 64
+
+
+def test_layers_are_drawn_at_the_tokens_that_they_follow(runs, styles):
+    figure = seed_figures.layers_by_length(runs, styles)
+    (axis,) = figure.axes
+    explicit = [run for run in runs if run.kind == "explicit"]
+    (line,) = solid(axis, styles["a5_mamba2_1_layer"])
+    tracked = {run.num_layers: max(1, run.tracked_length(0.9)) for run in explicit}
+    assert line.tolist() == [[tracked[1], 1], [tracked[4], 4]]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["implicit mamba2", "explicit mamba2", "recurrent lstm"]
+    arrows = [text for text in axis.texts if getattr(text, "arrow_patch", None)]
+    assert len(arrows) == sum(run.tracked_length(0.9) == 128 for run in runs) < len(runs)
+
+
+def test_all_seeds_are_thin_and_the_best_is_thick(runs, styles):
+    implicit = [run for run in runs if run.kind == "implicit"]
+    figure = seed_figures.accuracy_by_iterations(runs, styles)
+    widths = [
+        line.get_linewidth()
+        for line in figure.axes[0].lines
+        if to_hex(line.get_color()) == styles[IMPLICIT].colour
+    ]
+    assert sorted(widths) == [1.0] * len(implicit) + [2.4]
+
+
+def test_scores_stand_at_their_costs(runs, styles):
+    scores = {run.name: index / 10 for index, run in enumerate(runs)}
+    known = [
+        dataclasses.replace(
+            run, training={"train": {"training_flops": 10.0 + n, "train_seconds": 1.0 + n}}
+        )
+        for n, run in enumerate(runs[:-1])
+    ]
+    unknown = dataclasses.replace(runs[-1], training={"train": {"train_seconds": 9.0}})
+    flops, seconds = score_by_cost([*known, unknown], styles, scores, "score").axes
+
+    def points(axis):
+        return sorted(tuple(point) for line in axis.lines for point in line.get_xydata())
+
+    assert points(flops) == [(10.0 + n, n / 10) for n in range(len(known))]
+    assert points(seconds) == [*((1.0 + n, n / 10) for n in range(len(known))), (9.0, 0.5)]
+
+
+def test_the_line_of_shares_goes_through_their_means(runs, styles):
+    implicit = [run for run in runs if run.kind == "implicit"]
+    shared = [
+        dataclasses.replace(run, training={"train": {"num_training_steps": steps}})
+        for run, steps in zip(implicit, (400, 400, 250), strict=True)
+    ]
+    assert {run.phase_change for run in shared} == {200}
+    scores = {run.name: score for run, score in zip(shared, (0.2, 0.4, 0.9), strict=True)}
+    (axis,) = score_by_bounded_share([*shared, runs[-1]], styles, scores, "score").axes
+    (line,) = solid(axis, styles[shared[0].name])
+    assert line == pytest.approx(np.array([[0.5, 0.3], [0.8, 0.9]]))
+    points = sum(len(each.get_xydata()) for each in axis.lines) - len(line)
+    assert points == len(shared)
+
+
+def test_a_jacobian_tells_what_is_off_its_diagonal():
+    off = np.array([[1.0, 0.0], [0.5, 1.0]])
+    figure = transition_jacobians({"implicit": off, "explicit": np.eye(2)})
+    titles = [axis.get_title(loc="left") for axis in figure.axes]
+    assert f"implicit\n{0.25 / 2.25:.1e} off the diagonal" in titles
+    assert "explicit\nnothing off the diagonal" in titles
+    pictures = [image.get_array() for axis in figure.axes for image in axis.images]
+    assert pictures[0].tolist() == [[1.0, 1e-8], [0.5, 1.0]]
+
+
+def test_two_jacobians_are_compared_entry_by_entry():
+    first = np.array([[1.0, 2.0], [3.0, 4.0]])
+    (axis,) = compared_entries(first, first + 0.25).axes
+    assert "2.5e-01 apart" in axis.get_title(loc="left")
+    points = axis.lines[-1].get_xydata()
+    assert points.tolist() == [[n, n + 0.25] for n in (1.0, 2.0, 3.0, 4.0)]
