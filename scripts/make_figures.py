@@ -7,7 +7,8 @@
 Every preset has a copy of this project of its own, under `.figures`, so that no results of yours
 are touched; the copies share DVC's cache with it, so that nothing is trained twice. What is stopped
 goes on where it was. A preset that reads what is not here, such as a text, is left out, with the
-line that says what it wants. The notebooks are written where they are.
+line that says what it wants. The notebooks are written where they are, and so are the tables of
+README.md and docs/results.md.
 """
 
 import argparse
@@ -21,6 +22,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.clones import clone, python  # noqa: E402
+from scripts.results_tables import main as write_tables  # noqa: E402
+from scripts.results_tables import take  # noqa: E402
 from scripts.store_notebooks import notebooks, preset_of, store  # noqa: E402
 
 FOLDER = ROOT / ".figures"
@@ -61,7 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         for name in names:
             store(known[name], FOLDER / preset)
+        take(preset, FOLDER / preset)
         print(f"{preset}: {time.monotonic() - start:,.0f} s", flush=True)
+    write_tables([])
     return failed
 
 

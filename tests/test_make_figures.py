@@ -10,7 +10,7 @@ from tests.repositories import ROOT
 @pytest.fixture
 def made(monkeypatch, tmp_path):
     """Nothing is run: presets that would be, and notebooks with the folders they would read."""
-    done = []
+    done, taken = [], []
 
     def reproduce(preset, jobs):
         if preset == "layers":
@@ -22,8 +22,14 @@ def made(monkeypatch, tmp_path):
     monkeypatch.setattr(
         make_figures, "store", lambda path, folder: done.append((path.stem, folder.name))
     )
+    monkeypatch.setattr(make_figures, "take", lambda preset, folder: taken.append(folder.name))
+    monkeypatch.setattr(make_figures, "write_tables", lambda _: taken.append("tables"))
     monkeypatch.setattr(make_figures, "_missing", lambda preset: "")
-    return done
+    yield done
+    assert not taken or taken[-1] == "tables"
+    assert taken[:-1] == list(
+        dict.fromkeys(folder for _, folder in done if isinstance(folder, str))
+    )
 
 
 def test_a_preset_runs_once_for_all_its_notebooks(made):

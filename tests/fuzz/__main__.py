@@ -15,7 +15,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=10_000, help="parameter files")
     parser.add_argument("--seed", type=int, default=0)
-    presets = ["quick", "catbabi_quick", "downstream"]
+    presets = ["quick", "catbabi_quick", "regular_languages", "downstream"]
     parser.add_argument("--presets", nargs="*", default=presets, help="damaged")
     arguments = parser.parse_args()
     cores = os.cpu_count() or 1

@@ -37,15 +37,18 @@ class Case(NamedTuple):
 
 def base() -> dict[str, Any]:
     """Return parameters with an entry in every table, which every stage accepts."""
-    words, stories, text = (
+    text, *others = (
         yaml.safe_load(compose(ROOT, [f"preset={preset}"]))
-        for preset in ("quick", "catbabi_quick", "downstream")
+        for preset in ("downstream", "quick", "catbabi_quick", "regular_languages")
     )
-    found = {**text, "datasets": words["datasets"] | stories["datasets"]}
-    for table in ("runs", "baselines"):
-        found[table] = _first(words[table]) | _first(stories[table]) | text[table]
-    for section in ("evaluation", "sweep"):
-        found[section] = words[section] | stories[section] | text[section]
+    found = text | {"datasets": {}}
+    for each in others:
+        learned = next(iter(each["datasets"]))
+        found["datasets"] |= {learned: each["datasets"][learned]}
+        for table in ("runs", "baselines"):
+            found[table] = found[table] | _first(each[table], learned)
+        for section in ("evaluation", "sweep"):
+            found[section] = found[section] | each[section]
     (benchmark,) = list(text["benchmarks"])[:1]
     found["benchmarks"] = {benchmark: text["benchmarks"][benchmark]}
     corpus = {**text["corpora"]["text"], "source": "owner/name", "tokenizer": "bytes"}
@@ -58,8 +61,9 @@ def base() -> dict[str, Any]:
     return found
 
 
-def _first(table: Mapping[str, Any]) -> dict[str, Any]:
-    name = next(iter(table))
+def _first(table: Mapping[str, Any], dataset: str) -> dict[str, Any]:
+    """Return the first entry that learns a data set."""
+    name = next(name for name, entry in table.items() if entry["dataset"] == dataset)
     return {name: table[name]}
 
 
