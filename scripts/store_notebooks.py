@@ -79,7 +79,9 @@ def execute(notebook: Any, results: Path) -> None:
 
     folder = {"metadata": {"path": str(ROOT)}}
     client = NotebookClient(notebook, timeout=SECONDS, record_timing=False, resources=folder)
-    client.execute(env=os.environ | {"RESULTS_ROOT": str(results.resolve())})
+    quiet = "ignore:IProgress not found"  # of progress bars, which are not shown
+    variables = {"RESULTS_ROOT": str(results.resolve()), "PYTHONWARNINGS": quiet}
+    client.execute(env=os.environ | variables)
     notebook.metadata["language_info"] = {"name": "python"}  # not which Python it was
 
 
