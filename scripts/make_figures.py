@@ -6,9 +6,11 @@
 
 Every preset has a copy of this project of its own, under `.figures`, so that no results of yours
 are touched; the copies share DVC's cache with it, so that nothing is trained twice. What is stopped
-goes on where it was. A preset that reads what is not here, such as a text, is left out, with the
-line that says what it wants. The notebooks are written where they are, and so are the tables of
-README.md and docs/results.md.
+goes on where it was. Written are the notebooks, where they are, what was measured, docs/measured,
+and from that the tables of README.md and docs/results.md.
+
+A preset that reads files of yours, such as a text, is left out where they are not here, with the
+line that says what it wants; what its notebooks show of them stays in the copy.
 """
 
 import argparse
@@ -18,16 +20,24 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.clones import clone, python  # noqa: E402
 from scripts.results_tables import main as write_tables  # noqa: E402
 from scripts.results_tables import take  # noqa: E402
-from scripts.store_notebooks import notebooks, preset_of, store  # noqa: E402
+from scripts.store_notebooks import (  # noqa: E402
+    NotStoredError,
+    composed,
+    notebooks,
+    preset_of,
+    store,
+)
 
 FOLDER = ROOT / ".figures"
-OWN = ("text", "tasks", "babi")  # what a user has put here for a preset to read
+OWN = ("text", "tasks")  # what a user has put here for a preset to read
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,18 +66,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{preset} is left out, and {', '.join(names)} with it:\n{missing}")
             continue
         print(f"{preset}: for {', '.join(names)}", flush=True)
+        folder = FOLDER / preset
+        own = folder / "notebooks" if _reads_files(preset) else None
         try:
             _reproduce(preset, options.jobs)
+            if own is None:
+                take(preset, folder)
         except RuntimeError as error:
-            print(f"failed: {preset}: {error}", file=sys.stderr)
-            failed = 1
+            failed = _say_failed(preset, error)
             continue
         for name in names:
-            store(known[name], FOLDER / preset)
-        take(preset, FOLDER / preset)
+            try:
+                store(known[name], folder, own)
+            except NotStoredError as error:
+                failed = _say_failed(f"{name}.ipynb", error)
         print(f"{preset}: {time.monotonic() - start:,.0f} s", flush=True)
     write_tables([])
     return failed
+
+
+def _say_failed(what: str, error: Exception) -> int:
+    print(f"failed: {what}: {error}", file=sys.stderr)
+    return 1
+
+
+def _reads_files(preset: str) -> bool:
+    """Return whether a preset reads files of a user's own."""
+    tables = yaml.safe_load(composed(preset))
+    return bool(tables["corpora"] or tables["tasks"])
 
 
 def _missing(preset: str) -> str:

@@ -16,22 +16,25 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import yaml
+
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from scripts.store_notebooks import NotStoredError, check_preset  # noqa: E402
+
 MEASURED = ROOT / "docs" / "measured"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
 
-_KEPT = (
-    *("kind", "data", "num_parameters", "train_seconds", "training_flops", "peak_memory_bytes"),
-    *("accuracy", "accuracy_last_10", "share_all_right", "language", "chance", "num_questions"),
-)
+_SCORES = {
+    "word_problem": "accuracy_last_10",
+    "formal_language": "accuracy",
+    "catbabi": "accuracy",
+}
+_KEPT = ("kind", "data", "num_parameters", "train_seconds", "training_flops")
 _TABLE = re.compile(r"(<!-- table: (\w+)( short)? -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
-_LABELS = (
-    (r"(\w+)_implicit_mamba2(?:_seed_(\d+))?", "implicit Mamba2, 1 layer, seed {0}"),
-    (r"(\w+)_mamba2_(\d+)_layers?", "explicit Mamba2, {0} layer{1}"),
-    (r"(\w+)_mamba2_neg_eigval", "explicit Mamba2, eigenvalues in [-1, 1]"),
-    (r"(\w+)_share_(\d+)(?:_seed_(\d+))?", "implicit Mamba2, {0} % bounded, seed {1}"),
-    (r"(\w+)_lstm", "LSTM, 1 layer"),
-)
+_FAMILIES = {"mamba2": "Mamba2", "llama": "Llama", "lstm": "torch's LSTM"}
+_KINDS = ("implicit", "explicit", "recurrent")
 
 
 class _Column(NamedTuple):
@@ -53,11 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     for each in options.measured:
-        preset, _, folder = each.partition("=")
+        preset, equals, folder = each.partition("=")
+        if not equals:
+            parser.error(f"--measured {each}: write PRESET=FOLDER")
         try:
             take(preset, Path(folder))
         except FileNotFoundError as error:
             print(f"error: {error.filename} does not exist; dvc repro writes it", file=sys.stderr)
+            return 2
+        except NotStoredError as error:
+            print(f"error: {error}", file=sys.stderr)
             return 2
     for page in PAGES:
         page.write_text(written(page.read_text()))
@@ -65,15 +73,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def take(preset: str, folder: Path) -> None:
-    """Keep what a repository's summary says of its runs."""
+    """Keep what a repository's summary says of the runs of a preset, which all of them are of.
+
+    Raises
+    ------
+    NotStoredError
+        Where the repository's params.yaml is not that of the preset.
+    """
+    check_preset(preset, folder)
     summary = json.loads((folder / "results" / "summary.json").read_text())
-    runs = {
-        name: {key: run[key] for key in _KEPT if run.get(key) is not None}
-        for name, run in summary["runs"].items()
+    parameters = yaml.safe_load((folder / "params.yaml").read_text())
+    entries = {
+        name: entry
+        for table in ("runs", "upcycled", "baselines", "matched")
+        for name, entry in parameters[table].items()
     }
+    runs = []
+    for name, run in summary["runs"].items():
+        kept = {key: run[key] for key in _KEPT} | {"scores": run[_SCORES[run["data"]]]}
+        runs.append({"name": name, **_described(entries[name], run["kind"]), **kept})
     MEASURED.mkdir(exist_ok=True)
-    text = json.dumps({"runs": runs, "success": summary["success"]}, indent=1, sort_keys=True)
-    (MEASURED / f"{preset}.json").write_text(text + "\n")
+    (MEASURED / f"{preset}.json").write_text(json.dumps(runs, indent=1) + "\n")
+
+
+def _described(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """Return what a table says a model is, from its entry of params.yaml."""
+    model = entry["model"]
+    family, layers = model["family"], model.get("num_layers")
+    words = [f"{'' if kind == 'recurrent' else f'{kind} '}{_FAMILIES.get(family, family)}"]
+    if layers is not None:
+        words.append(f"{layers} layer{'' if layers == 1 else 's'}")
+    if model.get("allow_neg_eigval"):
+        words.append("eigenvalues in [-1, 1]")
+    share = (entry.get("bounded") or {}).get("share")
+    if share is not None:
+        words.append(f"{share:.0%} bounded".replace("%", " %"))
+    described = {"dataset": entry["dataset"], "label": ", ".join(words), "layers": layers or 0}
+    return described | {"seed": entry["seed"]}
 
 
 def written(page: str) -> str:
@@ -87,54 +123,49 @@ def written(page: str) -> str:
 
     def replaced(found: re.Match[str]) -> str:
         begin, preset, short, _, end = found.groups()
-        runs = json.loads((MEASURED / f"{preset}.json").read_text())["runs"]
+        runs = json.loads((MEASURED / f"{preset}.json").read_text())
         return begin + table(runs, short=short is not None) + end
 
     return _TABLE.sub(replaced, page)
 
 
-def table(runs: Mapping[str, Mapping[str, Any]], *, short: bool = False) -> str:
-    """Return the table of some runs, those of each kind of data as they are scored."""
-    columns = [_Column("parameters", lambda run: f"{run['num_parameters']:,}")]
-    columns += _scores(runs)
+def table(runs: Sequence[Mapping[str, Any]], *, short: bool = False) -> str:
+    """Return the table of some runs, scored as their kind of data is: one kind for all."""
+    columns = [_Column("parameters", lambda run: f"{run['num_parameters']:,}"), *_scores(runs)]
     columns.append(_Column("training", lambda run: f"{run['train_seconds']:,.0f} s"))
     if not short:
         columns.append(_Column("training FLOPs", lambda run: _power(run["training_flops"])))
-    problems = {_named(name)[0] for name in runs}
-    heads = ["", *(["data"] if len(problems) > 1 else []), *(each.title for each in columns)]
-    words = 2 if len(problems) > 1 else 1
-    lines = [heads, [*["---"] * words, *["--:"] * len(columns)]]
-    for name in sorted(runs, key=_place):
-        data, label = _named(name)
-        cells = (each.cell(runs[name]) for each in columns)
-        lines.append([label, *([data] if words == 2 else []), *cells])
+    datasets = list(dict.fromkeys(run["dataset"] for run in runs))
+    if len(datasets) > 1:
+        columns.insert(0, _Column("data", lambda run: run["dataset"]))
+    words = 1 if len(datasets) == 1 else 2
+    heads = ["", *(each.title for each in columns)]
+    lines = [heads, [*["---"] * words, *["--:"] * (len(heads) - words)]]
+    for run in sorted(runs, key=lambda run: _place(run, datasets)):
+        lines.append([_label(run, runs), *(each.cell(run) for each in columns)])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def _place(name: str) -> tuple[str, bool, str]:
-    """Return what sorts runs: by their data, implicit ones first, by their label."""
-    data, label = _named(name)
-    return data, not label.startswith("implicit"), label
+def _place(run: Mapping[str, Any], datasets: Sequence[str]) -> tuple[int, int, int, str, int]:
+    """Return what sorts runs: by data, by kind, by layers, by what else they are, by seed."""
+    kind = _KINDS.index(run["kind"])
+    return datasets.index(run["dataset"]), kind, run["layers"], run["label"], run["seed"]
 
 
-def _named(name: str) -> tuple[str, str]:
-    """Return what a run learned and what it is, from its name."""
-    for pattern, label in _LABELS:
-        if found := re.fullmatch(pattern, name):
-            data, *rest = found.groups()
-            if "layer{1}" in label:
-                rest.append("" if rest[0] == "1" else "s")
-            return data, label.format(*("0" if each is None else each for each in rest))
-    return "", f"`{name}`"
+def _label(run: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return what a run is, with its seed where others differ in that alone."""
+    alike = [
+        each for each in runs if (each["label"], each["dataset"]) == (run["label"], run["dataset"])
+    ]
+    return f"{run['label']}, seed {run['seed']}" if len(alike) > 1 else run["label"]
 
 
-def _scores(runs: Mapping[str, Mapping[str, Any]]) -> list[_Column]:
+def _scores(runs: Sequence[Mapping[str, Any]]) -> list[_Column]:
     """Return the columns of the scores of one kind of data."""
-    (kind,) = {run["data"] for run in runs.values()}
+    (kind,) = {run["data"] for run in runs}
     if kind == "catbabi":
-        return [_Column("right answers", lambda run: _percent(run["accuracy"]))]
-    key = {"word_problem": "accuracy_last_10", "formal_language": "accuracy"}[kind]
-    names = list(dict.fromkeys(name for run in runs.values() for name in run[key]))
+        return [_Column("right answers", lambda run: _percent(run["scores"]))]
+    names = list(dict.fromkeys(name for run in runs for name in run["scores"]))
     if kind == "word_problem":
         names.sort(key=int)
         titles = {name: f"{name} tokens" for name in names}
@@ -142,7 +173,8 @@ def _scores(runs: Mapping[str, Mapping[str, Any]]) -> list[_Column]:
         names.sort(reverse=True)  # the validation strings first
         titles = {name: name for name in names}
     return [
-        _Column(titles[name], lambda run, name=name: _percent(run[key].get(name))) for name in names
+        _Column(titles[name], lambda run, name=name: _percent(run["scores"].get(name)))
+        for name in names
     ]
 
 
@@ -150,8 +182,11 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f} %"
 
 
-def _power(flops: float) -> str:
-    return f"{flops:.1e}".replace("e+", "e")
+def _power(flops: float | None) -> str:
+    if flops is None:
+        return ""
+    digits, power = f"{flops:.1e}".split("e")
+    return f"{digits}e{int(power)}"
 
 
 if __name__ == "__main__":

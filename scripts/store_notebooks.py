@@ -1,9 +1,10 @@
 """Run notebooks on the results of a repository, and store what they show.
 
     python scripts/store_notebooks.py --results FOLDER length cost
+    python scripts/store_notebooks.py --results FOLDER --output MINE length   # of any results
 
-`make figures` does so with what each notebook's preset leaves. `tests/reporting/test_notebooks.py`
-fails where cells have changed since.
+In place they are stored where the results are those of their preset alone; `make figures` makes
+these. `tests/reporting/test_notebooks.py` fails where cells or preset have changed since.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
 NOTEBOOKS = ROOT / "notebooks"
 SECONDS = 600  # of a cell, at most
 
@@ -28,17 +30,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("names", nargs="+", choices=sorted(notebooks()), metavar="NAME")
     parser.add_argument("--results", type=Path, default=ROOT, help="the repository to read from")
+    parser.add_argument("--output", type=Path, help="a folder for them, in place of their own")
     options = parser.parse_args(arguments)
-    from nbclient.exceptions import CellExecutionError
-
     failed = 0
     for name in options.names:
         try:
-            store(notebooks()[name], options.results)
-        except CellExecutionError as error:
-            print(f"error: {name}.ipynb: {error.evalue}", file=sys.stderr)
+            store(notebooks()[name], options.results, options.output)
+        except NotStoredError as error:
+            print(f"error: {name}.ipynb: {error}", file=sys.stderr)
             failed = 1
     return failed
+
+
+class NotStoredError(RuntimeError):
+    """A notebook that fails, shows nothing, or would show something else than it says."""
 
 
 def notebooks() -> dict[str, Path]:
@@ -58,19 +63,70 @@ def preset_of(path: Path) -> str:
     return read(path).metadata["preset"]
 
 
-def store(path: Path, results: Path) -> None:
-    """Run a notebook on a repository's results, and write it with what it shows."""
+def store(path: Path, results: Path, output: Path | None = None) -> None:
+    """Run a notebook on a repository's results, and write it with what it shows.
+
+    Parameters
+    ----------
+    output
+        The folder that it is written to, whatever the results are of. None writes it in place.
+
+    Raises
+    ------
+    NotStoredError
+        Where the results are not those of its preset, a cell fails, or nothing is shown.
+    """
     import nbformat
+    from nbclient.exceptions import CellExecutionError
 
     notebook = read(path)
-    execute(notebook, results)
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            if "image/png" in output.get("data", {}):
-                output.data["image/png"] = in_few_colours(output.data["image/png"])
+    if output is None:
+        check_preset(notebook.metadata["preset"], results)
+    try:
+        execute(notebook, results)
+    except CellExecutionError as error:
+        raise NotStoredError(str(error.evalue)) from error
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    if not any(each["output_type"] == "display_data" for each in shown):
+        printed = "".join(each.get("text", "") for each in shown).strip()
+        raise NotStoredError(f"it shows nothing of {results}: {printed or 'no results'}")
+    for each in shown:
+        if "image/png" in each.get("data", {}):
+            each.data["image/png"] = in_few_colours(each.data["image/png"])
     notebook.metadata["stored_for"] = cells_digest(notebook)
-    nbformat.write(notebook, path)
-    print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:.0f} kB")
+    notebook.metadata["parameters"] = preset_digest(notebook.metadata["preset"])
+    target = path if output is None else output / path.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, target)
+    print(f"{target}: {target.stat().st_size / 1000:.0f} kB")
+
+
+def check_preset(preset: str, folder: Path) -> None:
+    """See that the results in a repository are those of a preset as it is.
+
+    Raises
+    ------
+    NotStoredError
+        Where its params.yaml is another one, or is not there.
+    """
+    parameters = folder / "params.yaml"
+    if not parameters.is_file() or parameters.read_text() != composed(preset):
+        raise NotStoredError(
+            f"{parameters} is not that of the preset {preset}: `python scripts/compose.py {preset} "
+            "&& dvc repro` there, or `make figures`, leaves its results"
+        )
+
+
+def composed(preset: str) -> str:
+    """Return the params.yaml of a preset."""
+    from implicit_models.parameters.composition import compose
+
+    return compose(ROOT, [f"preset={preset}"])
+
+
+def preset_digest(preset: str) -> str:
+    """Return a digest of all that a preset says."""
+    return hashlib.sha256(composed(preset).encode()).hexdigest()[:16]
 
 
 def execute(notebook: Any, results: Path) -> None:

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 
 from implicit_models.parameters import read_content, read_section
 from implicit_models.problems.problem import parameters_of, report_of, results_of
+from implicit_models.problems.table import KINDS, TESTED_APART
 from implicit_models.problems.table import TABLES as DEFAULT_KINDS
-from implicit_models.problems.table import TESTED_APART
 from implicit_models.reporting.figures import RunStyle, run_styles, theme
 from implicit_models.reporting.results import RunResults, read_results
 from stages.common import DATA_TABLES, Data, read_dataset, read_tests
@@ -35,6 +35,8 @@ class Shown:
         What they learned.
     tables
         The table of params.yaml that each run is an entry of.
+    is_alone
+        Whether no other data set of this kind is shown.
     """
 
     root: Path
@@ -42,6 +44,7 @@ class Shown:
     runs: Sequence[Any]
     styles: Mapping[str, RunStyle]
     tables: Mapping[str, str]
+    is_alone: bool = True
 
     def of_kind(self, *kinds: str) -> "Shown":
         """Return those of its models that are implicit, explicit or recurrent."""
@@ -69,9 +72,15 @@ class Shown:
         return self.root / "params.yaml"
 
     def draw(self, figure: Callable[..., Figure], *arguments: Any) -> Figure:
-        """Draw a figure of the models, or of what the arguments are, as all figures look."""
+        """Draw a figure of the models, or of what the arguments are, as all figures look.
+
+        Where several data sets are shown, the figure has the name of this one above it.
+        """
         with theme():
-            return figure(*arguments) if arguments else figure(self.runs, self.styles)
+            drawn = figure(*arguments) if arguments else figure(self.runs, self.styles)
+            if not self.is_alone and not arguments:
+                drawn.suptitle(self.title, fontsize=12)
+        return drawn
 
     def trained(self) -> Iterator[RunResults]:
         """Yield the models whose weights are here, to look into."""
@@ -85,8 +94,20 @@ class Shown:
 
 
 def results_root() -> Path:
-    """Return the repository that is shown: ``RESULTS_ROOT``, or the one the notebooks are in."""
-    return Path(os.environ.get(ROOT_VARIABLE, "..")).resolve()
+    """Return the repository that is shown: ``RESULTS_ROOT``, or the one the notebooks are in.
+
+    Raises
+    ------
+    FileNotFoundError
+        Where there is no params.yaml.
+    """
+    root = Path(os.environ.get(ROOT_VARIABLE, "..")).resolve()
+    if not (root / "params.yaml").is_file():
+        raise FileNotFoundError(
+            f"{root} has no params.yaml; set {ROOT_VARIABLE} to the repository whose results are "
+            "to be shown"
+        )
+    return root
 
 
 def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown]:
@@ -102,7 +123,14 @@ def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown
         The preset that has such a problem, to be named where params.yaml has none.
     root
         The repository; None is that of `results_root`.
+
+    Raises
+    ------
+    ValueError
+        Where there is no such kind.
     """
+    if kind not in KINDS:
+        raise ValueError(f"kind = {kind!r} is no kind of problem; allowed is one of {list(KINDS)}")
     root = root or results_root()
     parameters = root / "params.yaml"
     content = read_content(parameters)
@@ -126,22 +154,26 @@ def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown
     _say_missing(missing)
     styles = run_styles(runs)
     tables = {name: table for table, entries in wanted.items() for name in entries}
+    learned = {name: [run for run in runs if run.dataset == name] for name in names}
+    shown = {name: of for name, of in learned.items() if of}
+    alone = len(shown) == 1
     return [
-        Shown(root=root, title=name, runs=of, styles=styles, tables=tables)
-        for name in names
-        if (of := [run for run in runs if run.dataset == name])
+        Shown(root=root, title=name, runs=of, styles=styles, tables=tables, is_alone=alone)
+        for name, of in shown.items()
     ]
 
 
-def open_benchmarks(preset: str) -> list[Any]:
+def open_benchmarks(preset: str, root: Path | None = None) -> list[Any]:
     """Open the downstream benchmarks of params.yaml; a line says what has no results yet.
 
     Parameters
     ----------
     preset
         The preset that has some, to be named where params.yaml has none.
+    root
+        As of `open_results`.
     """
-    root = results_root()
+    root = root or results_root()
     parameters = root / "params.yaml"
     kind = TESTED_APART["benchmarks"]
     schema = parameters_of(kind).ENTRIES["benchmarks"]
@@ -159,4 +191,4 @@ def open_benchmarks(preset: str) -> list[Any]:
 
 def _say_missing(missing: Mapping[str, str]) -> None:
     for name, command in missing.items():
-        print(f"{name} has no results yet; `{command}` makes them.")
+        print(f"{name} lacks results; `{command}` makes them.")

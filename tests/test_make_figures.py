@@ -1,50 +1,63 @@
 """`make figures`: which presets run, which are left out, and what a failure leaves."""
 
+from pathlib import Path
+
 import pytest
 
 from scripts import make_figures
-from scripts.store_notebooks import notebooks
+from scripts.store_notebooks import NotStoredError, notebooks
 from tests.repositories import ROOT
 
 
 @pytest.fixture
 def made(monkeypatch, tmp_path):
     """Nothing is run: presets that would be, and notebooks with the folders they would read."""
-    done, taken = [], []
+    done = []
 
     def reproduce(preset, jobs):
         if preset == "layers":
             raise RuntimeError("a stage has failed")
         done.append((preset, jobs))
 
+    def store(path, folder, output):
+        if path.stem == "cost":
+            raise NotStoredError("a cell has failed")
+        done.append((path.stem, folder.name if output is None else output.relative_to(tmp_path)))
+
     monkeypatch.setattr(make_figures, "FOLDER", tmp_path)
     monkeypatch.setattr(make_figures, "_reproduce", reproduce)
-    monkeypatch.setattr(
-        make_figures, "store", lambda path, folder: done.append((path.stem, folder.name))
-    )
-    monkeypatch.setattr(make_figures, "take", lambda preset, folder: taken.append(folder.name))
-    monkeypatch.setattr(make_figures, "write_tables", lambda _: taken.append("tables"))
+    monkeypatch.setattr(make_figures, "store", store)
+    monkeypatch.setattr(make_figures, "take", lambda preset, _: done.append(("take", preset)))
+    monkeypatch.setattr(make_figures, "write_tables", lambda _: done.append(("tables", "")))
     monkeypatch.setattr(make_figures, "_missing", lambda preset: "")
-    yield done
-    assert not taken or taken[-1] == "tables"
-    assert taken[:-1] == list(
-        dict.fromkeys(folder for _, folder in done if isinstance(folder, str))
-    )
+    return done
 
 
 def test_a_preset_runs_once_for_all_its_notebooks(made):
-    assert make_figures.main(["--jobs", "3", "length", "mixtures", "cost"]) == 0
+    assert make_figures.main(["--jobs", "3", "length", "mixtures", "search"]) == 0
     assert made == [
-        *(("laptop", 3), ("length", "laptop"), ("cost", "laptop")),
-        *(("mixtures", 3), ("mixtures", "mixtures")),
+        *(("laptop", 3), ("take", "laptop"), ("length", "laptop"), ("search", "laptop")),
+        *(("mixtures", 3), ("take", "mixtures"), ("mixtures", "mixtures"), ("tables", "")),
     ]
 
 
-def test_all_notebooks_are_made_but_those_whose_preset_fails(made, capsys):
+def test_what_fails_keeps_nothing_else_from_being_made(made, capsys):
     assert make_figures.main([]) == 1
-    stored = {name for name, value in made if not isinstance(value, int)}
-    assert stored == set(notebooks()) - {"layers"}
-    assert "failed: layers: a stage has failed" in capsys.readouterr().err
+    stored = {name for name, folder in made if name in notebooks() and folder != 2}
+    assert stored == set(notebooks()) - {"layers", "cost"}
+    error = capsys.readouterr().err
+    assert "failed: layers: a stage has failed" in error
+    assert "failed: cost.ipynb: a cell has failed" in error
+    assert made[-1] == ("tables", "")
+
+
+def test_what_is_shown_of_a_users_own_text_stays_in_the_copy(made):
+    assert make_figures.main(["text", "downstream"]) == 0
+    assert made == [
+        *(("text_small", 2), ("text", Path("text_small/notebooks"))),
+        *(("downstream", 2), ("downstream", Path("downstream/notebooks"))),
+        ("tables", ""),
+    ]
 
 
 def test_a_preset_that_lacks_a_text_is_left_out_and_says_so(made, capsys, monkeypatch):
@@ -53,7 +66,7 @@ def test_a_preset_that_lacks_a_text_is_left_out_and_says_so(made, capsys, monkey
         make_figures, "_missing", lambda preset: line if preset == "text_small" else ""
     )
     assert make_figures.main(["text", "length"]) == 0
-    assert [name for name, _ in made] == ["laptop", "length"]
+    assert [name for name, _ in made] == ["laptop", "take", "length", "tables"]
     assert f"text_small is left out, and text with it:\n{line}\n" in capsys.readouterr().out
 
 

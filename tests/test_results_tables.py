@@ -5,9 +5,20 @@ import json
 import pytest
 
 from scripts import results_tables
+from scripts.store_notebooks import composed
 
 RUN = {"kind": "implicit", "data": "word_problem", "num_parameters": 1234, "train_seconds": 61.4}
-RUN |= {"training_flops": 9.74e12, "accuracy_last_10": {"160": 0.5, "20": 1.0}}
+RUN |= {"training_flops": 9.74e12, "scores": {"160": 0.5, "20": 1.0}, "dataset": "a5", "seed": 0}
+RUN |= {"label": "implicit Mamba2, 1 layer", "layers": 1, "name": "a5_implicit_mamba2"}
+LSTM = RUN | {"kind": "recurrent", "label": "torch's LSTM, 1 layer", "scores": {"20": 0.25}}
+
+
+def explicit(layers):
+    return RUN | {
+        "kind": "explicit",
+        "label": f"explicit Mamba2, {layers} layers",
+        "layers": layers,
+    }
 
 
 @pytest.mark.parametrize("page", results_tables.PAGES, ids=lambda page: page.name)
@@ -30,52 +41,101 @@ def test_a_number_by_hand_does_not_stay():
     assert damaged != page and results_tables.written(damaged) != damaged
 
 
-def test_rows_are_named_by_what_they_are_and_columns_by_their_length():
-    runs = {
-        "a5_lstm": RUN | {"accuracy_last_10": {"20": 0.25}},
-        "a5_mamba2_4_layers": RUN,
-        "a5_mamba2_1_layer": RUN,
-        "a5_implicit_mamba2_seed_1": RUN,
-        "a5_implicit_mamba2": RUN,
-    }
-    lines = results_tables.table(runs).splitlines()
+def test_rows_are_sorted_by_what_they_are_and_columns_by_their_length():
+    seeds = [RUN | {"seed": seed} for seed in (10, 0, 2)]
+    lines = results_tables.table([LSTM, explicit(16), explicit(2), *seeds]).splitlines()
     assert lines[0] == "|  | parameters | 20 tokens | 160 tokens | training | training FLOPs |"
     assert [line.split(" | ")[0] for line in lines[2:]] == [
         "| implicit Mamba2, 1 layer, seed 0",
-        "| implicit Mamba2, 1 layer, seed 1",
-        "| LSTM, 1 layer",
-        "| explicit Mamba2, 1 layer",
-        "| explicit Mamba2, 4 layers",
+        "| implicit Mamba2, 1 layer, seed 2",
+        "| implicit Mamba2, 1 layer, seed 10",
+        "| explicit Mamba2, 2 layers",
+        "| explicit Mamba2, 16 layers",
+        "| torch's LSTM, 1 layer",
     ]
     assert lines[2].endswith("| 1,234 | 100.0 % | 50.0 % | 61 s | 9.7e12 |")
-    assert lines[4].endswith("| 1,234 | 25.0 % |  | 61 s | 9.7e12 |")
-    assert "FLOPs" not in results_tables.table(runs, short=True)
+    assert lines[-1].endswith("| 1,234 | 25.0 % |  | 61 s | 9.7e12 |")
+    assert "FLOPs" not in results_tables.table([RUN, LSTM], short=True)
+    unknown = results_tables.table([RUN | {"training_flops": None}])
+    assert unknown.endswith("| 61 s |  |\n")
+    assert results_tables.table([RUN | {"training_flops": 2.2e9}]).endswith("| 2.2e9 |\n")
 
 
 def test_several_kinds_of_data_have_a_column():
-    found = {"data": "formal_language", "accuracy": {"test": 0.5, "validation": 1.0}}
-    runs = {"parity_implicit_mamba2": RUN | found, "cycle_mamba2_neg_eigval": RUN | found}
+    found = {"data": "formal_language", "scores": {"test": 0.5, "validation": 1.0}}
+    runs = [RUN | found | {"dataset": "parity"}, explicit(2) | found | {"dataset": "cycle"}]
     lines = results_tables.table(runs).splitlines()
     assert lines[0].startswith("|  | data | parameters | validation | test | ")
-    assert lines[2].startswith("| explicit Mamba2, eigenvalues in [-1, 1] | cycle | ")
-    assert lines[3].startswith("| implicit Mamba2, 1 layer, seed 0 | parity | 1,234 | 100.0 % | ")
+    assert lines[1].startswith("| --- | --- | --: | ")
+    assert lines[2].startswith("| implicit Mamba2, 1 layer | parity | 1,234 | 100.0 % | 50.0 % |")
+    assert lines[3].startswith("| explicit Mamba2, 2 layers | cycle | ")
 
 
-def test_what_is_kept_of_a_summary_is_what_tables_need(tmp_path, monkeypatch, capsys):
+def test_stories_have_one_score():
+    lines = results_tables.table([RUN | {"data": "catbabi", "scores": 0.625}]).splitlines()
+    assert "| right answers |" in lines[0] and "| 62.5 % |" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind", "label"),
+    [
+        ({"model": {"family": "mamba2", "num_layers": 1}}, "implicit", "implicit Mamba2, 1 layer"),
+        (
+            {"model": {"family": "mamba2", "num_layers": 2, "allow_neg_eigval": True}},
+            *("explicit", "explicit Mamba2, 2 layers, eigenvalues in [-1, 1]"),
+        ),
+        (
+            {"model": {"family": "mamba2", "num_layers": 1}, "bounded": {"share": 0.7}},
+            *("implicit", "implicit Mamba2, 1 layer, 70 % bounded"),
+        ),
+        ({"model": {"family": "lstm", "num_layers": 1}}, "recurrent", "torch's LSTM, 1 layer"),
+        ({"model": {"family": "huggingface"}}, "explicit", "explicit huggingface"),
+    ],
+)
+def test_a_label_says_what_params_yaml_says(entry, kind, label):
+    described = results_tables._described(entry | {"dataset": "a5", "seed": 3}, kind)
+    layers = entry["model"].get("num_layers", 0)
+    assert described == {"dataset": "a5", "label": label, "layers": layers, "seed": 3}
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """A page with a table of the preset quick, and a repository with its results."""
     monkeypatch.setattr(results_tables, "MEASURED", tmp_path / "measured")
     monkeypatch.setattr(results_tables, "PAGES", (tmp_path / "page.md",))
-    page = "before\n<!-- table: mine -->\nold\n<!-- end of table -->\nafter\n"
-    (tmp_path / "page.md").write_text(page)
-    clone = tmp_path / "clone"
-    assert results_tables.main(["--measured", f"mine={clone}"]) == 2
+    (tmp_path / "page.md").write_text(PAGE)
+    results = tmp_path / "clone" / "results"
+    results.mkdir(parents=True)
+    (results.parent / "params.yaml").write_text(composed("quick"))
+    run = {key: RUN[key] for key in results_tables._KEPT}
+    run |= {"accuracy_last_10": {"12": 0.75}, "mlflow_run_id": "abc"}
+    summary = {"runs": {"s3_implicit_mamba2": run}, "success": {}}
+    (results / "summary.json").write_text(json.dumps(summary))
+    return tmp_path
+
+
+PAGE = "before\n<!-- table: quick -->\nold\n<!-- end of table -->\nafter\n"
+
+
+def test_what_a_preset_has_left_is_kept_and_written(measured):
+    assert results_tables.main(["--measured", f"quick={measured / 'clone'}"]) == 0
+    (kept,) = json.loads((measured / "measured" / "quick.json").read_text())
+    assert kept["name"] == "s3_implicit_mamba2" and kept["dataset"] == "s3"
+    assert "mlflow_run_id" not in kept and kept["scores"] == {"12": 0.75}
+    lines = (measured / "page.md").read_text().splitlines()
+    assert lines[0] == "before" and lines[-1] == "after"
+    assert lines[4].startswith("| implicit Mamba2, 1 layer | 1,234 | 75.0 % |")
+
+
+def test_results_of_something_else_are_refused_and_nothing_is_written(measured, capsys):
+    clone = measured / "clone"
+    (clone / "results" / "summary.json").unlink()
+    assert results_tables.main(["--measured", f"quick={clone}"]) == 2
     assert "summary.json does not exist; dvc repro writes it" in capsys.readouterr().err
-    assert (tmp_path / "page.md").read_text() == page
-    (clone / "results").mkdir(parents=True)
-    runs = {"a5_lstm": RUN | {"mlflow_run_id": "abc", "energy_joules": None}}
-    summary = {"runs": runs, "success": {}, "readings": {}}
-    (clone / "results" / "summary.json").write_text(json.dumps(summary))
-    assert results_tables.main(["--measured", f"mine={clone}"]) == 0
-    kept = json.loads((tmp_path / "measured" / "mine.json").read_text())
-    assert kept == {"runs": {"a5_lstm": RUN}, "success": {}}
-    lines = (tmp_path / "page.md").read_text().splitlines()
-    assert lines[0] == "before" and lines[-1] == "after" and "LSTM" in lines[4]
+    (clone / "params.yaml").write_text("runs: {}\n")
+    assert results_tables.main(["--measured", f"quick={clone}"]) == 2
+    assert "params.yaml is not that of the preset quick: " in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        results_tables.main(["--measured", "quick"])
+    assert "--measured quick: write PRESET=FOLDER" in capsys.readouterr().err
+    assert (measured / "page.md").read_text() == PAGE and not (measured / "measured").exists()

@@ -18,6 +18,10 @@ class TrainedModel(Protocol):
         """Whether it is ``"implicit"``, ``"explicit"`` or ``"recurrent"``."""
         ...
 
+    def model_dump(self, *, exclude: set[str]) -> dict[str, Any]:
+        """Return its keys but some, as pydantic gives them."""
+        ...
+
     @property
     def weights_source(self) -> str | None:
         """The folder or hub id whose weights the training began from; None for none."""

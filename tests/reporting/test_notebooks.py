@@ -2,13 +2,25 @@
 
 from pathlib import Path
 
+import nbformat
 import pytest
 import yaml
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.figure import Figure
+from nbclient.exceptions import CellExecutionError
 
 from implicit_models.reporting.tables.table import Table
-from scripts.store_notebooks import NOTEBOOKS, cells_digest, notebooks, preset_of, read
+from scripts import store_notebooks
+from scripts.store_notebooks import (
+    NOTEBOOKS,
+    ROOT,
+    cells_digest,
+    composed,
+    notebooks,
+    preset_digest,
+    preset_of,
+    read,
+)
 from tests.notebooks import run_notebook
 from tests.reporting.synthetic import parameters, write_results
 from tests.reporting.synthetic_text import text_parameters, write_text_results
@@ -68,7 +80,7 @@ def test_where_nothing_is_reproduced_it_says_what_does(tmp_path, monkeypatch, ca
         ]
         for entry in trained:
             assert any(
-                line.startswith(f"{entry} has no results yet; `dvc repro ") for line in ran.printed
+                line.startswith(f"{entry} lacks results; `dvc repro ") for line in ran.printed
             )
     else:
         preset = preset_of(NOTEBOOKS / f"{name}.ipynb")
@@ -121,6 +133,7 @@ def test_stored_outputs_are_those_of_its_cells(name):
         return
     wanted = f"make figures ONLY={name} stores them"
     assert notebook.metadata.get("stored_for") == cells_digest(notebook), wanted
+    assert notebook.metadata["parameters"] == preset_digest(notebook.metadata["preset"]), wanted
     assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1)), wanted
     outputs = [output for cell in cells for output in cell.outputs]
     assert {each.output_type for each in outputs} <= {"display_data", "stream"}
@@ -132,11 +145,45 @@ def test_it_is_small_defines_nothing_and_names_no_machine(name):
     path = NOTEBOOKS / f"{name}.ipynb"
     text = path.read_text(encoding="utf-8")
     assert len(text) < 400_000
-    for place in (str(Path.home()), "/tmp/", "site-packages", "stderr"):
+    for place in (str(ROOT), str(Path.home()), "/tmp/", "site-packages", "stderr"):
         assert place not in text
     notebook = read(path)
     assert notebook.metadata.kernelspec.name == "python3"
     first = notebook.cells[0].source
     assert "the preset `" + preset_of(path) in first and "the stages" in first
+    assert ("nothing is stored here" in first) == (name in READ_TEXT)
     for cell in notebook.cells:
         assert "def " not in cell.source and "class " not in cell.source
+
+
+def test_results_of_another_preset_are_not_stored_in_place(tmp_path, capsys):
+    before = (NOTEBOOKS / "length.ipynb").read_bytes()
+    (tmp_path / "params.yaml").write_text(composed("quick"))
+    assert store_notebooks.main(["--results", str(tmp_path), "length"]) == 1
+    error = capsys.readouterr().err
+    assert f"length.ipynb: {tmp_path}/params.yaml is not that of the preset laptop: " in error
+    assert (NOTEBOOKS / "length.ipynb").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [([], "shows nothing of "), (None, "KeyError: no such thing")],
+    ids=["nothing", "failed"],
+)
+def test_a_notebook_that_fails_or_shows_nothing_is_not_stored(
+    tmp_path, monkeypatch, outputs, message
+):
+    def execute(notebook, results):
+        if outputs is None:
+            raise CellExecutionError("traceback", "KeyError", "no such thing")
+
+    monkeypatch.setattr(store_notebooks, "execute", execute)
+    path = tmp_path / "mine.ipynb"
+    cell = nbformat.v4.new_code_cell("1")
+    notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"preset": "quick"})
+    nbformat.write(notebook, path)
+    before = path.read_bytes()
+    (tmp_path / "params.yaml").write_text(composed("quick"))
+    with pytest.raises(store_notebooks.NotStoredError, match=message.removeprefix("KeyError: ")):
+        store_notebooks.store(path, tmp_path)
+    assert path.read_bytes() == before

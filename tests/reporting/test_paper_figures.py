@@ -86,12 +86,25 @@ def test_layers_are_drawn_at_the_tokens_that_they_follow(runs, styles):
     (axis,) = figure.axes
     explicit = [run for run in runs if run.kind == "explicit"]
     (line,) = solid(axis, styles["a5_mamba2_1_layer"])
-    tracked = {run.num_layers: max(1, run.tracked_length(0.9)) for run in explicit}
+    tracked = {run.num_layers: run.tracked_length(0.9) for run in explicit}
     assert line.tolist() == [[tracked[1], 1], [tracked[4], 4]]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names == ["implicit mamba2", "explicit mamba2", "recurrent lstm"]
+    assert names == [
+        "implicit mamba2, as a5_implicit_mamba2",
+        "explicit mamba2, as a5_mamba2_1_layer",
+        "recurrent lstm, as a5_lstm",
+    ]
     arrows = [text for text in axis.texts if getattr(text, "arrow_patch", None)]
     assert len(arrows) == sum(run.tracked_length(0.9) == 128 for run in runs) < len(runs)
+
+
+def test_models_that_differ_in_more_than_layers_have_lines_of_their_own(runs, styles):
+    first, second = (run for run in runs if run.kind == "explicit")
+    other = second.entry.replace(model=second.entry.model.replace(d_model=16))
+    figure = seed_figures.layers_by_length(
+        [first, dataclasses.replace(second, entry=other)], styles
+    )
+    assert len(figure.legends[0].get_texts()) == 2
 
 
 def test_all_seeds_are_thin_and_the_best_is_thick(runs, styles):
@@ -103,6 +116,15 @@ def test_all_seeds_are_thin_and_the_best_is_thick(runs, styles):
         if to_hex(line.get_color()) == styles[IMPLICIT].colour
     ]
     assert sorted(widths) == [1.0] * len(implicit) + [2.4]
+
+
+def test_titles_say_whether_there_are_seeds_and_whether_anything_was_swept(runs, styles):
+    def title(*shown):
+        return seed_figures.accuracy_by_iterations(shown, styles).axes[0].get_title(loc="left")
+
+    assert title(*runs) == "Sequences of 64 tokens: the best seed of each model on them, and all"
+    assert title(runs[0]) == "Sequences of 64 tokens: each model"
+    assert title(runs[-1]) == "No model here was swept"
 
 
 def test_scores_stand_at_their_costs(runs, styles):
@@ -117,7 +139,8 @@ def test_scores_stand_at_their_costs(runs, styles):
     flops, seconds = score_by_cost([*known, unknown], styles, scores, "score").axes
 
     def points(axis):
-        return sorted(tuple(point) for line in axis.lines for point in line.get_xydata())
+        drawn = (line for line in axis.lines if line.get_marker() == "o")
+        return sorted(tuple(point) for line in drawn for point in line.get_xydata())
 
     assert points(flops) == [(10.0 + n, n / 10) for n in range(len(known))]
     assert points(seconds) == [*((1.0 + n, n / 10) for n in range(len(known))), (9.0, 0.5)]
@@ -134,15 +157,16 @@ def test_the_line_of_shares_goes_through_their_means(runs, styles):
     (axis,) = score_by_bounded_share([*shared, runs[-1]], styles, scores, "score").axes
     (line,) = solid(axis, styles[shared[0].name])
     assert line == pytest.approx(np.array([[0.5, 0.3], [0.8, 0.9]]))
-    points = sum(len(each.get_xydata()) for each in axis.lines) - len(line)
-    assert points == len(shared)
+    points = [len(each.get_xydata()) for each in axis.lines if each.get_marker() == "o"]
+    assert sum(points) == len(shared)
 
 
 def test_a_jacobian_tells_what_is_off_its_diagonal():
     off = np.array([[1.0, 0.0], [0.5, 1.0]])
-    figure = transition_jacobians({"implicit": off, "explicit": np.eye(2)})
+    shares = {"implicit": 0.25 / 2.25, "explicit": 0.0}
+    figure = transition_jacobians({"implicit": off, "explicit": np.eye(2)}, shares)
     titles = [axis.get_title(loc="left") for axis in figure.axes]
-    assert f"implicit\n{0.25 / 2.25:.1e} off the diagonal" in titles
+    assert "implicit\n1.1e-01 of the squared norm off the diagonal" in titles
     assert "explicit\nnothing off the diagonal" in titles
     pictures = [image.get_array() for axis in figure.axes for image in axis.images]
     assert pictures[0].tolist() == [[1.0, 1e-8], [0.5, 1.0]]

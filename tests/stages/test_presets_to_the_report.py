@@ -81,4 +81,4 @@ def test_a_preset_ends_in_its_report(preset, project, hub, monkeypatch, capsys):
         if preset_of(path) == preset:
             ran = run_notebook(name, project, monkeypatch, capsys)
             assert ran.num(Figure) + ran.num(Table) == len(ran.shown) > 0
-            assert not any("no results" in line or "has some" in line for line in ran.printed)
+            assert not any("lacks results" in line or "has some" in line for line in ran.printed)

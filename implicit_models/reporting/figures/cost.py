@@ -1,10 +1,10 @@
-"""The figure of what quality costs: a score against the FLOPs and the time of training."""
+"""The figure of what quality costs: what is right against the FLOPs and the time of training."""
 
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from implicit_models.reporting.figures.axes import legend
+from implicit_models.reporting.figures.axes import legend, mark_chance, percent
 from implicit_models.reporting.figures.style import RunStyle, is_narrow, new_figure, set_title
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import group_by_seed
@@ -16,7 +16,7 @@ def score_by_cost(
     scores: Mapping[str, float],
     label: str,
 ) -> Figure:
-    """Draw a score of each run against its training FLOPs and against its training time.
+    """Draw what each run has right against its training FLOPs and against its training time.
 
     FLOPs are those of all phases, and of the model that the weights came from. A run whose FLOPs
     are not known is on the right alone.
@@ -24,7 +24,7 @@ def score_by_cost(
     Parameters
     ----------
     scores
-        The score of each run, by its name.
+        The share that each run has right, by its name.
     label
         What the score is, for its axis.
     """
@@ -48,8 +48,10 @@ def score_by_cost(
                 )
         axis.set_xscale("log")
         axis.set_xlabel(name)
+        percent(axis)
+        mark_chance(axis, runs)
     axes[0].set_ylabel(label)
-    set_title(axes[0], "What a score costs in FLOPs")
-    set_title(axes[1], "and in seconds of this machine")
+    set_title(axes[0], "What it costs in FLOPs")
+    set_title(axes[1], "and in seconds of the machine it ran on")
     legend(figure, axes[1])
     return figure

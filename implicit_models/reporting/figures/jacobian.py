@@ -6,22 +6,26 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from implicit_models.reporting.figures.style import is_narrow, new_figure, set_title
 
 _FLOOR = 1e-8
 
 
-def transition_jacobians(jacobians: Mapping[str, Float[np.ndarray, "N N"]]) -> Figure:
+def transition_jacobians(
+    jacobians: Mapping[str, Float[np.ndarray, "N N"]], off_diagonal: Mapping[str, float]
+) -> Figure:
     """Draw the sizes of the entries of some Jacobians of the state's transition, side by side.
 
-    Entries below 1e-8 are drawn as 1e-8; the title has the share of the squared norm off the
-    diagonal.
+    Entries below 1e-8 are drawn as 1e-8.
 
     Parameters
     ----------
     jacobians
         From a model's name to how its new state depends on the one before.
+    off_diagonal
+        The share of the squared norm off the diagonal, by name.
     """
     figure = new_figure(4.4, 4.4 * len(jacobians))
     shape = (len(jacobians), 1) if is_narrow() else (1, len(jacobians))
@@ -32,11 +36,14 @@ def transition_jacobians(jacobians: Mapping[str, Float[np.ndarray, "N N"]]) -> F
         axis.grid(False)
         shown = np.clip(np.abs(jacobian), _FLOOR, None)
         picture = axis.imshow(shown, norm=sizes, cmap="viridis", interpolation="nearest")
-        figure.colorbar(picture, ax=axis, shrink=0.8)
+        figure.colorbar(picture, ax=axis, shrink=0.8, label=f"size, at least {_FLOOR:g}")
+        for labelled in (axis.xaxis, axis.yaxis):
+            labelled.set_major_locator(MaxNLocator(integer=True))
         axis.set_xlabel("entry of the state before the token")
         axis.set_ylabel("entry of the state after it")
-        share = _off_diagonal_share(jacobian)
-        set_title(axis, f"{name}\n{f'{share:.1e}' if share else 'nothing'} off the diagonal")
+        share = off_diagonal[name]
+        of_norm = f"{share:.1e} of the squared norm" if share else "nothing"
+        set_title(axis, f"{name}\n{of_norm} off the diagonal")
     return figure
 
 
@@ -52,8 +59,3 @@ def compared_entries(first: Float[np.ndarray, "N N"], second: Float[np.ndarray, 
     largest = float(np.abs(first - second).max())
     set_title(axis, f"The same Jacobian in two ways: {largest:.1e} apart at most")
     return figure
-
-
-def _off_diagonal_share(jacobian: Float[np.ndarray, "N N"]) -> float:
-    squares = np.square(jacobian)
-    return float((squares - np.diag(np.diag(squares))).sum() / squares.sum())

@@ -59,48 +59,51 @@ def accuracy_of_seeds(runs: Sequence[WordProblemResults], styles: Mapping[str, R
 
 
 def layers_by_length(runs: Sequence[WordProblemResults], styles: Mapping[str, RunStyle]) -> Figure:
-    """Draw how many tokens a model follows, against the number of its layers.
+    """Draw how many tokens models follow, against the number of their layers.
 
     A model follows so many tokens as come before the first position with an accuracy below
-    `TRACKED`, in the longest test with enough sequences; of several seeds each is drawn, and the
-    line goes through the best. Layers that no run has are not drawn, and an arrow says that a model
-    followed all of its longest test.
+    `TRACKED`, in the longest test with enough sequences. Every run is a point, an arrow says that
+    it followed all of that test, and a line goes through the best of each number of layers. Models
+    that differ in more than layers and seed have lines of their own; those without a number of
+    layers are not drawn.
     """
     figure = new_figure(4.6, 5.4)
     axis = figure.subplots()
-    kinds: dict[str, list[WordProblemResults]] = {}
-    for run in runs:
-        if run.num_layers is not None:
-            kinds.setdefault(f"{run.kind} {run.entry.model.family}", []).append(run)
-    for name, of_kind in kinds.items():
-        line = styles[of_kind[0].name].line()
-        points = [(max(1, run.tracked_length(TRACKED)), run.num_layers or 0) for run in of_kind]
-        best = {
-            layers: max(length for length, each in points if each == layers)
-            for layers in sorted({layers for _, layers in points})
-        }
-        axis.plot(list(best.values()), list(best), label=name, **line)
+    drawn = [run for run in runs if run.num_layers is not None]
+    longest = max((run.tracked_at_most for run in drawn), default=1)
+    for name, alike in _alike_but_layers(drawn).items():
+        line = styles[name].line()
+        points = [(run.tracked_length(TRACKED), run.num_layers or 0) for run in alike]
+        best = {layers: max(n for n, each in points if each == layers) for _, layers in points}
+        ordered = sorted(best)
+        label = f"{alike[0].kind} {alike[0].entry.model.family}, as {name}"
+        axis.plot([best[layers] for layers in ordered], ordered, label=label, **line)
         axis.plot(*zip(*points, strict=True), "o", color=line["color"], markersize=6, alpha=0.7)
-        for run, (length, layers) in zip(of_kind, points, strict=True):
+        for run, (length, layers) in zip(alike, points, strict=True):
             if length >= run.tracked_at_most:
-                axis.annotate(
-                    "",
-                    (length * 1.35, layers),
-                    (length, layers),
-                    arrowprops={"arrowstyle": "->", "color": line["color"]},
-                )
-    axis.set_xscale("log", base=2)
-    longest = max((run.tracked_at_most for run in runs), default=1)
-    axis.set_xlim(0.9, 1.5 * longest)
-    ticks(axis, [2**power for power in range(longest.bit_length() + 1)])
+                arrow = {"arrowstyle": "->", "color": line["color"]}
+                axis.annotate("", (length * 1.35, layers), (length, layers), arrowprops=arrow)
+    axis.set_xscale("symlog", base=2, linthresh=1)
+    axis.set_xlim(-0.1, 1.5 * longest)
+    ticks(axis, [0, *(2**power for power in range(longest.bit_length() + 1))])
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylim(bottom=0)
     axis.set_xlabel(f"tokens followed (accuracy at each at least {TRACKED:.0%})")
     axis.set_ylabel("layers")
-    mark_training_lengths(axis, runs)
+    mark_training_lengths(axis, drawn)
     legend(figure, axis)
     set_title(axis, "How many layers it takes to follow a product for so long")
     return figure
+
+
+def _alike_but_layers(runs: Sequence[WordProblemResults]) -> dict[str, list[WordProblemResults]]:
+    """Group runs whose models differ in nothing but their layers, by the name of the first."""
+    groups: dict[str, list[WordProblemResults]] = {}
+    firsts: dict[str, str] = {}
+    for run in runs:
+        fields = run.entry.model.model_dump(exclude={"num_layers"})
+        groups.setdefault(firsts.setdefault(repr(fields), run.name), []).append(run)
+    return groups
 
 
 def accuracy_by_iterations(
@@ -108,7 +111,8 @@ def accuracy_by_iterations(
 ) -> Figure:
     """Draw the accuracy by the self-iterations allowed: for each model all seeds, and the best.
 
-    The best is the seed with the highest accuracy at the most self-iterations.
+    The best is the seed with the highest accuracy at the most self-iterations, of the same
+    sequences that are drawn. Models that were not swept are left out.
     """
     figure = new_figure(4.6, 5.4)
     axis = figure.subplots()
@@ -134,6 +138,8 @@ def accuracy_by_iterations(
     mark_chance(axis, swept)
     label_ends(axis, ends, styles, "{:.1%}")
     lengths = sorted({sweep["length"] for sweep in sweeps.values()})
-    tokens = " or ".join(map(str, lengths))
-    set_title(axis, f"Sequences of {tokens} tokens: the best seed of each model, and all")
+    tokens = f"Sequences of {' or '.join(map(str, lengths))} tokens"
+    has_seeds = len(group_by_seed(swept)) < len(swept)
+    of = "the best seed of each model on them, and all" if has_seeds else "each model"
+    set_title(axis, f"{tokens}: {of}" if swept else "No model here was swept")
     return figure
