@@ -28,7 +28,7 @@ from tests.repositories import presets
 
 NAMES = sorted(notebooks())
 READ_TEXT = {"downstream", "text"}  # whose presets read a user's own: no results to store
-NOT_STORED = {*READ_TEXT, "bounded_share", "catbabi", "formal_languages", "layers", "mixtures"}
+NOT_STORED = {*READ_TEXT, "mixtures"}
 NO_MODEL = "No implicit model of a word problem is here, to look into: dvc repro trains them."
 NO_MAMBA2 = "No Mamba2 is here, to look into: dvc repro trains them."
 WORD_PROBLEMS = {"cost", "jacobian", "layers", "length", "mixtures", "search", "test_time_compute"}
@@ -151,7 +151,7 @@ def test_it_is_small_defines_nothing_and_names_no_machine(name):
     assert notebook.metadata.kernelspec.name == "python3"
     first = notebook.cells[0].source
     assert "the preset `" + preset_of(path) in first and "the stages" in first
-    assert ("nothing is stored here" in first) == (name in READ_TEXT)
+    assert ("nothing is stored here" in first) == (name in NOT_STORED)
     for cell in notebook.cells:
         assert "def " not in cell.source and "class " not in cell.source
 
