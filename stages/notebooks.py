@@ -76,10 +76,9 @@ class Shown:
 
         Where several data sets are shown, the figure has the name of this one above it.
         """
-        with theme():
-            drawn = figure(*arguments) if arguments else figure(self.runs, self.styles)
-            if not self.is_alone and not arguments:
-                drawn.suptitle(self.title, fontsize=12)
+        drawn = draw(figure, *(arguments or (self.runs, self.styles)))
+        if not self.is_alone:
+            drawn.suptitle(self.title, fontsize=12)
         return drawn
 
     def trained(self) -> Iterator[RunResults]:
@@ -91,6 +90,12 @@ class Shown:
     def model_folder(self, run: RunResults) -> Path:
         """Return where a model's weights are."""
         return self.root / "models" / run.name / "final"
+
+
+def draw(figure: Callable[..., Figure], *arguments: Any) -> Figure:
+    """Draw a figure of several data sets, as all figures look."""
+    with theme():
+        return figure(*arguments)
 
 
 def results_root() -> Path:

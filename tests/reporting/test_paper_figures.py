@@ -166,8 +166,8 @@ def test_a_jacobian_tells_what_is_off_its_diagonal():
     shares = {"implicit": 0.25 / 2.25, "explicit": 0.0}
     figure = transition_jacobians({"implicit": off, "explicit": np.eye(2)}, shares)
     titles = [axis.get_title(loc="left") for axis in figure.axes]
-    assert "implicit\n1.1e-01 of the squared norm off the diagonal" in titles
-    assert "explicit\nnothing off the diagonal" in titles
+    assert "implicit\noff the diagonal: 1.1e-01\nof the squared norm" in titles
+    assert "explicit\noff the diagonal: nothing" in titles
     pictures = [image.get_array() for axis in figure.axes for image in axis.images]
     assert pictures[0].tolist() == [[1.0, 1e-8], [0.5, 1.0]]
 

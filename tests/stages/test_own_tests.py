@@ -4,12 +4,12 @@ import copy
 import json
 from pathlib import Path
 
-import nbformat
 import pytest
 import yaml
+from matplotlib.figure import Figure
 
 from implicit_models.parameters.composition import compose
-from scripts.store_notebook import NOTEBOOK, execute
+from tests.notebooks import run_notebook
 from tests.repositories import ROOT
 from tests.stages.in_process import run_stages, work_in
 from tests.stages.tiny import LENGTH, LENGTHS, shrink
@@ -50,7 +50,7 @@ def two_data_sets() -> dict:
 
 
 @pytest.mark.slow
-def test_each_entry_is_tested_as_it_says(tmp_path, monkeypatch):
+def test_each_entry_is_tested_as_it_says(tmp_path, monkeypatch, capsys):
     work_in(tmp_path, monkeypatch)
     Path("params.yaml").write_text(yaml.safe_dump(two_data_sets(), sort_keys=False))
     run_stages(tmp_path)
@@ -81,9 +81,8 @@ def test_each_entry_is_tested_as_it_says(tmp_path, monkeypatch):
     content = two_data_sets()
     content["datasets"] = {name: content["datasets"][name] for name in ("z3", "s3")}
     Path("params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-    notebook = nbformat.read(NOTEBOOK, as_version=nbformat.NO_CONVERT)
-    execute(notebook, tmp_path)
-    printed = [
-        output.get("text", "") for each in notebook.cells for output in each.get("outputs", [])
-    ]
-    assert any("z3_mamba2: through a window of 4 tokens" in text for text in printed)
+    ran = run_notebook("search", tmp_path, monkeypatch, capsys)
+    assert any("z3_mamba2: through a window of 4 tokens" in line for line in ran.printed)
+    ran = run_notebook("cost", tmp_path, monkeypatch, capsys)
+    titles = [each._suptitle.get_text() for each in ran.shown if isinstance(each, Figure)]
+    assert len(titles) == 2 and not ran.printed

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from implicit_models.reporting.figures.axes import legend, mark_chance, percent
 from implicit_models.reporting.figures.style import RunStyle, is_narrow, new_figure, set_title
@@ -47,6 +48,7 @@ def score_by_cost(
                     alpha=0.8,
                 )
         axis.set_xscale("log")
+        axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_xlabel(name)
         percent(axis)
         mark_chance(axis, runs)

@@ -42,8 +42,8 @@ def transition_jacobians(
         axis.set_xlabel("entry of the state before the token")
         axis.set_ylabel("entry of the state after it")
         share = off_diagonal[name]
-        of_norm = f"{share:.1e} of the squared norm" if share else "nothing"
-        set_title(axis, f"{name}\n{of_norm} off the diagonal")
+        of_norm = f"{share:.1e}\nof the squared norm" if share else "nothing"
+        set_title(axis, f"{name}\noff the diagonal: {of_norm}")
     return figure
 
 
