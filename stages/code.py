@@ -11,7 +11,7 @@ from pathlib import Path
 from implicit_models.parameters import TABLES, read_content
 from implicit_models.parameters.structure import check_interpolations
 from stages.check import check_file, refuse
-from stages.code_dependencies import REPORT, digests, own_tests, roots
+from stages.code_dependencies import REPORT, digests, own_settings, roots
 from stages.common import RESULTS, own_folder, run_stage, write_text
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def main(_: str) -> None:
     refuse(findings)
     for finding in findings:  # with which it can run
         log.warning("%s: %s", finding.level, finding.line)
-    own = own_tests(content)
+    own = own_settings(content)
     for path, modules in roots(content).items():
         found = digests(modules, of_report=path == REPORT) | own.get(path, {})
         write_text(CODE / path, "".join(f"{found[each]}  {each}\n" for each in found))

@@ -30,6 +30,9 @@ _OF_NO_RESULT = (*(f"implicit_models/{path}" for path in NOT_COMPUTING), *_TOLD)
 _KERNELS = submodules("implicit_models.kernels")  # which of them run, the device decides
 _FAMILIES_PARAMETERS = tuple(place.partition(":")[0] for place in FAMILIES.values())
 
+# Keys of an entry of data that say how what is on disk is learned from.
+_LEARNED_BY = ("objective", "sequence_length")
+
 _TESTED_BY = (
     "stages.evaluation.evaluate_benchmarks",
     "stages.evaluation.sweep_test_time_compute",
@@ -74,20 +77,26 @@ def roots(content: Mapping[str, Any]) -> dict[Path, list[str]]:
     return found
 
 
-def own_tests(content: Mapping[str, Any]) -> dict[Path, dict[str, str]]:
-    """Return the digest of what entries themselves say of their tests, by role and key.
+def own_settings(content: Mapping[str, Any]) -> dict[Path, dict[str, str]]:
+    """Return the digest of what decides an entry's results and DVC sees nowhere, by role and key.
 
-    DVC cannot depend on a key that most entries have not got, and the whole entry decides the
-    training as well.
+    That is what an entry itself says of its tests: DVC cannot depend on a key that most entries
+    have not got, and the whole entry decides the training as well. And it is how an entry's data
+    are learned from, which is no part of the files of train and validation that training reads.
     """
-    roles = {"evaluate": "evaluation", "sweep": "sweep"}
-    return {
-        Path(role, name): {f"{table}.{name}.{section}": digest(entry[section])}
-        for role, section in roles.items()
-        for table in TRAINED_BY
-        for name, entry in _entries(content, table)
-        if entry.get(section) is not None
-    }
+    found: dict[Path, dict[str, str]] = {}
+    data = {name: entry for table in TABLES for name, entry in _entries(content, table)}
+    for table in TRAINED_BY:
+        for name, entry in _entries(content, table):
+            for role, section in (("evaluate", "evaluation"), ("sweep", "sweep")):
+                if entry.get(section) is not None:
+                    key = f"{table}.{name}.{section}"
+                    found.setdefault(Path(role, name), {})[key] = digest(entry[section])
+            learned = data.get(str(entry.get("dataset")), {})
+            for key in _LEARNED_BY:
+                if key in learned:
+                    found.setdefault(Path("train", name), {})[key] = digest(learned[key])
+    return found
 
 
 def digests(modules: Iterable[str], *, of_report: bool = False) -> dict[str, str]:

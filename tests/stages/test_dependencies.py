@@ -238,3 +238,21 @@ def test_some_output_is_in_the_cache(stage):
     outputs = [*definition(stage).get("outs", []), *definition(stage).get("plots", [])]
     settings = [next(iter(o.values())) if isinstance(o, dict) else {} for o in outputs]
     assert any(each.get("cache", True) for each in settings)
+
+
+@pytest.mark.parametrize("key", ["objective", "sequence_length"])
+def test_a_training_depends_on_how_its_data_are_learned_from(content, key):
+    """The files of train and validation, on which stages depend, are the same with any."""
+    stories = {"kind": "catbabi", "objective": "answers", "sequence_length": 100}
+    run = {"dataset": "stories", "model": {"family": "mamba2"}}
+    content = content | {"datasets": content["datasets"] | {"stories": stories}}
+    content = content | {"runs": content["runs"] | {"told": run}, "baselines": {"told_too": run}}
+    before = code_dependencies.own_settings(content)
+    changed = {"objective": "all", "sequence_length": 200}[key]
+    stories = stories | {key: changed}
+    after = code_dependencies.own_settings(
+        content | {"datasets": content["datasets"] | {"stories": stories}}
+    )
+    trained = {Path("train", "told"), Path("train", "told_too")}
+    assert {path for path in after if after[path] != before.get(path)} == trained
+    assert set(after) == set(before)
