@@ -30,30 +30,10 @@ from pipelines.server.local_server import (
     prefect_server,
     start_kept,
 )
+from tests import warm_python
 from tests.pipelines.tiny import Project, record_of, wait_until
 
-BLOCK = """
-import sys, time
-from pathlib import Path
-from pipelines.server.embedded import prefect_api
-with prefect_api(Path.cwd()) as address:
-    from prefect import flow, task
-    @task(persist_result=False)
-    def work(number):
-        if number == 2:
-            raise ValueError("two")
-    @flow(persist_result=False)
-    def run():
-        for future in [work.with_options(task_run_name=str(n)).submit(n) for n in range(4)]:
-            future.wait()
-        Path("running").write_text(address)
-        if "hang" in sys.argv:
-            time.sleep(600)
-    run(return_state=True)
-print("left")
-"""
-
-
+BLOCK = ("-m", "tests.pipelines.block")
 SLEEPER = "import os, time; open('pid', 'w').write(str(os.getpid())); time.sleep(600)"
 
 
@@ -94,7 +74,7 @@ def keeper(root: Path) -> bool:
 def test_a_block_leaves_everything_recorded_and_nothing_running(tmp_path, empty_record):
     record_of(empty_record, tmp_path)
     project = Project(tmp_path)
-    output = project.run("-c", BLOCK)
+    output = project.run(*BLOCK)
     assert output.endswith("left\n")
     assert "Traceback" not in output.partition("left")[2]
     assert "View at" not in output  # there is no page to view
@@ -103,7 +83,7 @@ def test_a_block_leaves_everything_recorded_and_nothing_running(tmp_path, empty_
     assert tasks == {"0": "Completed", "1": "Completed", "2": "Failed", "3": "Completed"}
     assert not keeper(tmp_path)
     # The next flow in the repository closes what a killed one has left, whose server ends with it.
-    process = project.start("-c", BLOCK, "hang")
+    process = project.start(*BLOCK, "hang")
     wait_until(lambda: (tmp_path / "running").exists())
     (tmp_path / "running").unlink()
     wait_until(lambda: (tmp_path / "running").exists() or process.poll() is not None)
@@ -111,7 +91,7 @@ def test_a_block_leaves_everything_recorded_and_nothing_running(tmp_path, empty_
     process.communicate()
     assert project.states()[0] == "Running"
     wait_until(lambda: not keeper(tmp_path))
-    project.run("-c", BLOCK)
+    project.run(*BLOCK)
     query = "select state_name from flow_run order by created"
     assert [state for (state,) in project.ask(query)] == ["Completed", "Crashed", "Completed"]
     unended = "select count(*) from task_run where state_type in ('RUNNING', 'PENDING')"
@@ -122,12 +102,9 @@ def test_a_block_leaves_everything_recorded_and_nothing_running(tmp_path, empty_
 def test_a_server_wants_the_password_that_is_set(tmp_path, empty_record, no_server, monkeypatch):
     record_of(empty_record, tmp_path)
     monkeypatch.setenv("PREFECT_SERVER_API_AUTH_STRING", "reader:secret")
-    script = BLOCK.replace("def run():", "def run():\n        print('ran')")
-    output = Project(tmp_path, {"PREFECT_SERVER_API_AUTH_STRING": "reader:secret"}).run(
-        "-c", script
-    )
-    assert "ran" in output
-    with prefect_server(tmp_path) as (address, server):
+    own = {"PREFECT_SERVER_API_AUTH_STRING": "reader:secret"}
+    assert "ran" in Project(tmp_path, own).run(*BLOCK)
+    with warm_python.as_own(), prefect_server(tmp_path) as (address, server):
         server.wait_until_up()
         settings = {PREFECT_API_URL: address, PREFECT_API_AUTH_STRING: "reader:wrong"}
         with (
@@ -164,11 +141,7 @@ def stranger(status: int):
 def test_a_named_server_that_is_not_there_is_told_at_once(tmp_path):
     with bound_socket() as free:
         address = f"http://me:secret@127.0.0.1:{free.getsockname()[1]}/api"
-    script = (
-        "from pathlib import Path; from pipelines.server.embedded import prefect_api\n"
-        "with prefect_api(Path.cwd()): pass"
-    )
-    output = Project(tmp_path, {"PREFECT_API_URL": address}).run("-c", script, status=1)
+    output = Project(tmp_path, {"PREFECT_API_URL": address}).run(*BLOCK, status=1)
     last = output.strip().splitlines()[-1]
     assert "does not answer" in last
     assert "unset PREFECT_API_URL" in last

@@ -103,27 +103,11 @@ def test_a_stopped_flow_leaves_a_state_to_go_on_from(served, by, status):
         assert served.status() == "{}"
 
 
-SIGNAL = "import os, signal, sys\ndef send(): os.kill(os.getpid(), signal.SIGTERM)\n"
-RUN = "from pipelines import reproduce; sys.exit(reproduce.main([]))"
+SIGNALLED = ("-m", "tests.pipelines.signalled")
 
 
 def test_a_signal_that_python_loses_stops_the_flow_all_the_same(served):
-    """Its interrupt comes in a finaliser, as in the midst of an import, and is only printed."""
-    finaliser = """
-from pipelines import reproduce
-status = reproduce.dag_status
-class Lost:
-    def __del__(self):
-        send()
-        for _ in range(1000):
-            pass
-def look_again(*arguments):
-    lost = Lost()
-    del lost
-    return status(*arguments)
-reproduce.dag_status = look_again
-"""
-    output = served.run("-c", SIGNAL + finaliser + RUN, status=143)
+    output = served.run(*SIGNALLED, "in_a_finaliser", status=143)
     assert "Exception ignored" in output
     assert "stopped; the same command goes on from there" in output
     assert served.states() == ("Cancelled", {})
@@ -131,16 +115,8 @@ reproduce.dag_status = look_again
 
 
 def test_a_signal_after_the_last_stage_leaves_a_flow_that_was_stopped(served):
-    late = """
-from pipelines.publishing import LatePages
-close = LatePages.close
-def close_late(*arguments):
-    send()
-    close(*arguments)
-LatePages.close = close_late
-"""
     (served.path / "go").touch()
-    output = served.run("-c", SIGNAL + late + RUN, status=143)
+    output = served.run(*SIGNALLED, "after_the_last_stage", status=143)
     assert "2 stages: 2 ran" in output
     assert served.states() == ("Cancelled", {"train": "Completed", "evaluate": "Completed"})
     last = "(select id from flow_run order by created desc limit 1)"
@@ -149,16 +125,7 @@ LatePages.close = close_late
 
 
 def test_a_signal_before_the_flow_is_prefects_leaves_no_run_open(made):
-    early = """
-from prefect.flow_engine import FlowRunEngine
-create = FlowRunEngine.create_flow_run
-def create_and_send(*arguments):
-    run = create(*arguments)
-    send()
-    return run
-FlowRunEngine.create_flow_run = create_and_send
-"""
-    output = made.run("-c", SIGNAL + early + RUN, status=143)
+    output = made.run(*SIGNALLED, "before_the_flow_is_prefects", status=143)
     assert "Traceback" not in output
     assert made.states() == ("Crashed", {})
     assert left_running(made) == []

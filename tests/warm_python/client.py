@@ -12,7 +12,10 @@ WARM = {
         *("tests.training.", "tests.crash", "tests.fuzz"),
         *("mlflow", "uvicorn"),  # MLflow's server
     ),
-    ORCHESTRATION: ("prefect", "pipelines.reproduce", "pipelines.sweep"),
+    ORCHESTRATION: (
+        *("prefect", "pipelines.reproduce", "pipelines.sweep", "pipelines.cluster.pod"),
+        "tests.pipelines.",
+    ),
 }
 MOST_FILES = 64
 WATCHING = "of "  # name of who watches over a fork, with the number of its client
