@@ -11,13 +11,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from mlflow.utils.validation import MAX_EXPERIMENT_TAG_VAL_LENGTH
 
-from pipelines.server import comparison
-from pipelines.server.comparison import ask, comparison_page, reproduced, view_of
+from implicit_models.parameters import digest
+from implicit_models.tracking.mlflow import Sender, parent_run_id
+from implicit_models.tracking.opening import open_tracker
+from implicit_models.tracking.spool import open_spools
+from pipelines.server.comparison import ask, comparison_page, reproduced
 from pipelines.server.embedded import DASHBOARDS
 from pipelines.server.local_server import FOLDER, ServerError, answers
 from scripts import dashboards, screenshots
+from tests import warm_python
 from tests.pipelines.tiny import LEFT_OUT, Project, project, record_of, stage, wait_until
 
 ROOT = Path(__file__).parents[1]
@@ -26,33 +29,43 @@ STAGES = {
     "train": stage("cp data.txt model.txt", ("data.txt",), ("model.txt",)),
     "spoiled": stage("echo no such data; false", ("data.txt",), ("spoiled.txt",)),
 }
-TRACK = """
-import json
-from implicit_models.parameters import digest
-from implicit_models.tracking.mlflow import Sender, parent_run_id
-from implicit_models.tracking.opening import open_tracker
-from implicit_models.tracking.spool import open_spools
-from pathlib import Path
-compared = {}
-for entry, parameters in (
-    ("implicit", {"model": {"implicit": True, "d_model": 32}, "free": {"max_steps": 12}}),
-    ("explicit", {"model": {"implicit": False, "d_model": 48}}),
-    ("of_long_ago", {"model": {"implicit": False, "d_model": 24}}),
-):
-    tracker = open_tracker(entry=entry, stage="train_free", parameters=parameters, dataset="a5",
-                           labels={"kind": entry, "family": "mamba2"}, root=Path.cwd(), send=False)
-    for step in range(1, 6):
-        tracker.log_metrics({"train.accuracy": step / (5 if entry == "implicit" else 50)}, step)
-    reached = 0.75 if entry == "implicit" else 0.125
-    tracker.log_metrics({"test.accuracy_last_10.12": reached, "test.accuracy_last_10.6": 1.0})
-    tracker.log_metrics({"train.seconds": 61.5, "train.flops": 2e12})
-    tracker.close()
-    assert Sender(Path.cwd()).send(open_spools(Path.cwd())) == {}
-    compared[entry] = {"mlflow_run_id": parent_run_id(entry, digest(parameters))}
-del compared["of_long_ago"]
-Path("results").mkdir()
-Path("results/summary.json").write_text(json.dumps({"runs": compared}))
-"""
+
+
+def track(root: Path) -> None:
+    """Send an implicit and an explicit run to MLflow, the latter in two versions, and report."""
+    compared = {}
+    for entry, parameters in (
+        ("implicit", {"model": {"implicit": True, "d_model": 32}, "free": {"max_steps": 12}}),
+        ("explicit", {"model": {"implicit": False, "d_model": 48}}),
+        ("of_long_ago", {"model": {"implicit": False, "d_model": 24}}),
+    ):
+        tracker = open_tracker(
+            entry=entry,
+            stage="train_free",
+            parameters=parameters,
+            dataset="a5",
+            labels={"kind": entry, "family": "mamba2"},
+            root=root,
+            send=False,
+        )
+        for step in range(1, 6):
+            accuracy = step / (5 if entry == "implicit" else 50)
+            tracker.log_metrics({"train.accuracy": accuracy}, step)
+        reached = 0.75 if entry == "implicit" else 0.125
+        tracker.log_metrics({"test.accuracy_last_10.12": reached, "test.accuracy_last_10.6": 1.0})
+        tracker.log_metrics({"train.seconds": 61.5, "train.flops": 2e12})
+        tracker.close()
+        assert Sender(root).send(open_spools(root)) == {}
+        compared[entry] = {"mlflow_run_id": parent_run_id(entry, digest(parameters), root)}
+    del compared["of_long_ago"]
+    (root / "results").mkdir()
+    (root / "results" / "summary.json").write_text(json.dumps({"runs": compared}))
+
+
+def environment() -> dict[str, str]:
+    """Return one in which the dashboards' servers have imported their libraries already."""
+    kept = {name: v for name, v in os.environ.items() if not name.startswith(LEFT_OUT)}
+    return kept | warm_python.for_own_processes()
 
 
 class Served:
@@ -60,11 +73,10 @@ class Served:
 
     def __init__(self, made: Project) -> None:
         self.project = made
-        kept = {name: v for name, v in os.environ.items() if not name.startswith(LEFT_OUT)}
         self.process = subprocess.Popen(
             [sys.executable, "scripts/dashboards.py", "--root", str(made.path), "--port", "5600"],
             cwd=ROOT,
-            env=kept,
+            env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -79,7 +91,7 @@ class Served:
 
     def end(self, number: int) -> tuple[str, list[psutil.Process]]:
         """End them by a signal; returns what they have said and all processes there were."""
-        children = psutil.Process(self.process.pid).children(recursive=True)
+        children = warm_python.family(self.process.pid)[1:]
         self.process.send_signal(number)
         return self.process.communicate(timeout=60)[0], children
 
@@ -97,10 +109,13 @@ def recorded(empty_record, empty_database) -> Callable[[Path], Project]:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory) -> Iterator[Served]:
+def served(tmp_path_factory, recorded) -> Iterator[Served]:
     """Dashboards of a project with a flow that failed in one stage, and two tracked runs."""
-    made = project(tmp_path_factory.mktemp("dashboards") / "project", STAGES)
-    made.run("-c", TRACK)
+    made = recorded(tmp_path_factory.mktemp("dashboards") / "project")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "DVC_STAGE", "DVC_EXP_NAME"):
+            patch.delenv(name, raising=False)
+        track(made.path)
     running = Served(made)
     made.flow(status=1)  # while they run: it uses their server
     yield running
@@ -137,7 +152,7 @@ def test_a_flow_started_meanwhile_is_in_the_servers_record(served):
     assert served.project.states()[1]["train"] == "Completed"
     listening = {
         connection.laddr.ip
-        for child in psutil.Process(served.process.pid).children(recursive=True)
+        for child in warm_python.family(served.process.pid)
         for connection in child.net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
     }
@@ -201,82 +216,11 @@ def test_the_printed_page_has_the_runs_of_the_last_report_with_their_scores(serv
     screenshots.show_charts(page, address, "test.accuracy_last_10.12")
 
 
-def test_a_report_is_compared_as_far_as_there_is_one(tmp_path):
-    assert reproduced(tmp_path) == []
-    folder = tmp_path / "results"
-    folder.mkdir()
-    (folder / "summary.json").write_text("{")
-    assert reproduced(tmp_path) == []
-    runs = {"a": {"mlflow_run_id": "1"}, "b": {"mlflow_run_id": None}}
-    (folder / "summary.json").write_text(json.dumps({"runs": runs}))
-    assert reproduced(tmp_path) == ["1"]
-
-
-def test_the_view_has_scores_before_costs_and_the_longest_decides():
-    def run(number, *names):
-        metrics = [{"key": name, "value": 1.0} for name in names]
-        return {"info": {"run_id": number}, "data": {"metrics": metrics}}
-
-    lengths = [f"test.accuracy_last_10.{length}" for length in (9, 80, 160)]
-    quantities = ("self_iterations", "evaluations_per_token")
-    searches = [f"test.{quantity}.{length}" for quantity in quantities for length in (9, 160)]
-    implicit = run("1", "train.seconds", *searches, *lengths, "train.loss")
-    view = view_of([implicit, run("2", "num_parameters")])
-    ends = ["test.accuracy_last_10.9", "test.accuracy_last_10.160"]
-    costs = ["train.seconds", "test.self_iterations.160", "num_parameters"]
-    metrics = [f"metrics.`{name}`" for name in (*ends, *costs)]
-    assert view["selectedColumns"] == ["tags.`kind`", *metrics, "tags.`family`"]
-    assert list(view["columnWidths"]) == view["columnOrder"] == view["selectedColumns"]
-    assert view["searchFilter"] == "attributes.run_id IN ('1', '2')"
-    assert (view["orderByKey"], view["orderByAsc"]) == (metrics[1], False)
-    of_text = view_of([run("1", "test.perplexity", "test.bits_per_byte")])
-    assert (of_text["orderByKey"], of_text["orderByAsc"]) == ("metrics.`test.perplexity`", True)
-
-
-def made_up(number: int, kind: str, score: float | None) -> dict:
-    """Return a run of one experiment, as MLflow's API has it."""
-    metrics = [] if score is None else [{"key": "test.accuracy.8", "value": score}]
-    tags = [{"key": "kind", "value": kind}]
-    info = {"run_id": f"{number:032x}", "experiment_id": "1"}
-    return {"info": info, "data": {"metrics": metrics, "tags": tags}}
-
-
-def test_of_many_runs_the_best_of_each_kind_are_shown_in_turns(monkeypatch, capsys, tmp_path):
-    implicit = [made_up(n, "implicit", n / 1000) for n in range(600)]
-    explicit = [made_up(600 + n, "explicit", n / 10_000) for n in range(20)]
-    unknown = [made_up(700 + n, "recurrent", None) for n in range(3)]
-    runs = {run["info"]["run_id"]: run for run in (*explicit, *unknown, *implicit)}
-    chosen = comparison.headline_runs(list(runs.values()), 10)
-    numbers = [int(run["info"]["run_id"], 16) for run in chosen]
-    assert numbers == [599, 619, 700, 598, 618, 701, 597, 617, 702, 596]
-    assert comparison.headline_runs(implicit[:10], 10) == implicit[:10]
-    written = {}
-
-    def answer(address: str, content: dict | None = None) -> dict:
-        if content is None:
-            return {"run": runs[address.rpartition("=")[2]]}
-        written[content["key"]] = content["value"]
-        return {}
-
-    monkeypatch.setattr(comparison, "ask", answer)
-    page = comparison.comparison_page("http://server", list(runs))
-    assert page is not None
-    assert (page.num_shown, page.num_found) == (comparison.MOST_RUNS, 623)
-    view = written[f"mlflow.sharedViewState.{comparison.VIEW}"]
-    assert view.count("'") == 2 * comparison.MOST_RUNS
-    assert len(view) <= MAX_EXPERIMENT_TAG_VAL_LENGTH
-    monkeypatch.setattr(dashboards, "comparison_of", lambda *_: page)
-    dashboards.show({"mlflow": "http://server"}, tmp_path, browser=False)
-    said = capsys.readouterr().out
-    assert f"{page.address}\n         (100 of its 623 runs: in turns the best of each kind)" in said
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", ["mlflow", "prefect"])
 def test_one_that_dies_is_told_and_ends_the_other(tmp_path, recorded, victim):
     running = Served(recorded(tmp_path / "project"))
-    leader = psutil.Process(running.process.pid)
-    everything = leader.children(recursive=True)
+    everything = warm_python.family(running.process.pid)[1:]
     word = "api_server.py" if victim == "prefect" else "mlflow"
     for process in everything:
         line = " ".join(process.cmdline())
@@ -296,15 +240,14 @@ def test_both_end_with_the_make_that_began_them(tmp_path, recorded, number):
     (made.path / "scripts").symlink_to(ROOT / "scripts")
     (made.path / ".venv").symlink_to(Path(sys.prefix))
     command = ["make", "-f", str(ROOT / "Makefile"), "-o", "install", "dashboards", "PORT=5700"]
-    kept = {name: v for name, v in os.environ.items() if not name.startswith(LEFT_OUT)}
-    make = subprocess.Popen(command, cwd=made.path, env=kept, stdout=subprocess.DEVNULL)
+    make = subprocess.Popen(command, cwd=made.path, env=environment(), stdout=subprocess.DEVNULL)
     file = made.path / FOLDER / DASHBOARDS
     try:
         wait_until(lambda: file.exists() and json.loads(file.read_text() or "{}"), 300)
         addresses = json.loads(file.read_text())
         assert addresses.keys() == {"mlflow", "prefect"}
     finally:
-        everything = psutil.Process(make.pid).children(recursive=True)
+        everything = warm_python.family(make.pid)[1:]
         make.send_signal(number)
     make.wait(timeout=60)
     assert not psutil.wait_procs(everything, timeout=60)[1]
