@@ -40,8 +40,9 @@ def manifests() -> dict[str, dict]:
 def clean() -> dict[str, str]:
     kept = {name: v for name, v in os.environ.items() if not name.startswith(LEFT_OUT)}
     path = warm_python.before(kept["PATH"])
-    paths = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH")]))
-    return {**kept, **QUIET, "PATH": path, "PYTHONPATH": paths}
+    own = warm_python.for_own_processes()
+    paths = filter(None, [own.get("PYTHONPATH"), str(ROOT), kept.get("PYTHONPATH")])
+    return {**kept, **QUIET, **own, "PATH": path, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def worker_variables(cluster: Cluster) -> dict[str, str]:
