@@ -2,13 +2,15 @@
 
 import json
 import os
+import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+
+from tests import warm_python
 
 LEFT_OUT = ("DVC_", "GIT_")
 
@@ -93,6 +95,14 @@ class Clones:
         self._know_remote(name)
         return self.root / name
 
+    def copy(self, root: Path) -> "Clones":
+        """Copy all of them to another folder, where they know the remote that is there."""
+        shutil.copytree(self.root, root, symlinks=True)
+        copied = Clones(root)
+        for settings in root.glob("*/.dvc/config.local"):
+            copied._know_remote(settings.parts[-3])
+        return copied
+
     def _know_remote(self, name: str) -> None:
         (self.root / name / ".dvc" / "config.local").write_text(
             f"[core]\n    remote = storage\n['remote \"storage\"']\n    url = {self.remote}\n"
@@ -135,6 +145,7 @@ def commit(path: Path) -> None:
 def run(path: Path, *command: str) -> str:
     """Run a command that must succeed; return what it prints."""
     environment = {name: v for name, v in os.environ.items() if not name.startswith(LEFT_OUT)}
+    environment["PATH"] = warm_python.before(environment["PATH"])
     done = subprocess.run(command, cwd=path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -142,4 +153,4 @@ def run(path: Path, *command: str) -> str:
 
 def stale(path: Path) -> dict:
     """Ask DVC what is not up to date."""
-    return json.loads(run(path, sys.executable, "-m", "dvc", "status", "--json"))
+    return json.loads(run(path, "dvc", "status", "--json"))

@@ -42,7 +42,7 @@ def run_on(node: Path, clones: Clones, name: str, log=None, **environment: str) 
 def test_stages_that_run_elsewhere_leave_what_they_leave_here(clones, tmp_path):
     alone = tmp_path / "alone"
     shutil.copytree(clones.caller, alone)
-    run(alone, sys.executable, "-m", "dvc", "repro")
+    run(alone, "dvc", "repro")
     nodes = [clones.clone("one"), clones.clone("two")]
     for number, name in enumerate(NAMES):  # each has to get its inputs from the other
         result = run_on(nodes[number % 2], clones, name)
@@ -61,7 +61,7 @@ def test_a_record_of_the_run_comes_back_too(clones):
     for name in NAMES[:2]:
         run_on(node, clones, name)
     run(clones.caller, "rm", "-r", "dvc.lock", "models", "results")
-    output = run(clones.caller, sys.executable, "-m", "dvc", "repro", "train@x")
+    output = run(clones.caller, "dvc", "repro", "train@x")
     assert "Stage 'train@x' is cached - skipping run" in output
 
 

@@ -40,11 +40,16 @@ def slurm(tmp_path, monkeypatch) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Clones:
+    made = make_clones(tmp_path_factory.mktemp("made") / "clones")
+    run(made.caller, "dvc", "repro", "make")
+    return made
+
+
 @pytest.fixture
-def clones(tmp_path) -> Clones:
-    clones = make_clones(tmp_path / "clones")
-    run(clones.caller, sys.executable, "-m", "dvc", "repro", "make")
-    return clones
+def clones(made, tmp_path) -> Clones:
+    return made.copy(tmp_path / "clones")
 
 
 def runner(clones: Clones, *, max_requeues: int = 2, nodes: int = 1, gpus: int = 0, **environment):
