@@ -92,7 +92,7 @@ ADDED = {
 
 
 # Stories have no questions in their first words.
-OF_STORIES = {"evaluation": {"num_stories": 1}, "sweep": {"length": 100}, "benchmarks": {}}
+OF_STORIES = {"evaluation": {"num_stories": 2}, "sweep": {"length": 100}, "benchmarks": {}}
 # All strings of a formal language, which have lengths and no length.
 STRINGS = {
     "train": {"num_sequences": 64, "shortest": 4, "longest": LENGTH},
