@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 
 from implicit_models.kernels.native import kernels as native
+from tests.kernels.interpreter import do_no_more_than_is_needed
+
+do_no_more_than_is_needed()
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LENGTHS = (1, 2, 3, 7, 17, 33)

@@ -45,6 +45,7 @@ from implicit_models.planning.plans import (
 from implicit_models.training.precision import InPrecision
 from implicit_models.training.progress import Progress
 from implicit_models.training.state_file import save_state
+from tests.kernels.interpreter import do_no_more_than_is_needed
 
 VOCABULARY = 60
 FAMILIES = ("mamba2", "llama")
@@ -63,6 +64,7 @@ LARGE = from_size("mamba2-1.3b")
 def kernels() -> Kernels:
     """The kernels that a GPU runs, here under Triton's interpreter."""
     pytest.importorskip("triton", reason="Triton is there on Linux only")
+    do_no_more_than_is_needed()
     return fused_kernels()
 
 
