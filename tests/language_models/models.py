@@ -64,12 +64,16 @@ def small_model(parameters: ModelParameters, seed: int = 0, **changes: Any) -> L
     """A model in float64; an implicit one leans on its injection, so that it contracts."""
     model = build(parameters.replace(**changes), VOCABULARY, seed)
     if isinstance(model, ImplicitForCausalLM) and model.is_implicit:
-        with torch.no_grad():
-            for name, weight in model.model.stack.named_modules():
-                if isinstance(weight, NormalisedWeight):
-                    length = weight.weight if weight.scale is None else weight.scale
-                    length.mul_(FACTORS[parameters.family].get(name.rpartition(".")[2], 1.0))
+        make_contract(model, parameters.family)
     return model.double().eval()
+
+
+@torch.no_grad()
+def make_contract(model: ImplicitForCausalLM, family: str) -> None:
+    for name, weight in model.model.stack.named_modules():
+        if isinstance(weight, NormalisedWeight):
+            length = weight.weight if weight.scale is None else weight.scale
+            length.mul_(FACTORS[family].get(name.rpartition(".")[2], 1.0))
 
 
 def our_model(parameters: ModelParameters, **changes: Any) -> ImplicitForCausalLM:
