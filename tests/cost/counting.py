@@ -11,11 +11,17 @@ from torch.utils.flop_counter import flop_registry
 
 from implicit_models.kernels.dispatch import reference_kernels, using
 
+_MADE_OF_OTHERS = torch._C.DispatchKey.CompositeImplicitAutograd
+
 
 @functools.cache
 def _is_made_of_others(operation: torch._ops.OpOverload) -> bool:
-    key = torch._C.DispatchKey.CompositeImplicitAutograd
-    return operation.has_kernel_for_dispatch_key(key)
+    return operation.has_kernel_for_dispatch_key(_MADE_OF_OTHERS)
+
+
+@functools.cache
+def _formula(operation: torch._ops.OpOverload) -> Callable[..., int] | None:
+    return flop_registry.get(operation.overloadpacket)
 
 
 class _Counter(TorchDispatchMode):
@@ -28,6 +34,10 @@ class _Counter(TorchDispatchMode):
         super().__init__()
         self.flops = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here, and keeping it from that takes long
+
     def __torch_dispatch__(
         self,
         func: Any,
@@ -37,10 +47,10 @@ class _Counter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if _is_made_of_others(func):
-            with self:
-                return func.decompose(*args, **kwargs)
+            with self:  # not by decompose(), which is in Python for the products of matrices
+                return func._op_dk(_MADE_OF_OTHERS, *args, **kwargs)
         result = func(*args, **kwargs)
-        formula = flop_registry.get(func.overloadpacket)
+        formula = _formula(func)
         if formula is not None:
             self.flops += formula(*args, **kwargs, out_val=result)
         return result

@@ -36,7 +36,7 @@ def name(phase: Phase) -> str:
 def counted(work: Callable[[], Any]) -> tuple[int, Any]:
     """Return the FLOPs that torch counts of some work, and its result."""
     results = []
-    with torch.inference_mode():
+    with torch.no_grad():  # in inference mode whole operations come to the counter, to take apart
         flops = count(lambda: results.append(work()))
     return flops, results[0]
 
@@ -81,7 +81,7 @@ def test_reading_in_pieces(kind: str, piece_length: int, phase: Phase) -> None:
         cache, start = output.past_key_values, start + piece.shape[1]
 
 
-@pytest.mark.parametrize("length", [3, 50])
+@pytest.mark.parametrize("length", [3, 37])
 @pytest.mark.parametrize("phase", WINDOWS, ids=name)
 @pytest.mark.parametrize("kind", IMPLICIT)
 def test_searching_through_a_window(kind: str, phase: Phase, length: int) -> None:
