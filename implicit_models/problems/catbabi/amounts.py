@@ -1,5 +1,6 @@
 """How many stories, and tokens, a data set will have, before it is prepared."""
 
+import functools
 from pathlib import Path
 
 from implicit_models.problems.catbabi.generator.families import generate, num_stories
@@ -45,11 +46,13 @@ def _generated_tokens(data: GeneratedParameters, split: str) -> int:
     asked = getattr(data.num_questions, split)
     if asked * len(data.tasks) > _COUNTED_QUESTIONS:
         return _MOST_TOKENS * asked * len(data.tasks)
-    return sum(
-        1 + len(story.words())
-        for task in data.tasks
-        for story in generate(task, num_stories(task, asked), data.seed, FILES[split])
-    )
+    return sum(_words_of_task(task, asked, data.seed, FILES[split]) for task in data.tasks)
+
+
+@functools.cache
+def _words_of_task(task: int, asked: int, seed: int, split: str) -> int:
+    stories = generate(task, num_stories(task, asked), seed, split)
+    return sum(1 + len(story.words()) for story in stories)
 
 
 def _file_tokens(data: FilesParameters, split: str) -> int | None:
