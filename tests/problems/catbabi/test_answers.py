@@ -66,9 +66,9 @@ def evaluated(name: str, data: Streams, all_tokens: bool = False, **changes: Any
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_stream_is_read_alike_in_pieces_of_any_length(name: str, data: Streams) -> None:
-    readings = [
-        evaluated(name, data, num_stories=24, piece_length=n).reading for n in (50, 200, 1000)
-    ]
+    few = {"num_stories": 24} if name == "implicit" else {}  # its searches take their time
+    lengths = (50, 200, 400 if few else 1000)
+    readings = [evaluated(name, data, piece_length=n, **few).reading for n in lengths]
     for other in readings[1:]:
         np.testing.assert_allclose(other.nll, readings[0].nll, rtol=1e-3, atol=1e-4)
         assert np.array_equal(other.is_right, readings[0].is_right)
