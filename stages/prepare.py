@@ -3,7 +3,6 @@
 What was interrupted goes on from what it has finished, where a problem can.
 """
 
-import os
 from pathlib import Path
 
 from implicit_models.files import naming
@@ -24,5 +23,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("USE_TORCH", "0")  # else datasets imports torch in every process
     run_stage(main, *TABLES)

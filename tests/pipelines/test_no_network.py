@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.pipelines.tiny import FLOW, ROOT, Project, project, record_of, stage, wait_until
+from tests.pipelines.tiny import FLOW, ROOT, Project, project, stage, wait_until
 
 RECORD = "CONNECTIONS"
 
@@ -162,9 +162,8 @@ def make(folder: Path, script: str) -> Watched:
 
 
 @pytest.mark.slow
-def test_flow_dvc_and_tracking_stay_on_this_machine(tmp_path, empty_record):
+def test_flow_dvc_and_tracking_stay_on_this_machine(tmp_path):
     watched = make(tmp_path, TRACKED)
-    record_of(empty_record, watched.root)
     watched.run(*FLOW)
     (watched.root / "in").write_text("2")
     watched.run("-m", "dvc", "repro")

@@ -13,7 +13,7 @@ from implicit_models.problems.catbabi.stories.story import render
 LENGTH = 8
 WORDS = ("the", "river", "was", "slow", "and", "a", "boat", "went", "down", "with", "no", "oar")
 MODEL = {
-    "num_layers": 1,
+    "num_layers": 2,
     "d_model": 16,
     "d_state": 4,
     "head_dim": 8,

@@ -6,9 +6,7 @@ it takes the one that torch has loaded, and shares torch's threads.
 """
 
 import atexit
-import contextlib
 import ctypes
-import fcntl
 import functools
 import hashlib
 import os
@@ -17,7 +15,6 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from ctypes import POINTER, c_float, c_int, c_int64, c_void_p
 from pathlib import Path
 
@@ -151,29 +148,15 @@ def _compiled(compiler: list[str], switches: tuple[str, ...]) -> Path:
         path = _temporary_folder() / name
         if _is_whole(path):
             return path
-    with _turn(path.parent), tempfile.TemporaryDirectory(dir=path.parent) as folder:
-        if _is_whole(path):
-            return path
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         compiled, linked = Path(folder, "kernels.o"), Path(folder, "kernels.so")
         _call([*compiler, *switches, f"-I{_FOLDER}", "-c", str(_SOURCE), "-o", str(compiled)])
         _call([*compiler, "-shared", str(compiled), "-o", str(linked), "-lm"])
         check = Path(folder, "check")
         check.write_text(_checksum(linked))
-        linked.replace(path)
+        linked.replace(path)  # others that compile at the same time make the same file
         check.replace(path.with_suffix(".sha256"))
     return path
-
-
-@contextlib.contextmanager
-def _turn(folder: Path) -> Iterator[None]:
-    """Wait for others that compile; on a file system without locks all make the same file."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _is_whole(path: Path) -> bool:

@@ -69,7 +69,6 @@ def theme(name: str = "light", *, narrow: bool = False) -> Iterator[None]:
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.titlelocation": "left",
-        "axes.titley": 1.0,  # where it would be put, but for a look at every tick
         "axes.titlesize": 11,
         "axes.titleweight": "bold",
         "axes.labelsize": 11,

@@ -170,7 +170,7 @@ def test_a_corpus_is_what_a_plain_loop_would_write(mixed, plain):
     assert len(expected["test"]) > 90 and len(expected["validation"]) > 60
 
 
-@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("processes", [2, 5])
 def test_the_number_of_processes_changes_nothing(mixed, plain, tmp_path, processes):
     parameters = mixed_parameters(mixed[0])
     write_corpus(parameters, tmp_path / "data", processes=processes, unit_bytes=UNIT_BYTES)

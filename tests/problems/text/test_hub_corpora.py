@@ -50,8 +50,6 @@ def hub(tmp_path, monkeypatch):
 
     monkeypatch.setattr(datasets, "load_dataset", stand_in)
     monkeypatch.setattr(hub_source, "resolve_revision", lambda name, revision: COMMIT)
-    monkeypatch.setenv("USE_TORCH", "0")  # as the stage does, before datasets is imported
-    monkeypatch.setattr("datasets.config.TORCH_AVAILABLE", False)
     return asked
 
 
