@@ -2,7 +2,7 @@
 
 import contextlib
 import io
-import re
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,21 +18,22 @@ from implicit_models.equilibrium.solution import Result
 from implicit_models.equilibrium.stopping import relative_residual
 from tests.language_models.models import IMPLICIT, our_model
 from tests.language_models.models import tokens as drawn_tokens
+from tests.markdown import python_blocks
 from tests.reporting.synthetic import parameters, write_results
 from tests.repositories import ROOT
 from tests.stages.tiny import write_stories
 
-# By a word that is in the block: what it needs, and what its lines make, is looked at there.
+# Page and a line: read from the page there, and run with what it needs around it.
 ELSEWHERE = {
-    "run_experiment": "tests/pipelines/test_experiment.py",
-    "spirals": "tests/equilibrium/test_own_network.py",
+    "commands": ("from pipelines import run_experiment", "tests/pipelines/test_experiment.py"),
+    "equilibrium": ("class Equilibrium(nn.Module):", "tests/equilibrium/test_own_network.py"),
 }
 Names = dict[str, Any]
 
 
 def blocks(page: Path) -> list[str]:
-    found = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    return [block for block in found if not any(word in block for word in ELSEWHERE)]
+    line, _ = ELSEWHERE.get(page.stem, (None, None))
+    return [block for block in python_blocks(page) if line not in block.splitlines()]
 
 
 PAGES = {page.stem: found for page in (ROOT / "docs").glob("*.md") if (found := blocks(page))}
@@ -58,7 +59,9 @@ def catbabi() -> None:
 
 
 def commands() -> None:
-    run("commands", {})
+    names: Names = {"done": []}
+    run("commands", names, **{"...": "done.append(1)"})
+    assert names["done"] == [1]
 
 
 def equilibrium() -> None:
@@ -126,16 +129,21 @@ LOOKS: list[Callable[[], None]] = [
 
 def test_there_is_a_look_at_every_page():
     assert {look.__name__ for look in LOOKS} == PAGES.keys()
-    text = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
-    for word, file in ELSEWHERE.items():
-        assert word in text and word in (ROOT / file).read_text()
+    for page, (line, file) in ELSEWHERE.items():
+        path = ROOT / "docs" / f"{page}.md"
+        assert len(python_blocks(path)) == len(PAGES[page]) + 1, line
+        assert "python_blocks(" in (ROOT / file).read_text()
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning")  # the Trainer's default
 @pytest.mark.parametrize("look", LOOKS, ids=lambda look: look.__name__)
 def test_the_blocks_of_a_page_run(look, empty_database, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if look is tracking:
-        shutil.copy(empty_database, "mlflow.db")
-    look()
-    mlflow.set_tracking_uri("")
+    shutil.copy(empty_database, "mlflow.db")
+    uri = mlflow.get_tracking_uri()
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    try:
+        look()
+    finally:
+        mlflow.set_tracking_uri(uri)
+        os.environ.pop("MLFLOW_TRACKING_URI", None)  # which the line before may have set

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from scripts.store_notebooks import execute, notebooks
 from scripts.store_notebooks import read as read_notebook
+from tests.markdown import python_blocks
 from tests.notebooks import run_notebook
 from tests.repositories import Repository, clone, commit
 
@@ -277,8 +278,7 @@ def test_killed_training_goes_on_and_ends_in_the_same_weights(quick_repro, tmp_p
 
 def test_the_readmes_example(quick_repro, tmp_path):
     repository = quick_repro.copy(tmp_path / "repository")
-    readme = (repository.path / "README.md").read_text()
-    (example,) = re.findall(r"^```python\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
+    (example,) = python_blocks(repository.path / "README.md")
     example = example.replace("a5", "s3").replace("L160", "L48")
     check = "assert (output.logits.argmax(-1) == products).float().mean() > 0.9"
     repository.run(sys.executable, "-W", "error::UserWarning", "-c", example + check)

@@ -1,6 +1,5 @@
 """The network of docs/equilibrium.md, which is no language model: the very lines, run."""
 
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,14 +17,14 @@ from implicit_models.equilibrium import (
     ResidualBelow,
     Unrolled,
 )
+from tests.markdown import python_blocks
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "equilibrium.md"
 TIGHT = ResidualBelow(1e-13, max_steps=1000)
 
 
 def example() -> str:
-    section = DOCUMENT.read_text().split("## A network of your own\n")[1].split("\n## ")[0]
-    (block,) = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    (block,) = [block for block in python_blocks(DOCUMENT) if "class Equilibrium" in block]
     return block
 
 

@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from tests import warm_python
-from tests.repositories import clone
+from tests.markdown import python_blocks
+from tests.repositories import ROOT, clone
 
 RUN, BASELINE = "s3_implicit_mamba2", "s3_lstm"
 SMALL = {"optimisation.batch_size": 8, "optimisation.warmup_steps": 1}
@@ -36,16 +37,23 @@ SETTINGS = [
     "sweep.word_problem.tolerances=[0.3]",
     "sweep.word_problem.max_steps=8",
 ]
-EXPERIMENT = f"""
+FOUND = """
 import json
-from pipelines import run_experiment
-found = run_experiment("quick", {SETTINGS!r})
-print("FOUND " + json.dumps({{
+print("FOUND " + json.dumps({
     name: [entry.table, entry.kind, dict(entry.metrics), dict(entry.costs), str(entry.model)]
-    for name, entry in found.entries.items()
-}}))
-print(found.report.exists() and found.summary.exists())
+    for name, entry in results.entries.items()
+}))
+print(results.report.exists() and results.summary.exists())
 """
+
+
+def experiment_of_the_documentation() -> str:
+    """Return the lines of docs/commands.md, with smaller settings, and what tells their results."""
+    (block,) = [b for b in python_blocks(ROOT / "docs" / "commands.md") if "run_experiment" in b]
+    settings = '["runs.s3_implicit_mamba2.seed=1"]'
+    assert settings in block
+    return block.replace(settings, repr(SETTINGS)) + FOUND
+
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +65,7 @@ def experiment(tmp_path_factory):
         for name, value in warm_python.for_own_processes().items():
             patch.setenv(name, value)
         made = clone(tmp_path_factory.mktemp("experiment"), "laptop")
-        yield made, made.run(sys.executable, "-c", EXPERIMENT)
+        yield made, made.run(sys.executable, "-c", experiment_of_the_documentation())
 
 
 def test_results_are_those_of_the_entries(experiment):
