@@ -2,8 +2,8 @@
 
 Models of the paper's sizes with random weights, 2,048 tokens a text. Parameters are bfloat16, the
 residual stream, the scan's states and every sum within a kernel float32: the kernels then read and
-write bfloat16 alone, and no weight is rounded anew in each iteration. One row a model has float32
-parameters under autocast instead, as transformers' Trainer does it with ``bf16=True``.
+write bfloat16 alone, and no weight is rounded anew in each iteration. The small models have a row
+with float32 parameters under autocast as well, as transformers' Trainer does it (``bf16=True``).
 
 - Ceilings: bfloat16 products of large matrices, and a copy (bytes read and written).
 - Training steps: forward, loss, backward and AdamW, of the bounded phase (4+1) and the free phase
@@ -48,8 +48,8 @@ PARTS = {
     "mamba2-350m": 240,
     "mamba2-130m": 120,
     "llama-350m": 90,
-    "llama-130m": 70,
     "kernels": 150,
+    "llama-130m": 70,
 }
 ALL_SECONDS = 510
 PACKAGES = ("torch", "triton", "transformers", "torchdeq", "mamba_ssm", "causal_conv1d")

@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -64,6 +65,22 @@ def _plain_loop(
     return value
 
 
+def mamba_ssm_functions() -> dict[str, Callable[..., Any]]:
+    """Return mamba-ssm's functions with our signatures, by the names of `gpu_kernels`' cases.
+
+    None where it cannot be imported; of the convolution only causal_conv1d's.
+    """
+    try:
+        mamba_ssm.load()
+        found: dict[str, Callable[..., Any]] = {"gated norm": _gated_norm()}
+    except Exception as error:  # another version may fail in any way
+        print(f"mamba-ssm cannot be used: {error}", file=sys.stderr)
+        return {}
+    convolution, name = _convolution()
+    found |= {"convolution": convolution} if name == "causal_conv1d" else {}
+    return found | {"scan": mamba_ssm.state_space_scan}
+
+
 def unfused_mamba_ssm_kernels() -> Kernels:
     """Return mamba-ssm's scan, norm and (where its package is installed) convolution.
 
@@ -73,6 +90,12 @@ def unfused_mamba_ssm_kernels() -> Kernels:
         Where mamba-ssm's Triton kernels cannot be imported.
     """
     mamba_ssm.load()
+    convolution, suffix = _convolution()
+    mixer = ComposedMixer(convolution, mamba_ssm.state_space_scan, _gated_norm())
+    return named(reference_kernels(), mixer, f"mamba-ssm, {suffix}")
+
+
+def _gated_norm() -> Callable[..., Tensor]:
     norm = importlib.import_module("mamba_ssm.ops.triton.layernorm_gated")
 
     def gated_rms_norm(
@@ -88,9 +111,7 @@ def unfused_mamba_ssm_kernels() -> Kernels:
             norm_before_gate=False,
         )
 
-    convolution, suffix = _convolution()
-    mixer = ComposedMixer(convolution, mamba_ssm.state_space_scan, gated_rms_norm)
-    return named(reference_kernels(), mixer, f"mamba-ssm, {suffix}")
+    return gated_rms_norm
 
 
 def _convolution() -> tuple[Callable[..., Tensor], str]:

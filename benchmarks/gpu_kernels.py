@@ -1,4 +1,4 @@
-"""Each fused kernel beside its twin in plain PyTorch, and beside torch.compile of that.
+"""Each fused kernel beside its twin in PyTorch, torch.compile of that, and mamba-ssm's kernels.
 
 At the sizes of one block of the 350m model, whose inputs are slices of a projection. Bytes are
 those of inputs and outputs; backward those of inputs, outputs and the gradients of both on top.
@@ -13,13 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.gpu_baseline import mamba_ssm_functions
 from benchmarks.gpu_counts import widths
 from benchmarks.gpu_device import Row, Scale, attempt, device, kernel_seconds
 from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
-from implicit_models.kernels import reference
+from implicit_models.kernels import mamba_ssm, reference
 
 MODEL = "mamba2-350m"
 CHUNK_LENGTHS, COMPARED_CHUNK = (32, 64, 128), 64
+PEER_CHUNKS = (64, 128, mamba_ssm.CHUNK_LENGTH)
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,9 @@ class Case:
     Attributes
     ----------
     fused, twin
-        Take the inputs, give the outputs.
+        Take the inputs, give the outputs; a length of chunk may be one that no fused kernel takes.
+    peer
+        mamba-ssm's function, where it has one and is installed.
     differentiable
         Whether there is a backward to measure.
     compared
@@ -37,24 +41,30 @@ class Case:
     """
 
     name: str
-    fused: Callable[..., Any]
+    fused: Callable[..., Any] | None
     twin: Callable[..., Any]
     inputs: Sequence[Any]
     differentiable: bool = True
     compared: bool = True
+    peer: Callable[..., Any] | None = None
+
+    def implementations(self) -> dict[str, Callable[..., Any]]:
+        """Return what is measured."""
+        made = {"fused": self.fused, "mamba-ssm": self.peer}
+        if self.compared:
+            made |= {"reference": self.twin, "torch.compile": self.twin}
+        return {name: function for name, function in made.items() if function is not None}
 
 
 def measure_kernels(scale: Scale) -> Iterator[Row]:
     """Measure all kernels: first the fused ones, last what takes long to compile."""
-    implementations = {
-        "fused": lambda case: case.fused,
-        "reference": lambda case: case.twin,
-        "torch.compile": lambda case: _compiled(case.twin),
-    }
-    for implementation, choose in implementations.items():
+    for implementation in ("fused", "mamba-ssm", "reference", "torch.compile"):
         for case in cases(scale):
-            if implementation != "fused" and not case.compared:
+            function = case.implementations().get(implementation)
+            if function is None:
                 continue
+            if implementation == "torch.compile":
+                function = _compiled(function)
             for backward in (False, True) if case.differentiable else (False,):
                 row: Row = {
                     "part": "kernel",
@@ -64,8 +74,8 @@ def measure_kernels(scale: Scale) -> Iterator[Row]:
                 }
                 yield from attempt(
                     row,
-                    lambda case=case, choose=choose, backward=backward: _measure(
-                        case, choose(case), backward
+                    lambda case=case, function=function, backward=backward: _measure(
+                        case, function, backward
                     ),
                 )
 
@@ -158,14 +168,22 @@ def cases(scale: Scale) -> list[Case]:
     state = new(scale.decoded, heads, config.head_dim, config.state_size, dtype=torch.float32)
     step = (new(scale.decoded, w.projection), *filters, bias, rates, new(heads), norm)
 
+    peers = mamba_ssm_functions() if device().type == "cuda" else {}
     made = []
-    for chunk_length in CHUNK_LENGTHS:
-        fused, twin = (
-            _scan_of(function, chunk_length)
-            for function in (_fused("scan", "state_space_scan"), reference.state_space_scan)
-        )
+    for chunk_length in sorted({*CHUNK_LENGTHS, *PEER_CHUNKS}):
+        fused = _scan_of(_fused("scan", "state_space_scan"), chunk_length)
         compared = chunk_length == COMPARED_CHUNK
-        made.append(Case(f"scan, chunk {chunk_length}", fused, twin, scan, compared=compared))
+        peer = peers.get("scan") if chunk_length in PEER_CHUNKS else None
+        made.append(
+            Case(
+                f"scan, chunk {chunk_length}",
+                fused if chunk_length in CHUNK_LENGTHS else None,
+                _scan_of(reference.state_space_scan, min(chunk_length, max(CHUNK_LENGTHS))),
+                scan,
+                compared=compared,
+                peer=peer and _scan_of(peer, chunk_length),
+            )
+        )
     for name, module, function, inputs, differentiable in (
         ("convolution", "convolution", "causal_convolution", (convolved, *filters), True),
         ("gated norm", "norm", "gated_rms_norm", (mixed, gate, norm, epsilon, groups), True),
@@ -173,8 +191,8 @@ def cases(scale: Scale) -> list[Case]:
         ("update", "update", "normed_update", (hidden, weight, epsilon, value, 0.8), False),
         ("step", "step", "mixer_step", (*step, epsilon, tail, state, groups), False),
     ):
-        twin = getattr(reference, function)
-        made.append(Case(name, _fused(module, function), twin, inputs, differentiable))
+        twin, fused = getattr(reference, function), _fused(module, function)
+        made.append(Case(name, fused, twin, inputs, differentiable, peer=peers.get(name)))
     return sorted(made, key=lambda case: case.name.startswith("scan"))
 
 

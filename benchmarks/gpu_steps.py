@@ -97,7 +97,8 @@ def measure_model(model: str, scale: Scale) -> Iterator[Row]:
         if runs:
             yield from _evaluations(baseline, model, scale, full)
             break
-    yield from _steps(replace(ours, autocast=True), model, scale, scale.phases[-1], full)
+    if size == "130m":
+        yield from _steps(replace(ours, autocast=True), model, scale, scale.phases[-1], full)
 
 
 def _steps(

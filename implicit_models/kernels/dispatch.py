@@ -4,7 +4,6 @@ import functools
 import importlib
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,8 +16,6 @@ from implicit_models.kernels import mamba_ssm, reference
 from implicit_models.kernels.mixer import (
     REFERENCE_MIXER,
     ComposedMixer,
-    MixerSettings,
-    MixerWeights,
 )
 from implicit_models.kernels.native import kernels as native
 from implicit_models.kernels.native.library import library
@@ -115,7 +112,7 @@ def mamba_ssm_kernels() -> Kernels:
 def _in_triton(name: str, scan: Callable[..., Any] | None) -> Kernels:
     fused = {
         part: importlib.import_module(f"implicit_models.kernels.fused.{part}")
-        for part in ("convolution", "norm", "scan", "step", "update")
+        for part in ("convolution", "norm", "rotary", "scan", "step", "swiglu", "update")
     }
     mixer = ComposedMixer(
         fused["convolution"].causal_convolution,
@@ -123,7 +120,10 @@ def _in_triton(name: str, scan: Callable[..., Any] | None) -> Kernels:
         fused["norm"].gated_rms_norm,
         fused["step"].mixer_step,
     )
-    functions = (mixer.mix, mixer.advance, fused["norm"].rms_norm, fused["update"].normed_update)
+    functions = (
+        *(mixer.mix, mixer.advance, fused["norm"].rms_norm, fused["update"].normed_update),
+        *(fused["rotary"].causal_attention, fused["swiglu"].swiglu),
+    )
     return Kernels(name, *(_on_its_device(function) for function in functions))
 
 
@@ -202,30 +202,12 @@ def _for_cpu() -> tuple[Kernels, str]:
 
 
 def _for_cuda() -> tuple[Kernels, str]:
-    found: dict[str, Kernels] = {}
-    problems: list[str] = []
-    for name, make in (("fused", fused_kernels), ("mamba_ssm", mamba_ssm_kernels)):
-        try:
-            found[name] = make()
-            _launch(found[name])
-        except Exception as error:  # a version for another torch or Triton may fail in any way
-            found.pop(name, None)
-            problems.append(f"the {name} ones do not run here: {error}")
-    if not found:
-        return reference_kernels(), "; ".join(problems)
-    if len(found) == 1:
-        return next(iter(found.values())), "; ".join(["they are the fastest for it", *problems])
-    seconds: dict[str, float] = {}
-    for name, kernels in found.items():
-        try:
-            seconds[name] = _seconds(kernels)
-        except Exception as error:
-            problems.append(f"the {name} ones do not run here: {error}")
-    if not seconds:
-        return reference_kernels(), "; ".join(problems)
-    times = ", ".join(f"{name} {1e3 * time:.2f} ms" for name, time in seconds.items())
-    reason = f"a mixer's forward and backward pass took {times}"
-    return found[min(seconds, key=seconds.__getitem__)], "; ".join([reason, *problems])
+    try:
+        kernels = fused_kernels()
+        _launch(kernels)
+    except Exception as error:  # a version for another torch or Triton may fail in any way
+        return reference_kernels(), f"the fused ones do not run here: {error}"
+    return kernels, "they are the fastest for it"
 
 
 def _launch(kernels: Kernels) -> None:
@@ -236,37 +218,3 @@ def _launch(kernels: Kernels) -> None:
 
 
 _FASTEST = {"cpu": _for_cpu, "cuda": _for_cuda}
-
-
-def _seconds(kernels: Kernels) -> float:
-    """Time a mixer of the paper's smallest size on a GPU, forward and backward."""
-    with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cuda", enabled=False):
-        passes = _passes(kernels)
-        passes(3)  # compiles and tunes
-        return passes(3)
-
-
-def _passes(kernels: Kernels) -> Callable[[int], float]:
-    heads, width, state, tokens = 24, 64, 128, (2, 2048)
-    inner, channels = heads * width, heads * width + 2 * state
-    draw = torch.Generator().manual_seed(0)
-
-    def normal(*size: int) -> torch.Tensor:
-        numbers = torch.randn(*size, generator=draw).to("cuda", torch.bfloat16)
-        return (numbers / 4).requires_grad_()
-
-    projected = normal(*tokens, inner + channels + heads)
-    rate = -torch.ones(heads, device="cuda")
-    weights = MixerWeights(
-        *(normal(channels, 4), normal(channels), normal(heads), rate, normal(heads), normal(inner))
-    )
-
-    def passes(number: int) -> float:
-        start = time.perf_counter()
-        for _ in range(number):
-            mixed = kernels.mix(projected, weights, MixerSettings(1, 1e-5), None, None)
-            torch.autograd.grad(mixed.sum(), projected)
-        torch.cuda.synchronize()
-        return (time.perf_counter() - start) / number
-
-    return passes

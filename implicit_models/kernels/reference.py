@@ -273,7 +273,15 @@ def causal_attention(
 
     For a text from its start; torch's scaled-dot-product attention does the work.
     """
-    queries, keys = rotate(queries, cosine, sine), rotate(keys, cosine, sine)
+    return attend(rotate(queries, cosine, sine), rotate(keys, cosine, sine), values)
+
+
+def attend(
+    queries: Float[Tensor, "B L H P"],
+    keys: Float[Tensor, "B L G P"],
+    values: Float[Tensor, "B L G P"],
+) -> Float[Tensor, "B L H P"]:
+    """Attend to all tokens so far; what has positions is rotated already."""
     mixed = F.scaled_dot_product_attention(
         queries.transpose(1, 2),
         keys.transpose(1, 2),

@@ -8,6 +8,7 @@ they overflow, and then looks only when debugging.
 import dataclasses
 import functools
 import importlib.util
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ from typing import Any
 @functools.cache
 def do_no_more_than_is_needed() -> None:
     """Make it quicker for all kernels that this process still runs; numbers remain the same."""
-    if importlib.util.find_spec("triton") is None:
+    if importlib.util.find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1":
         return
     from triton.runtime import interpreter
 

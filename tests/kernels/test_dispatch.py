@@ -57,6 +57,7 @@ def test_the_environment_decides(
 ) -> None:
     expected = named(name)
     monkeypatch.setenv(VARIABLE, name)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")  # where there is a GPU as well
     with caplog.at_level(logging.INFO, dispatch.__name__):
         assert kernels_for(device) is expected
     assert expected.name == name
@@ -129,6 +130,7 @@ def no_triton(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("no_triton")
 def test_fused_kernels_that_are_asked_for_need_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "fused")
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
     with pytest.raises(ValueError, match=f"{VARIABLE} is 'fused', but .*'triton'"):
         kernels_for(CPU)
 

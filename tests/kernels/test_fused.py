@@ -294,6 +294,7 @@ def test_nothing_is_followed_without_gradients() -> None:
         assert gated_rms_norm(inputs[0], inputs[0], inputs[2], 1e-5).grad_fn is None
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop:UserWarning")  # of a GPU's norm
 def test_transforms_of_torch_func_see_the_twins() -> None:
     inputs, weight, bias, carry = convolution_inputs(2, batch=1, channels=2)
 

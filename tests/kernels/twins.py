@@ -90,7 +90,7 @@ def _differentiated(
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     flowing = [output for output in outputs if output is not None]
     upstream = [
-        draw(*output.shape, seed=i, dtype=output.dtype).requires_grad_()
+        draw(*output.shape, seed=i, dtype=output.dtype).to(output.device).requires_grad_()
         for i, output in enumerate(flowing)
     ]
     gradients = torch.autograd.grad(
@@ -100,7 +100,7 @@ def _differentiated(
     if second:
         present = [gradient for gradient in gradients if gradient is not None]
         total = torch.stack(
-            [(g * draw(*g.shape, seed=9, dtype=g.dtype)).sum() for g in present]
+            [(g * draw(*g.shape, seed=9, dtype=g.dtype).to(g.device)).sum() for g in present]
         ).sum()
         results += torch.autograd.grad(total, [*leaves, *upstream], allow_unused=True)
     return [None if x is None else x.detach() for x in results]

@@ -26,9 +26,8 @@ _TILES = (
     {"TOKENS": 16, "CHANNELS": 64},
     {"TOKENS": 32, "CHANNELS": 64},
     {"TOKENS": 16, "CHANNELS": 128},
+    {"TOKENS": 64, "CHANNELS": 64},
 )
-# A backward program holds WIDTH sums for each number of its tile: a larger one spills registers.
-_SMALL_TILES = ({"TOKENS": 8, "CHANNELS": 64}, {"TOKENS": 8, "CHANNELS": 128})
 
 
 def causal_convolution(
@@ -85,31 +84,34 @@ class _CausalConvolution(torch.autograd.Function):
                 (gradient,),
             )
         batch, length, channels = inputs.shape
-        width = weight.shape[1]
+        width, precise = weight.shape[1], accumulation_dtype(inputs.dtype)
         past = 0 if carry is None else width - 1
-        strips = num_blocks(length + past, STRIP)
+        strips = num_blocks(length, STRIP)
         by_inputs, by_carry = (
             None if x is None else torch.empty(x.shape, dtype=x.dtype, device=x.device)
             for x in (inputs, carry)
         )
-        by_weights = torch.empty(
-            (batch * strips, width + 1, channels),
-            dtype=accumulation_dtype(inputs.dtype),
-            device=inputs.device,
+        # Of what SiLU takes, and of taps and bias by each strip.
+        by_totals, by_weights = (
+            torch.empty(shape, dtype=precise, device=inputs.device)
+            for shape in (inputs.shape, (batch * strips, width + 1, channels))
         )
 
-        def grid(meta: dict[str, Any]) -> tuple[int, int]:
+        def strip_grid(meta: dict[str, Any]) -> tuple[int, int]:
             return batch * strips, num_blocks(channels, meta["CHANNELS"])
 
+        def grid(meta: dict[str, Any]) -> tuple[int, int]:
+            tiles = num_blocks(length + past, meta["TOKENS"])
+            return batch * tiles, num_blocks(channels, meta["CHANNELS"])
+
         if by_weights.numel():
-            _differentiate[grid](
+            _differentiate_weights[strip_grid](
                 inputs,
                 weight,
                 bias.contiguous(),
                 carry,
                 gradient,
-                by_inputs,
-                by_carry,
+                by_totals,
                 by_weights,
                 length,
                 channels,
@@ -119,8 +121,20 @@ class _CausalConvolution(torch.autograd.Function):
                 *gradient.stride(),
                 WIDTH=width,
                 ROWS=block_size(width + 1),
-                PAST=past,
                 STRIP=STRIP,
+                PRECISE=accumulation_type(inputs.dtype),
+            )
+        if batch * (length + past) * channels:
+            _differentiate_inputs[grid](
+                weight,
+                by_totals,
+                by_inputs,
+                by_carry,
+                length,
+                channels,
+                *weight.stride(),
+                WIDTH=width,
+                PAST=past,
                 PRECISE=accumulation_type(inputs.dtype),
             )
         by_weights = by_weights.sum(0)
@@ -163,7 +177,7 @@ def _read(
     return values
 
 
-@tuned(configurations(*_TILES, warps=(4, 8)), key=("channels", "WIDTH"))
+@tuned(configurations(*_TILES), key=("channels", "WIDTH"))
 @triton.jit
 @no_type_check
 def _convolve(
@@ -219,17 +233,16 @@ def _convolve(
     tl.store(at, (total * sigmoid(total)).to(outputs.dtype.element_ty), mask)
 
 
-@tuned(configurations(*_SMALL_TILES, warps=(4, 8)), key=("channels", "WIDTH"))
+@tuned(configurations(*_TILES, warps=(4, 8)), key=("channels", "WIDTH"))
 @triton.jit
 @no_type_check
-def _differentiate(
+def _differentiate_weights(
     inputs,
     weight,
     bias,
     carry,
     gradient,
-    by_inputs,
-    by_carry,
+    by_totals,
     by_weights,
     length,
     channels,
@@ -246,18 +259,16 @@ def _differentiate(
     gradient_channel,
     WIDTH: tl.constexpr,
     ROWS: tl.constexpr,
-    PAST: tl.constexpr,
     STRIP: tl.constexpr,
     PRECISE: tl.constexpr,
     TOKENS: tl.constexpr,
     CHANNELS: tl.constexpr,
 ):
-    """Differentiate by a strip of tokens, the carry's before the inputs' own.
+    """Differentiate by a strip's convolved numbers, and add up what its tokens give the weights.
 
-    A token acts on itself and the WIDTH - 1 after it, whose sums are computed once more: reading
-    the inputs again, which are near, is cheaper than keeping anything from the forward.
+    Reading the inputs again, which are near, is cheaper than keeping anything from the forward.
     """
-    strips = tl.cdiv(length + PAST, STRIP)
+    strips = tl.cdiv(length, STRIP)
     batch = (tl.program_id(0) // strips).to(tl.int64)
     first = (tl.program_id(0) % strips) * STRIP
     channel = tl.program_id(1).to(tl.int64) * CHANNELS + tl.arange(0, CHANNELS)
@@ -266,70 +277,102 @@ def _differentiate(
     rows = tl.arange(0, ROWS)
     sums = tl.zeros((ROWS, CHANNELS), PRECISE)  # of the taps, then of the bias
 
-    for start in range(0, tl.minimum(STRIP, length + PAST - first), TOKENS):
-        tokens = (first + start).to(tl.int64) + tl.arange(0, TOKENS) - PAST
-        found = tl.zeros((TOKENS, CHANNELS), PRECISE)
-        for ahead in tl.static_range(WIDTH):
-            later = tokens + ahead
-            mask = ((later >= 0) & (later < length))[:, None] & exists[None, :]
-            total = tl.zeros((TOKENS, CHANNELS), PRECISE) + offset[None, :]
-            for tap in tl.static_range(WIDTH):
-                at = weight + channel * weight_channel + tap * weight_tap
-                factor = tl.load(at, exists, other=0.0).to(PRECISE)
-                total += factor[None, :] * _read(
-                    inputs,
-                    carry,
-                    batch,
-                    later + (tap - (WIDTH - 1)),
-                    channel,
-                    mask,
-                    inputs_batch,
-                    inputs_token,
-                    inputs_channel,
-                    carry_batch,
-                    carry_token,
-                    carry_channel,
-                    WIDTH,
-                    PRECISE,
-                )
-            at = gradient + batch * gradient_batch
-            at += later[:, None] * gradient_token + channel[None, :] * gradient_channel
-            share = sigmoid(total)
-            by_total = tl.load(at, mask, other=0.0).to(PRECISE)
-            by_total *= share * (1.0 + total * (1.0 - share))
-            at = weight + channel * weight_channel + (WIDTH - 1 - ahead) * weight_tap
-            found += tl.load(at, exists, other=0.0).to(PRECISE)[None, :] * by_total
-            if ahead == 0:
-                summed = tl.sum(by_total, 0)
-                sums += tl.where(rows[:, None] == WIDTH, summed[None, :], 0.0)
-                for tap in tl.static_range(WIDTH):
-                    values = _read(
-                        inputs,
-                        carry,
-                        batch,
-                        later + (tap - (WIDTH - 1)),
-                        channel,
-                        mask,
-                        inputs_batch,
-                        inputs_token,
-                        inputs_channel,
-                        carry_batch,
-                        carry_token,
-                        carry_channel,
-                        WIDTH,
-                        PRECISE,
-                    )
-                    summed = tl.sum(by_total * values, 0)
-                    sums += tl.where(rows[:, None] == tap, summed[None, :], 0.0)
-
-        mask = ((tokens >= 0) & (tokens < length))[:, None] & exists[None, :]
-        at = by_inputs + (batch * length + tokens)[:, None] * channels + channel[None, :]
-        tl.store(at, found.to(by_inputs.dtype.element_ty), mask)
-        if PAST > 0:
-            mask = ((tokens < 0) & (tokens >= -PAST))[:, None] & exists[None, :]
-            at = by_carry + (batch * PAST + tokens + PAST)[:, None] * channels + channel[None, :]
-            tl.store(at, found.to(by_carry.dtype.element_ty), mask)
+    for start in range(0, tl.minimum(STRIP, length - first), TOKENS):
+        tokens = (first + start).to(tl.int64) + tl.arange(0, TOKENS)
+        mask = (tokens < length)[:, None] & exists[None, :]
+        total = tl.zeros((TOKENS, CHANNELS), PRECISE) + offset[None, :]
+        for tap in tl.static_range(WIDTH):
+            at = weight + channel * weight_channel + tap * weight_tap
+            factor = tl.load(at, exists, other=0.0).to(PRECISE)
+            total += factor[None, :] * _read(
+                inputs,
+                carry,
+                batch,
+                tokens + (tap - (WIDTH - 1)),
+                channel,
+                mask,
+                inputs_batch,
+                inputs_token,
+                inputs_channel,
+                carry_batch,
+                carry_token,
+                carry_channel,
+                WIDTH,
+                PRECISE,
+            )
+        at = gradient + batch * gradient_batch
+        at += tokens[:, None] * gradient_token + channel[None, :] * gradient_channel
+        share = sigmoid(total)
+        by_total = tl.load(at, mask, other=0.0).to(PRECISE)
+        by_total *= share * (1.0 + total * (1.0 - share))
+        at = by_totals + (batch * length + tokens)[:, None] * channels + channel[None, :]
+        tl.store(at, by_total, mask)
+        summed = tl.sum(by_total, 0)
+        sums += tl.where(rows[:, None] == WIDTH, summed[None, :], 0.0)
+        for tap in tl.static_range(WIDTH):
+            values = _read(
+                inputs,
+                carry,
+                batch,
+                tokens + (tap - (WIDTH - 1)),
+                channel,
+                mask,
+                inputs_batch,
+                inputs_token,
+                inputs_channel,
+                carry_batch,
+                carry_token,
+                carry_channel,
+                WIDTH,
+                PRECISE,
+            )
+            summed = tl.sum(by_total * values, 0)
+            sums += tl.where(rows[:, None] == tap, summed[None, :], 0.0)
 
     at = by_weights + tl.program_id(0).to(tl.int64) * (WIDTH + 1) * channels
     at += rows[:, None] * channels + channel[None, :]
     tl.store(at, sums, (rows <= WIDTH)[:, None] & exists[None, :])
+
+
+@tuned(configurations(*_TILES), key=("channels", "WIDTH"))
+@triton.jit
+@no_type_check
+def _differentiate_inputs(
+    weight,
+    by_totals,
+    by_inputs,
+    by_carry,
+    length,
+    channels,
+    weight_channel,
+    weight_tap,
+    WIDTH: tl.constexpr,
+    PAST: tl.constexpr,
+    PRECISE: tl.constexpr,
+    TOKENS: tl.constexpr,
+    CHANNELS: tl.constexpr,
+):
+    """Differentiate by a tile of tokens, the carry's before the inputs' own.
+
+    A token acts on itself and the WIDTH - 1 after it.
+    """
+    tiles = tl.cdiv(length + PAST, TOKENS)
+    batch = (tl.program_id(0) // tiles).to(tl.int64)
+    tokens = (tl.program_id(0) % tiles).to(tl.int64) * TOKENS + tl.arange(0, TOKENS) - PAST
+    channel = tl.program_id(1).to(tl.int64) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = channel < channels
+    found = tl.zeros((TOKENS, CHANNELS), PRECISE)
+    for ahead in tl.static_range(WIDTH):
+        later = tokens + ahead
+        mask = ((later >= 0) & (later < length))[:, None] & exists[None, :]
+        at = by_totals + (batch * length + later)[:, None] * channels + channel[None, :]
+        by_total = tl.load(at, mask, other=0.0)
+        at = weight + channel * weight_channel + (WIDTH - 1 - ahead) * weight_tap
+        found += tl.load(at, exists, other=0.0).to(PRECISE)[None, :] * by_total
+    mask = ((tokens >= 0) & (tokens < length))[:, None] & exists[None, :]
+    at = by_inputs + (batch * length + tokens)[:, None] * channels + channel[None, :]
+    tl.store(at, found.to(by_inputs.dtype.element_ty), mask)
+    if PAST > 0:
+        mask = ((tokens < 0) & (tokens >= -PAST))[:, None] & exists[None, :]
+        at = by_carry + (batch * PAST + tokens + PAST)[:, None] * channels + channel[None, :]
+        tl.store(at, found.to(by_carry.dtype.element_ty), mask)

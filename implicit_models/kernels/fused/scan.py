@@ -2,18 +2,18 @@
 
 A chunk of T tokens is a masked T x T matrix product; only states pass between chunks. With
 ``dt_t = softplus(time_step_t + bias)`` and ``l_t`` the sum of ``dt * decay_rate`` from the chunk's
-start to t, both recomputed wherever they are needed, the scan takes three launches:
+start to t, both recomputed wherever they are needed, the scan takes two launches:
 
-1. what each chunk writes to the state, as if it began at zero: ``sum_t w_t outer(x_t, b_t)`` with
-   ``w_t = exp(l_T - l_t) dt_t``;
-2. the state before each chunk, one after the other;
-3. the outputs: ``sum_{s<=t} (c_t . b_s) exp(l_t - l_s) dt_s x_s + exp(l_t) S c_t + skip x_t``.
+1. the state before each chunk: a program holds a tile of a head's state and adds, chunk by chunk,
+   ``sum_t w_t outer(x_t, b_t)`` with ``w_t = exp(l_T - l_t) dt_t``. What is kept of each chunk is
+   in the precision that products read it in; the state that goes on is float32;
+2. the outputs: ``sum_{s<=t} (c_t . b_s) exp(l_t - l_s) dt_s x_s + exp(l_t) S c_t + skip x_t``.
 
-Backward takes the same first two for the states, which are not kept; the same two once more for
-the gradients of the states, with ``w_t = exp(l_t)``, output gradients and c in the place of x and
-b, and the chunks from the last to the first; then one launch for the gradients of a head's own
-numbers and one for those of b and c, which several heads share. Nothing is added atomically, so
-the same call gives the same bits.
+Backward takes the first for the states, which are not kept; once more for the gradients of the
+states, with ``w_t = exp(l_t)``, output gradients and c in the place of x and b, and the chunks from
+the last to the first; then one launch for the gradients of a head's own numbers and one for those
+of b and c, which several heads share. Nothing is added atomically, so the same call gives the same
+bits.
 """
 
 from typing import Any, NamedTuple, no_type_check
@@ -33,7 +33,6 @@ CHUNK_LENGTH, LONGEST_CHUNK = 64, 128
 STATE_BLOCK = 64  # of the N columns of a state that one program holds
 EXACT_CHUNK, EXACT_STATE_BLOCK = 32, 32  # tensor cores do no float32; without, registers are few
 SMALLEST_BLOCK = 16  # tl.dot takes no less
-PASSING_BLOCK = 512  # of the P x N numbers of a state
 ENOUGH_PROGRAMS = 512  # to fill a large GPU
 
 
@@ -56,9 +55,10 @@ def state_space_scan(
     Every ``chunk_length`` gives the same numbers up to rounding; it is itself rounded up to a
     power of two from 16 to 128, or to 32 where float32 products are exact.
 
-    States and sums are float32. The matrix products take bfloat16 factors where inputs and both
-    maps are bfloat16, else float32 ones: exact ("ieee") unless PyTorch's own products are rounded
-    to TF32 (``torch.backends.cuda.matmul.allow_tf32``) or the inputs are of a half precision.
+    States and sums are float32, but for the states that are kept for products of bfloat16. The
+    matrix products take bfloat16 factors where inputs and both maps are bfloat16, else float32
+    ones: exact ("ieee") unless PyTorch's own products are rounded to TF32
+    (``torch.backends.cuda.matmul.allow_tf32``) or the inputs are of a half precision.
     Float64, an empty sequence or batch, and transforms of torch.func go to the reference.
 
     Returns
@@ -186,36 +186,32 @@ class _Scan:
         self, rows: Tensor, maps: Tensor, initial: Tensor | None, *, backward: bool
     ) -> tuple[Tensor, Tensor]:
         """Return each chunk's state before it and the last, or the gradients, backward in time."""
+        kept = torch.bfloat16 if self.factor == tl.bfloat16 else torch.float32
         chunks = (self.batch, self.num_chunks, self.heads)
-        states, totals = self.new(*chunks, self.width, self.size), self.new(*chunks)
-        _chunk_sums_kernel[(*self.programs, self.state_blocks)](
+        states = self.new(*chunks, self.width, self.size, dtype=kept)
+        last = self.new(self.batch, self.heads, self.width, self.size)
+
+        def grid(meta: dict[str, Any]) -> tuple[int, int, int]:
+            tiles = num_blocks(self.width, meta["BLOCK_P"]), num_blocks(self.size, meta["BLOCK_N"])
+            return self.batch * self.heads, *tiles
+
+        blocks = {"BLOCK_P", "BLOCK_N"}  # which these are tuned for
+        _states_kernel[grid](
             rows,
             self.time_step,
             self.bias,
             self.rate,
             maps,
+            initial,
             states,
-            totals,
+            last,
             self.length,
             self.num_chunks,
             *rows.stride(),
             *self.time_step.stride(),
             *maps.stride(),
-            TO_END=not backward,
-            **self.constants(),
-        )
-        last = self.new(self.batch, self.heads, self.width, self.size)
-        numbers = self.width * self.size
-        _pass_states_kernel[(self.batch * self.heads, num_blocks(numbers, PASSING_BLOCK))](
-            states,
-            totals,
-            initial,
-            last,
-            self.num_chunks,
-            HEADS=self.heads,
-            NUMBERS=numbers,
-            BLOCK=PASSING_BLOCK,
             BACKWARD=backward,
+            **{name: value for name, value in self.constants().items() if name not in blocks},
         )
         return states, last
 
@@ -427,19 +423,29 @@ def _decay(log_decay, TOKENS: tl.constexpr):
 
 
 _KEY = ("TOKENS", "WIDTH", "SIZE", "PRECISION")
+_STATE_TILES = (  # small: a program takes all chunks in turn, so that there have to be many
+    {"BLOCK_P": 32, "BLOCK_N": 32},
+    {"BLOCK_P": 32, "BLOCK_N": 64},
+    {"BLOCK_P": 64, "BLOCK_N": 64},
+    {"BLOCK_P": 32, "BLOCK_N": 128},
+)
 
 
-@tuned(configurations({}, warps=(4, 8), stages=(2,)), key=(*_KEY, "TO_END"))
+@tuned(
+    configurations(*_STATE_TILES, warps=(4, 8), stages=(3,)),
+    key=(*_KEY, "BACKWARD"),
+)
 @triton.jit
 @no_type_check
-def _chunk_sums_kernel(
+def _states_kernel(
     rows,
     time_step,
     bias,
     rate,
     maps,
-    sums,
-    totals,
+    initial,
+    states,
+    last,
     length,
     num_chunks,
     rows_batch,
@@ -462,76 +468,60 @@ def _chunk_sums_kernel(
     BLOCK_N: tl.constexpr,
     FACTOR: tl.constexpr,
     PRECISION: tl.constexpr,
-    TO_END: tl.constexpr,
-):
-    """Sum a chunk's outer products of rows and maps, weighted by the decay to or from its ends."""
-    batch, chunk, head = _place(tl.program_id(0), num_chunks, HEADS)
-    n = tl.program_id(1) * BLOCK_N
-    start = chunk * TOKENS
-    tokens = length - start
-    dt, _, log_decay = _time_steps(
-        time_step + batch * time_batch + start * time_token + head * time_head,
-        tl.load(bias + head).to(tl.float32),
-        tl.load(rate + head).to(tl.float32),
-        tokens,
-        time_token,
-        TOKENS,
-    )
-    total = _last(log_decay, TOKENS)
-    weights = tl.exp(total - log_decay) * dt if TO_END else tl.exp(log_decay)
-    x = _load_tile(
-        rows + batch * rows_batch + start * rows_token + head * rows_head,
-        tokens,
-        WIDTH,
-        rows_token,
-        rows_width,
-        TOKENS,
-        BLOCK_P,
-    )
-    maps += batch * maps_batch + start * maps_token + head // HEADS_PER_GROUP * maps_group
-    b = _load_tile(maps + n * maps_size, tokens, SIZE - n, maps_token, maps_size, TOKENS, BLOCK_N)
-    weighted = (x.to(tl.float32) * weights[:, None]).to(FACTOR)
-    summed = tl.dot(tl.trans(weighted), b.to(FACTOR), input_precision=PRECISION)
-    place = (batch * num_chunks + chunk) * HEADS + head
-    _store_tile(
-        sums + place * (WIDTH * SIZE) + n, summed, WIDTH, SIZE - n, SIZE, 1, BLOCK_P, BLOCK_N
-    )
-    if n == 0:
-        tl.store(totals + place, total)
-
-
-@triton.jit
-@no_type_check
-def _pass_states_kernel(
-    states,
-    totals,
-    initial,
-    last,
-    num_chunks,
-    HEADS: tl.constexpr,
-    NUMBERS: tl.constexpr,
-    BLOCK: tl.constexpr,
     BACKWARD: tl.constexpr,
 ):
-    """Put the state before each chunk in the place of what that chunk writes.
+    """Keep the state before each chunk, and the one after the last.
 
-    Backward, the gradient of the state after each chunk in the place of what its outputs give.
+    What a chunk adds is its outer products of rows and maps, weighted by the decay to its end.
+    Backward these are the gradients of the state after each chunk, weighted by the decay from its
+    start, and the chunks come from the last to the first.
     """
     row = tl.program_id(0).to(tl.int64)
     batch, head = row // HEADS, row % HEADS
-    number = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = number < NUMBERS
-    state = tl.zeros((BLOCK,), dtype=tl.float32)
+    p, n = tl.program_id(1) * BLOCK_P, tl.program_id(2) * BLOCK_N
+    rows += batch * rows_batch + head * rows_head + p * rows_width
+    maps += batch * maps_batch + head // HEADS_PER_GROUP * maps_group + n * maps_size
+    time_step += batch * time_batch + head * time_head
+    offset, rate_value = tl.load(bias + head).to(tl.float32), tl.load(rate + head).to(tl.float32)
+    corner = p * SIZE + n
+    state = tl.zeros((BLOCK_P, BLOCK_N), dtype=tl.float32)
     if initial is not None:
-        state += tl.load(initial + row * NUMBERS + number, mask=inside, other=0.0).to(tl.float32)
+        state += _load_tile(
+            initial + row * (WIDTH * SIZE) + corner, WIDTH - p, SIZE - n, SIZE, 1, BLOCK_P, BLOCK_N
+        ).to(tl.float32)
     for step in range(num_chunks):
-        chunk = num_chunks - 1 - step if BACKWARD else step
+        chunk = tl.cast(num_chunks - 1 - step if BACKWARD else step, tl.int64)
         place = (batch * num_chunks + chunk) * HEADS + head
-        pointers = states + place * NUMBERS + number
-        own = tl.load(pointers, mask=inside, other=0.0)
-        tl.store(pointers, state, mask=inside)
-        state = tl.exp(tl.load(totals + place)) * state + own
-    tl.store(last + row * NUMBERS + number, state, mask=inside)
+        _store_tile(
+            states + place * (WIDTH * SIZE) + corner,
+            state,
+            WIDTH - p,
+            SIZE - n,
+            SIZE,
+            1,
+            BLOCK_P,
+            BLOCK_N,
+        )
+        start = chunk * TOKENS
+        tokens = length - start
+        dt, _, log_decay = _time_steps(
+            time_step + start * time_token, offset, rate_value, tokens, time_token, TOKENS
+        )
+        total = _last(log_decay, TOKENS)
+        weights = tl.exp(log_decay) if BACKWARD else tl.exp(total - log_decay) * dt
+        x = _load_tile(
+            rows + start * rows_token, tokens, WIDTH - p, rows_token, rows_width, TOKENS, BLOCK_P
+        )
+        b = _load_tile(
+            maps + start * maps_token, tokens, SIZE - n, maps_token, maps_size, TOKENS, BLOCK_N
+        )
+        weighted = (x.to(tl.float32) * weights[:, None]).to(FACTOR)
+        state = tl.dot(
+            tl.trans(weighted), b.to(FACTOR), tl.exp(total) * state, input_precision=PRECISION
+        )
+    _store_tile(
+        last + row * (WIDTH * SIZE) + corner, state, WIDTH - p, SIZE - n, SIZE, 1, BLOCK_P, BLOCK_N
+    )
 
 
 @tuned(configurations({}, warps=(4, 8), stages=(2, 3)), key=_KEY)
