@@ -1,16 +1,17 @@
 """Training steps, searches and kernels on a GPU, beside mamba-ssm's kernels with torchdeq's loop.
 
 Models of the paper's sizes with random weights, 2,048 tokens a text. Parameters are bfloat16, the
-residual stream, the scan's states and every sum within a kernel float32: the kernels then read and
-write bfloat16 alone, and no weight is rounded anew in each iteration. The small models have a row
-with float32 parameters under autocast as well, as transformers' Trainer does it (``bf16=True``).
+residual stream and every sum within a kernel float32: the kernels then read and write bfloat16
+alone, and no weight is rounded anew in each iteration. The small models have a row with float32
+parameters under autocast as well, as transformers' Trainer does it (``bf16=True``).
 
 - Ceilings: bfloat16 products of large matrices, and a copy (bytes read and written).
 - Training steps: forward, loss, backward and AdamW, of the bounded phase (4+1) and the free phase
   (24+4): self-iterations without gradient, then phantom steps. The number of iterations is fixed,
   so that all do the same work. Peak memory is that of tensors, the optimiser's included.
 - Evaluations of the cell: each of a search's, and one that keeps activations.
-- Kernels of a block of mamba2-350m, each beside its twin in PyTorch and torch.compile of that.
+- Kernels of a block of mamba2-350m or llama-350m, each beside mamba-ssm's where it has one, its
+  twin in PyTorch and torch.compile of that.
 
 The baseline is the same weights with mamba-ssm's unfused kernels and torchdeq's fixed-point
 iteration; where either is not installed, the reference kernels or a plain loop, as the rows and the
@@ -42,7 +43,7 @@ from benchmarks.gpu_device import FULL, MODELS, TINY, Row, ceilings, describe, d
 from benchmarks.gpu_kernels import measure_kernels
 from benchmarks.gpu_steps import measure_model
 
-# Seconds that a part may take; the kernels of mamba-ssm are tuned for minutes in the first one.
+# Seconds that a part may take; mamba-ssm tunes for a minute and more in the first with it.
 PARTS = {
     "ceilings": 60,
     "mamba2-350m": 240,

@@ -68,7 +68,7 @@ def _plain_loop(
 def mamba_ssm_functions() -> dict[str, Callable[..., Any]]:
     """Return mamba-ssm's functions with our signatures, by the names of `gpu_kernels`' cases.
 
-    None where it cannot be imported; of the convolution only causal_conv1d's.
+    None of them where it cannot be imported; of the convolution only causal_conv1d's.
     """
     try:
         mamba_ssm.load()

@@ -5,8 +5,8 @@ Those of Mamba2's scan, which depend on its chunks, are left out. A product's ba
 forward; the search has none.
 
 Bytes are estimated: each operation of a cell's evaluation reads its inputs and writes its outputs
-once, in the dtypes they have (the residual stream and the scan's states in float32), and the
-weights are read once an evaluation. What caches save and what is read twice is not known to it.
+once, in the dtypes they have with our kernels (the residual stream in float32), and the weights are
+read once an evaluation. What caches save and what is read twice is not known to it.
 """
 
 from dataclasses import dataclass
@@ -74,15 +74,15 @@ def cell_bytes(config: ImplicitConfig, num_tokens: int, size: int) -> int:
         assert config.head_dim and config.num_key_value_heads
         rotated = w.inner + config.num_key_value_heads * config.head_dim
         block += size * (2 * w.model + 2 * rotated + w.projection + w.inner)
-        # Two products of the normed rows, SiLU in place, the other factor, and the way down.
-        block += norm + addition + size * (3 * w.model + (2 + 2 + 3 + 1) * w.hidden)
+        # Two products of the normed rows, the gate in place of one, and the way down.
+        block += norm + addition + size * (3 * w.model + (2 + 3 + 1) * w.hidden)
     else:
         assert isinstance(config, ImplicitMamba2Config)
         maps = 2 * config.n_groups * config.state_size
         convolution = 2 * size * (w.inner + maps)
-        states = w.inner * config.state_size * _PRECISE // (config.chunk_size or _CHUNK_LENGTH)
-        # Written by the chunks, passed on, read for the outputs.
-        scan = size * (3 * w.inner + 2 * maps + 2 * config.num_heads) + 4 * states
+        states = w.inner * config.state_size * size // (config.chunk_size or _CHUNK_LENGTH)
+        # Written before each chunk, and read for its outputs.
+        scan = size * (3 * w.inner + 2 * maps + 2 * config.num_heads) + 2 * states
         block += convolution + scan + size * 3 * w.inner
     ends = (size + _PRECISE) * w.model + (_PRECISE + 2 * size) * w.model
     return num_tokens * (layers * block + ends) + size * layers * block_weights(config)

@@ -1,6 +1,6 @@
 """Each fused kernel beside its twin in PyTorch, torch.compile of that, and mamba-ssm's kernels.
 
-At the sizes of one block of the 350m model, whose inputs are slices of a projection. Bytes are
+At the sizes of one block of the 350m models; Mamba2's inputs are slices of a projection. Bytes are
 those of inputs and outputs; backward those of inputs, outputs and the gradients of both on top.
 The error is that of the outputs, or the largest of the gradients', against the twin in float32.
 """
@@ -16,10 +16,11 @@ from torch import Tensor
 from benchmarks.gpu_baseline import mamba_ssm_functions
 from benchmarks.gpu_counts import widths
 from benchmarks.gpu_device import Row, Scale, attempt, device, kernel_seconds
+from implicit_models.families.llama.configuration import ImplicitLlamaConfig
 from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
 from implicit_models.kernels import mamba_ssm, reference
 
-MODEL = "mamba2-350m"
+MODEL, OTHER = "mamba2-350m", "llama-350m"
 CHUNK_LENGTHS, COMPARED_CHUNK = (32, 64, 128), 64
 PEER_CHUNKS = (64, 128, mamba_ssm.CHUNK_LENGTH)
 
@@ -193,6 +194,16 @@ def cases(scale: Scale) -> list[Case]:
     ):
         twin, fused = getattr(reference, function), _fused(module, function)
         made.append(Case(name, fused, twin, inputs, differentiable, peer=peers.get(name)))
+    llama = scale.config(OTHER)
+    assert isinstance(llama, ImplicitLlamaConfig) and llama.head_dim
+    heads_of_all = new(batch, scale.length, llama.num_attention_heads, llama.head_dim)
+    angles = [new(1, scale.length, 1, llama.head_dim) for _ in range(2)]
+    gate_and_up = [new(batch, scale.length, llama.intermediate_size) for _ in range(2)]
+    rotate, swiglu = _fused("rotary", "rotate"), _fused("swiglu", "swiglu")
+    turned = _with_angles(rotate, angles), _with_angles(reference.rotate, angles)
+    made.append(Case("rotation", *turned, (heads_of_all,)))
+    gates = _leaving_its_inputs(swiglu), _leaving_its_inputs(reference.swiglu)
+    made.append(Case("swiglu", *gates, gate_and_up))
     return sorted(made, key=lambda case: case.name.startswith("scan"))
 
 
@@ -202,6 +213,21 @@ def _fused(module: str, function: str) -> Callable[..., Any]:
     def call(*inputs: Any, **options: Any) -> Any:
         found = importlib.import_module(f"implicit_models.kernels.fused.{module}")
         return getattr(found, function)(*inputs, **options)
+
+    return call
+
+
+def _with_angles(function: Callable[..., Any], angles: Sequence[Tensor]) -> Callable[..., Any]:
+    def call(heads: Tensor) -> Tensor:
+        return function(heads, *(x.to(heads.dtype) for x in angles))
+
+    return call
+
+
+def _leaving_its_inputs(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*inputs: Tensor) -> Tensor:
+        with torch.enable_grad():  # without, it may write over the first
+            return function(*inputs)
 
     return call
 

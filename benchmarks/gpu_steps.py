@@ -212,7 +212,7 @@ def _evaluation(
         "peak_memory_gib": peak_gibibytes(),
         "teraflops": operations / seconds / 1e12,
     }
-    if not keeps:
+    if not keeps and contender.loop is None:
         moved = cell_bytes(model.config, tokens.numel(), scale.dtype.itemsize)
         found["gigabytes_per_second"] = moved / seconds / 1e9
     return found

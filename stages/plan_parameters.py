@@ -42,7 +42,7 @@ class PlanParameters(Parameters):
     preset: str | None = None
     gpus: int = Field(default=1, ge=1)
     device: str = "h100"
-    utilisation: float = Field(default=0.4, gt=0.0, le=1.0)
+    utilisation: float = Field(default=0.2, gt=0.0, le=1.0)
     parallelism: Literal["ddp", "fsdp"] = "ddp"
     micro_batch: int | None = Field(default=None, ge=1)
     checkpointing: Literal["none", "iterations", "blocks"] = "none"

@@ -207,7 +207,7 @@ def _for_cuda() -> tuple[Kernels, str]:
         _launch(kernels)
     except Exception as error:  # a version for another torch or Triton may fail in any way
         return reference_kernels(), f"the fused ones do not run here: {error}"
-    return kernels, "they are the fastest for it"
+    return kernels, "they are made for it"
 
 
 def _launch(kernels: Kernels) -> None:

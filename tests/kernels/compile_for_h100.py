@@ -1,4 +1,4 @@
-"""Compile every launch of the fused kernels for an H100, on a machine that has none.
+"""Compile the fused kernels of forward and backward passes for an H100, where there is none.
 
     python -m tests.kernels.compile_for_h100 DTYPE CONFIGURATION
 

@@ -1,4 +1,4 @@
-"""Every launch of the fused kernels compiles for an H100, where there is none.
+"""The fused kernels of a model's forward and backward pass compile for an H100, where there is none.
 
 Triton's interpreter runs what its compiler refuses, and knows nothing of a GPU's memory.
 """
@@ -23,7 +23,7 @@ LAUNCHED = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "configuration"), [("bfloat16", -1), ("float32", 0)])
-def test_every_launch_compiles(dtype: str, configuration: int) -> None:
+def test_all_launches_compile(dtype: str, configuration: int) -> None:
     environment = {name: x for name, x in os.environ.items() if name != "TRITON_INTERPRET"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.kernels.compile_for_h100", dtype, str(configuration)],

@@ -1,5 +1,6 @@
 """Which kernels run: by the environment, by the device, within a block; and that all agree."""
 
+import dataclasses
 import importlib
 import logging
 from collections.abc import Callable, Iterator
@@ -144,6 +145,32 @@ def test_a_gpu_without_triton_runs_the_reference(caplog: pytest.LogCaptureFixtur
     assert "the fused ones do not run here: No module named 'triton'" in message
 
 
+def test_a_gpu_runs_those_in_triton(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fused = Kernels("fused", *(len,) * 4)
+    monkeypatch.setattr(dispatch, "fused_kernels", lambda: fused)
+    monkeypatch.setattr(dispatch, "_launch", lambda kernels: None)
+    with caplog.at_level(logging.INFO, dispatch.__name__):
+        assert kernels_for(CUDA) is fused
+    assert caplog.messages == ["kernels on cuda: fused, because they are made for it"]
+    assert caplog.records[0].levelno == logging.INFO
+
+
+def test_a_gpu_that_cannot_launch_them_runs_the_reference_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(kernels: Kernels) -> None:
+        raise RuntimeError("no kernel image is available")
+
+    monkeypatch.setattr(dispatch, "fused_kernels", lambda: Kernels("fused", *(len,) * 4))
+    monkeypatch.setattr(dispatch, "_launch", fail)
+    assert kernels_for(CUDA) is reference_kernels()
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert "the fused ones do not run here: no kernel image is available" in record.getMessage()
+
+
 def test_a_block_runs_what_it_asks_for() -> None:
     outer, inner = (Kernels(name, *(len,) * 4) for name in ("outer", "inner"))
     before = kernels_for(CPU)
@@ -173,7 +200,7 @@ def tracked(kernels: Kernels) -> tuple[Kernels, set[str]]:
 
         return call
 
-    names = ("mix", "advance", "rms_norm", "normed_update")
+    names = [field.name for field in dataclasses.fields(Kernels) if field.name != "name"]
     return Kernels(kernels.name, *map(watched, names)), called
 
 
@@ -199,13 +226,16 @@ def outcome(kernels: Kernels, kind: str, phase: Phase | None) -> tuple[dict[str,
 
 
 @pytest.mark.parametrize("name", ["native", pytest.param("fused", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["mamba2-implicit", "mamba2-explicit"])
+@pytest.mark.parametrize(
+    "kind", ["mamba2-implicit", "mamba2-explicit", "llama-implicit", "llama-explicit"]
+)
 def test_a_model_is_the_same_with_all_kernels(kind: str, name: str) -> None:
-    phase = bounded_phase(2) if kind == "mamba2-implicit" else None
+    phase = bounded_phase(2) if kind.endswith("-implicit") else None
     kernels = named(name)
     expected, _ = outcome(reference_kernels(), kind, phase)
     found, called = outcome(kernels, kind, phase)
-    assert called >= {"mix", "advance", "rms_norm"}
+    mixing = {"mix", "advance"} if kind.startswith("mamba2") else {"causal_attention", "swiglu"}
+    assert called >= mixing | {"rms_norm"}
     assert "normed_update" in called or phase is None
     assert found.keys() == expected.keys()
     for part, one in found.items():

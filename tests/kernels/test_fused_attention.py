@@ -29,7 +29,7 @@ def heads_and_angles(
     length: int, heads: int = 3, width: int = 6, batch: int = 2, *, own: bool = False
 ) -> list[Tensor]:
     """Draw heads, and the cosine and sine of all sequences or, where each has its own, of each."""
-    angles = draw(batch if own else 1, length, 1, width // 2, seed=1).repeat(1, 1, 1, 2)
+    angles = draw(batch if own else 1, length, 1, width, seed=1)
     return [draw(batch, length, heads, width), angles.cos(), angles.sin()]
 
 
@@ -89,6 +89,26 @@ def test_swiglu(size: tuple[int, ...]) -> None:
         found = swiglu(memory, up)
     assert found.data_ptr() == memory.data_ptr()
     assert_near(found, expected, 1e-6)
+
+
+def test_swiglu_takes_the_gates_memory_without_gradients_alone_and_says_so() -> None:
+    gate, up = draw(3, 4), draw(3, 4, seed=1)
+    before = gate.clone()
+    swiglu(gate, up)
+    assert torch.equal(gate, before)
+    leaf = draw(3, 4).requires_grad_()
+    gate = leaf.exp()  # whose gradient reads it
+    with torch.no_grad():
+        swiglu(gate, up)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        gate.sum().backward()
+
+
+def test_mixed_precisions_take_the_twins() -> None:
+    gate, up = draw(3, 4), draw(3, 4, seed=1)
+    assert swiglu(gate.bfloat16(), up).dtype == torch.float32
+    heads, cosine, sine = heads_and_angles(5)
+    assert rotate(heads.bfloat16(), cosine, sine).dtype == torch.float32
 
 
 def test_second_derivatives_of_swiglu_and_any_strides() -> None:

@@ -87,7 +87,9 @@ def test_scan_of_several_sequences(groups: int) -> None:
     assert_scans(scan_inputs(17, groups, batch=2, heads=2), chunk_length=16)
 
 
-@pytest.mark.parametrize(("width", "size"), [(1, 1), (16, 16), (17, 5), (3, 33), (5, 70)], ids=str)
+@pytest.mark.parametrize(
+    ("width", "size"), [(1, 1), (16, 16), (17, 5), (3, 33), (5, 70), (35, 34)], ids=str
+)
 def test_scan_of_another_width(width: int, size: int) -> None:
     assert_scans(scan_inputs(17, heads=1, width=width, size=size), chunk_length=16)
 

@@ -220,15 +220,18 @@ class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
             # block's mask is a byte for each pair, and a number once it is added.
             attention += 2 * number * shape.d_keys
             masks = 3 * config.sliding_window * (1 + FLOAT32_BYTES)
-        # Gate, its SiLU, up, and the product.
-        feed_forward = 4 * number * config.intermediate_size
+        # Gate, up, and the product.
+        feed_forward = 3 * number * config.intermediate_size
         norms = 2 * (FLOAT32_BYTES + number * width)
-        most = max(attention + masks + injection, feed_forward)  # before and after the rotation
+        mixing = attention + masks + injection  # before and after the rotation
         return BlockMemory(
             injection=injection,
             kept=2 * stream + norms + attention + feed_forward,
-            search=2 * stream + number * width + most,
-            backward=2 * stream + injection + most,
+            search=2 * stream + number * width + max(mixing, feed_forward),
+            # In the network: gate or up, and the gradients of both and of their product.
+            backward=2 * stream
+            + injection
+            + max(mixing, feed_forward + number * config.intermediate_size),
         )
 
 

@@ -257,14 +257,18 @@ class Mamba2Family(StackFamily[ImplicitMamba2Config]):
         # In turn: projected, convolved, scanned and normed.
         mixer = number * (shape.d_projection + shape.d_convolution + 2 * shape.d_inner)
         norms = FLOAT32_BYTES * (1 + config.n_groups)
-        states = FLOAT32_BYTES * shape.d_inner * config.state_size // TRITON_CHUNK
+        states = number * shape.d_inner * config.state_size // TRITON_CHUNK
         injection = number * shape.d_projection
         return BlockMemory(
             injection=injection,
             kept=stream + number * width + mixer + norms,
             search=2 * stream + number * width + mixer + states,
-            # The projection's gradient comes in parts and is joined; states and their gradients.
-            backward=2 * stream + 2 * injection + mixer + 2 * states,
+            # The projection's gradient comes in parts and is joined; states and their gradients,
+            # or what flows into the convolution.
+            backward=2 * stream
+            + 2 * injection
+            + mixer
+            + max(2 * states, FLOAT32_BYTES * shape.d_convolution),
         )
 
 

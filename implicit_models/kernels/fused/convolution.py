@@ -1,4 +1,4 @@
-"""Mamba2's short convolution in one pass over its inputs, and its gradients in another."""
+"""Mamba2's short convolution in one pass over its inputs, and its gradients in two."""
 
 from typing import Any, no_type_check
 
@@ -279,7 +279,7 @@ def _differentiate_weights(
 
     for start in range(0, tl.minimum(STRIP, length - first), TOKENS):
         tokens = (first + start).to(tl.int64) + tl.arange(0, TOKENS)
-        mask = (tokens < length)[:, None] & exists[None, :]
+        mask = (tokens < tl.minimum(length, first + STRIP))[:, None] & exists[None, :]
         total = tl.zeros((TOKENS, CHANNELS), PRECISE) + offset[None, :]
         for tap in tl.static_range(WIDTH):
             at = weight + channel * weight_channel + tap * weight_tap

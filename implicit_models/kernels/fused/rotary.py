@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.kernels import reference
-from implicit_models.kernels.double_backward import backward_needs_twin, transformed, twin_gradients
+from implicit_models.kernels.double_backward import backward_needs_twin, transformed
 from implicit_models.kernels.fused.launch import accumulation_type, block_size, num_blocks
 
 _TILE = 1024  # pairs that one program rotates
@@ -33,25 +33,33 @@ def rotate(
     sine: Float[Tensor, "#B L 1 P"],
 ) -> Float[Tensor, "B L H P"]:
     """Rotate the pairs (i, i + P/2) of each head as `reference.rotate`."""
-    if transformed() or cosine.requires_grad or sine.requires_grad:
+    if transformed() or any(_takes_twin(angles, heads) for angles in (cosine, sine)):
         return reference.rotate(heads, cosine, sine)
     return _Rotation.apply(heads, cosine, sine)
 
 
+def _takes_twin(angles: Tensor, heads: Tensor) -> bool:
+    """Return whether angles have a gradient, another dtype, or sizes that are not the tokens'."""
+    batch, length, _, width = heads.shape
+    sizes = {(size, length, 1, width) for size in (1, batch)}
+    return angles.requires_grad or angles.dtype != heads.dtype or tuple(angles.shape) not in sizes
+
+
 class _Rotation(torch.autograd.Function):
-    """A rotation, whose gradient is rotated back."""
+    """A rotation, whose gradient is rotated back: nothing but the angles is kept."""
 
     @staticmethod
     def forward(ctx: Any, heads: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-        ctx.save_for_backward(heads, cosine, sine)
+        ctx.save_for_backward(cosine, sine)
         return _rotated(heads, cosine, sine, back=False)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        heads, cosine, sine = ctx.saved_tensors
+        cosine, sine = ctx.saved_tensors
         if backward_needs_twin(gradient):
-            inputs = (heads, cosine, sine)
-            return twin_gradients(reference.rotate, inputs, ctx.needs_input_grad, (gradient,))
+            first, second = sine.chunk(2, dim=-1)
+            back = torch.cat((-second, -first), dim=-1)
+            return reference.rotate(gradient, cosine, back), None, None
         return _rotated(gradient, cosine, sine, back=True), None, None
 
 

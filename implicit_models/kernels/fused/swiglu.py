@@ -9,12 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from implicit_models.kernels import reference
-from implicit_models.kernels.double_backward import (
-    backward_needs_twin,
-    needs_gradient,
-    transformed,
-    twin_gradients,
-)
+from implicit_models.kernels.double_backward import backward_needs_twin, transformed, twin_gradients
 from implicit_models.kernels.fused.activations import sigmoid
 from implicit_models.kernels.fused.launch import accumulation_type, num_blocks
 
@@ -23,11 +18,12 @@ _BLOCK = 1024
 
 def swiglu(gate: Float[Tensor, "*rows I"], up: Float[Tensor, "*rows I"]) -> Tensor:
     """Return ``silu(gate) * up`` as `reference.swiglu`; without a gradient in the gate's memory."""
-    if transformed():
+    if transformed() or gate.dtype != up.dtype or gate.shape != up.shape:
         return reference.swiglu(gate, up)
-    if needs_gradient(gate, up):
+    if torch.is_grad_enabled():
         return _SwiGLU.apply(gate, up)
     gate = gate.contiguous()
+    torch.autograd.graph.increment_version(gate)
     return _gated(gate, up.contiguous(), gate)
 
 
