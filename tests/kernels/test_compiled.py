@@ -1,4 +1,4 @@
-"""The fused kernels of a model's forward and backward pass compile for an H100, where there is none.
+"""The fused kernels of a model's forward and backward pass compile for an H100, on any machine.
 
 Triton's interpreter runs what its compiler refuses, and knows nothing of a GPU's memory.
 """
