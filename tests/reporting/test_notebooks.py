@@ -28,7 +28,6 @@ from tests.repositories import presets
 
 NAMES = sorted(notebooks())
 READ_TEXT = {"downstream", "text"}  # whose presets read a user's own: no results to store
-NOT_STORED = {*READ_TEXT, "mixtures"}
 NO_MODEL = "No implicit model of a word problem is here, to look into: dvc repro trains them."
 NO_MAMBA2 = "No Mamba2 is here, to look into: dvc repro trains them."
 WORD_PROBLEMS = {"cost", "jacobian", "layers", "length", "mixtures", "search", "test_time_compute"}
@@ -128,7 +127,7 @@ def test_a_table_is_shown_as_markdown(tmp_path, monkeypatch, capsys):
 def test_stored_outputs_are_those_of_its_cells(name):
     notebook = read(NOTEBOOKS / f"{name}.ipynb")
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    if name in NOT_STORED:
+    if name in READ_TEXT:
         assert not any(cell.outputs for cell in cells)
         return
     wanted = f"make figures ONLY={name} stores them"
@@ -151,7 +150,7 @@ def test_it_is_small_defines_nothing_and_names_no_machine(name):
     assert notebook.metadata.kernelspec.name == "python3"
     first = notebook.cells[0].source
     assert "the preset `" + preset_of(path) in first and "the stages" in first
-    assert ("nothing is stored here" in first) == (name in NOT_STORED)
+    assert ("nothing is stored here" in first) == (name in READ_TEXT)
     for cell in notebook.cells:
         assert "def " not in cell.source and "class " not in cell.source
 
