@@ -55,11 +55,12 @@ def test_convolution_of_another_width(width: int, carried: bool) -> None:
     assert_twins(causal_convolution, reference.causal_convolution, inputs)
 
 
+@pytest.mark.parametrize("strip", [8, 32])  # shorter than a tile, and longer
 @pytest.mark.parametrize(("length", "channels"), [(2, 131), (70, 2)])
 def test_convolution_of_several_tiles(
-    length: int, channels: int, monkeypatch: pytest.MonkeyPatch
+    length: int, channels: int, strip: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convolution, "STRIP", 32)
+    monkeypatch.setattr(convolution, "STRIP", strip)
     inputs = convolution_inputs(length, batch=1, channels=channels)
     assert_twins(causal_convolution, reference.causal_convolution, inputs)
 

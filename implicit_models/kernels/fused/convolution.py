@@ -177,6 +177,54 @@ def _read(
     return values
 
 
+@triton.jit
+@no_type_check
+def _total(
+    inputs,
+    weight,
+    bias,
+    carry,
+    batch,
+    tokens,
+    channel,
+    exists,
+    mask,
+    inputs_batch,
+    inputs_token,
+    inputs_channel,
+    weight_channel,
+    weight_tap,
+    carry_batch,
+    carry_token,
+    carry_channel,
+    WIDTH: tl.constexpr,
+    PRECISE: tl.constexpr,
+):
+    """Convolve a tile: what SiLU takes."""
+    total = tl.zeros(mask.shape, PRECISE)
+    total += tl.load(bias + channel, exists, other=0.0).to(PRECISE)[None, :]
+    for tap in tl.static_range(WIDTH):
+        at = weight + channel * weight_channel + tap * weight_tap
+        factor = tl.load(at, exists, other=0.0).to(PRECISE)
+        total += factor[None, :] * _read(
+            inputs,
+            carry,
+            batch,
+            tokens + (tap - (WIDTH - 1)),
+            channel,
+            mask,
+            inputs_batch,
+            inputs_token,
+            inputs_channel,
+            carry_batch,
+            carry_token,
+            carry_channel,
+            WIDTH,
+            PRECISE,
+        )
+    return total
+
+
 @tuned(configurations(*_TILES), key=("channels", "WIDTH"))
 @triton.jit
 @no_type_check
@@ -208,27 +256,27 @@ def _convolve(
     exists = channel < channels
     mask = (tokens < length)[:, None] & exists[None, :]
 
-    total = tl.zeros((TOKENS, CHANNELS), PRECISE)
-    total += tl.load(bias + channel, exists, other=0.0).to(PRECISE)[None, :]
-    for tap in tl.static_range(WIDTH):
-        at = weight + channel * weight_channel + tap * weight_tap
-        factor = tl.load(at, exists, other=0.0).to(PRECISE)
-        total += factor[None, :] * _read(
-            inputs,
-            carry,
-            batch,
-            tokens + (tap - (WIDTH - 1)),
-            channel,
-            mask,
-            inputs_batch,
-            inputs_token,
-            inputs_channel,
-            carry_batch,
-            carry_token,
-            carry_channel,
-            WIDTH,
-            PRECISE,
-        )
+    total = _total(
+        inputs,
+        weight,
+        bias,
+        carry,
+        batch,
+        tokens,
+        channel,
+        exists,
+        mask,
+        inputs_batch,
+        inputs_token,
+        inputs_channel,
+        weight_channel,
+        weight_tap,
+        carry_batch,
+        carry_token,
+        carry_channel,
+        WIDTH,
+        PRECISE,
+    )
     at = outputs + (batch * length + tokens)[:, None] * channels + channel[None, :]
     tl.store(at, (total * sigmoid(total)).to(outputs.dtype.element_ty), mask)
 
@@ -273,33 +321,34 @@ def _differentiate_weights(
     first = (tl.program_id(0) % strips) * STRIP
     channel = tl.program_id(1).to(tl.int64) * CHANNELS + tl.arange(0, CHANNELS)
     exists = channel < channels
-    offset = tl.load(bias + channel, exists, other=0.0).to(PRECISE)
     rows = tl.arange(0, ROWS)
     sums = tl.zeros((ROWS, CHANNELS), PRECISE)  # of the taps, then of the bias
 
     for start in range(0, tl.minimum(STRIP, length - first), TOKENS):
         tokens = (first + start).to(tl.int64) + tl.arange(0, TOKENS)
+        # A tile may be longer than a strip.
         mask = (tokens < tl.minimum(length, first + STRIP))[:, None] & exists[None, :]
-        total = tl.zeros((TOKENS, CHANNELS), PRECISE) + offset[None, :]
-        for tap in tl.static_range(WIDTH):
-            at = weight + channel * weight_channel + tap * weight_tap
-            factor = tl.load(at, exists, other=0.0).to(PRECISE)
-            total += factor[None, :] * _read(
-                inputs,
-                carry,
-                batch,
-                tokens + (tap - (WIDTH - 1)),
-                channel,
-                mask,
-                inputs_batch,
-                inputs_token,
-                inputs_channel,
-                carry_batch,
-                carry_token,
-                carry_channel,
-                WIDTH,
-                PRECISE,
-            )
+        total = _total(
+            inputs,
+            weight,
+            bias,
+            carry,
+            batch,
+            tokens,
+            channel,
+            exists,
+            mask,
+            inputs_batch,
+            inputs_token,
+            inputs_channel,
+            weight_channel,
+            weight_tap,
+            carry_batch,
+            carry_token,
+            carry_channel,
+            WIDTH,
+            PRECISE,
+        )
         at = gradient + batch * gradient_batch
         at += tokens[:, None] * gradient_token + channel[None, :] * gradient_channel
         share = sigmoid(total)
