@@ -234,8 +234,10 @@ class Allocated(TorchDispatchMode):
         if storage._cdata not in self.known:
             self.known.add(storage._cdata)
             self.present += storage.nbytes()
-            self.most = max(self.most, self.present)
             weakref.finalize(storage, self.remove, storage._cdata, storage.nbytes())
+            if self.present > self.most:
+                gc.collect()  # what nothing reaches but itself is not there, whenever Python looks
+                self.most = max(self.most, self.present)
 
     def remove(self, key: int, size: int) -> None:
         self.known.discard(key)
@@ -244,14 +246,12 @@ class Allocated(TorchDispatchMode):
 
 def peak_of(work: Callable[[str], None], precision: str) -> int:
     """Return the most that is there at once; what Triton's interpreter leaves in circles is not."""
-    thresholds = gc.get_threshold()
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        gc.set_threshold(50, 2, 2)
+    gc.freeze()  # so that to look for such circles takes no time
     try:
         with Allocated() as allocated:
             work(precision)
     finally:
-        gc.set_threshold(*thresholds)
+        gc.unfreeze()
     return allocated.most
 
 
