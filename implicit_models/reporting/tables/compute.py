@@ -15,13 +15,19 @@ from implicit_models.reporting.tables.table import (
 )
 
 
-def compute_tables(runs: Sequence[RunResults], accuracies: Mapping[str, str]) -> list[Table]:
+def compute_tables(
+    runs: Sequence[RunResults],
+    accuracies: Mapping[str, str],
+    read: str = "Sequences of {length} tokens.",
+) -> list[Table]:
     """Return tables of accuracy and cost against the computation allowed at test time.
 
     Parameters
     ----------
     accuracies
         The title of each column of accuracies, by its name in the runs' sweeps.
+    read
+        What a run's sweep has read, its ``length`` to be filled in.
     """
     by_iterations, by_tolerance = [], []
     for run in runs:
@@ -37,7 +43,7 @@ def compute_tables(runs: Sequence[RunResults], accuracies: Mapping[str, str]) ->
             by_tolerance.append([*row, *used])
     shared = [*accuracies.values(), "residual, mean", "time (s)"]
     lengths = {
-        run.name: f"Sequences of {run.test_time_compute['length']} tokens."
+        run.name: read.format(length=run.test_time_compute["length"])
         for run in runs
         if run.test_time_compute
     }

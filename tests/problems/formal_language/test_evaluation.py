@@ -19,6 +19,7 @@ from implicit_models.problems.formal_language.report.lead import (
     split_words,
 )
 from implicit_models.problems.formal_language.report.results import FormalLanguageResults
+from implicit_models.problems.formal_language.report.section import swept_tables
 from implicit_models.problems.formal_language.report.tables import (
     accuracy_table,
     published_tables,
@@ -98,6 +99,11 @@ def test_a_sweep_says_how_long_its_strings_are_in_tokens(folder: Path) -> None:
     )
     found = sweep(folder / "implicit", folder / "data", parameters)
     assert found.result.length == 8 and found.result.num_sequences == 20
+    swept = dataclasses.replace(
+        results(folder, "implicit"), test_time_compute=found.result.metrics()
+    )
+    notes = [table.note for table in swept_tables([swept])]
+    assert notes and all(note.startswith("Strings of at most 8 tokens.") for note in notes)
     with pytest.raises(ValueError, match=r"num_sequences = 99 is not allowed; allowed is at most"):
         sweep(folder / "implicit", folder / "data", parameters.replace(num_sequences=99))
 

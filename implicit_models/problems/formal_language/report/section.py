@@ -25,6 +25,7 @@ from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.sections import Section
 from implicit_models.reporting.tables.compute import compute_tables
 from implicit_models.reporting.tables.cost import cost_tables
+from implicit_models.reporting.tables.table import Table
 from implicit_models.reporting.training_notes import training_notes
 
 
@@ -51,7 +52,7 @@ def formal_language_section(
     swept = [run for run in implicit if run.test_time_compute is not None]
     if swept:
         drawn.append((accuracy_by_compute, swept, COMPUTE_CAPTION))
-        shown += compute_tables(swept, {"accuracy": "accuracy"})
+        shown += swept_tables(swept)
     shown += tables.published_tables(dataset)
     return Section(
         title=f"Formal language {runs[0].dataset}",
@@ -60,3 +61,8 @@ def formal_language_section(
         illustrations=[illustrate(draw, of, styles, caption) for draw, of, caption in drawn],
         tables=shown,
     )
+
+
+def swept_tables(runs: Sequence[FormalLanguageResults]) -> list[Table]:
+    """Return the tables of runs that were swept."""
+    return compute_tables(runs, {"accuracy": "accuracy"}, "Strings of at most {length} tokens.")
