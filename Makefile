@@ -3,10 +3,12 @@
 #   PIP_FIND_LINKS=DIRECTORY           wheels that go before the package index
 #   PYTHON=python3.12                  the Python to create .venv with
 #   JOBS=2                             how many stages `make repro` and `make figures` run at once
+#   PRESET=laptop                      what `make repro` reproduces: the README's results
 #   PORT=5000 PREFECT_PORT=4200        the first ports that `make dashboards` tries
 
 PYTHON ?= python3
 JOBS ?= 2
+PRESET ?= laptop
 PORT ?= 5000
 PREFECT_PORT ?= 4200
 .DEFAULT_GOAL := help
@@ -20,8 +22,8 @@ help:  ## show this list
 install:  ## create or refresh .venv from requirements.lock
 	@$(PYTHON) scripts/bootstrap.py
 
-repro: install  ## reproduce every result: data, training, evaluation, report
-	@$(in_environment) python -m pipelines.reproduce --jobs $(JOBS)
+repro: install  ## reproduce the README's results: data, training, evaluation, report
+	@$(in_environment) python -m pipelines.reproduce --preset $(PRESET) --jobs $(JOBS)
 
 figures: install  ## run the presets behind the notebooks, and store what these show; ONLY="length layers" for some
 	@$(in_environment) python scripts/make_figures.py --jobs $(JOBS) $(ONLY)

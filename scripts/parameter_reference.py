@@ -104,6 +104,11 @@ def _section(schema: type[Parameters], places: dict[type[Parameters], list[str]]
     said, notes = _descriptions(schema)
     described = _EVERYWHERE | said
     for key, field in schema.model_fields.items():
+        if key not in described:
+            raise SystemExit(
+                f"error: {schema.__module__}.{schema.__name__} has no word on {key}: "
+                "add it to the section Attributes of its docstring"
+            )
         cells = [f"`{key}`", _value(field, places), _default(field), described[key]]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, "", *(line for note in notes for line in (note, ""))])

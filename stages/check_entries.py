@@ -9,7 +9,7 @@ from implicit_models.families.parameters import ModelParameters
 from implicit_models.families.table import OTHERS
 from implicit_models.parameters import TABLES as ALL_TABLES
 from implicit_models.parameters import ParameterError, read_content, read_section
-from implicit_models.parameters.errors import UnknownKeyError, closest_key
+from implicit_models.parameters.errors import UnknownKeyError, closest_key, similar_name
 from implicit_models.problems import problem
 from implicit_models.problems.table import TABLES as KINDS_OF_DATA
 from implicit_models.problems.table import TESTED_APART
@@ -60,7 +60,13 @@ def check_content(found: Findings) -> None:
     batches: _Batches = {}
     for table in TABLES:
         for name in tables[table]:
-            _check_model(found, table, name, batches)
+            if meant := _meant(table, name, tables[table]):
+                found.add(
+                    f"{table}.{name} is new and has no dataset; add to {table}.{meant} by that "
+                    "name, or give it all that an entry needs"
+                )
+            else:
+                _check_model(found, table, name, batches)
     for (_, needed), (data, keys) in batches.items():
         others = f" (as {', '.join(keys[1:])})" if keys[1:] else ""
         _check_amount(found, f"{keys[0]}{others}", needed, data, "train")
@@ -68,6 +74,15 @@ def check_content(found: Findings) -> None:
         for name in tables[table]:
             _check_apart(found, table, name)
     _warn_of_unread(found, tables)
+
+
+def _meant(table: str, name: str, entries: Mapping[str, Any]) -> str | None:
+    """Return which entry an incomplete one was probably to be: its name is mistyped."""
+
+    def has_data(other: str) -> bool:
+        return not isinstance(entries[other], Mapping) or "dataset" in entries[other]
+
+    return None if has_data(name) else similar_name(name, filter(has_data, entries))
 
 
 def _warn_of_unread(found: Findings, content: Mapping[str, Mapping[str, Any]]) -> None:

@@ -47,8 +47,8 @@ def open_run(
     entry
         The entry with its defaults filled in, where the stage reads all of it.
     group
-        What the entry has in common with those that differ from it by their seed alone
-        (`stages.entries.seed_group`); the stage that begins the entry's run says it.
+        Digest of what the entry has in common with those that differ from it by their seed alone
+        (`stages.entries.seed_group`, and the data); the stage that begins the entry's run says it.
     resume_key, finished_counts
         As in `open_tracker`.
     tags

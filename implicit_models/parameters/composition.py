@@ -13,6 +13,7 @@ from implicit_models.parameters.names import check_names
 from implicit_models.parameters.structure import check_interpolations
 
 CONFIGURATION = "conf"
+_PACKAGE = "# @package _global_"
 _MOST_USERS = 8  # of keys that there are not, in a line
 
 
@@ -47,7 +48,9 @@ def compose(root: Path, overrides: Sequence[str]) -> str:
         text = _composed(root, overrides)
     except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
         raise CompositionError(_in_one_line(root, error, overrides)) from error
-    check_names(yaml.safe_load(text))
+    content = yaml.safe_load(text)
+    _check_package(root, content, overrides)
+    check_names(content)
     return text
 
 
@@ -66,6 +69,23 @@ def _composed(root: Path, overrides: Sequence[str]) -> str:
         return made.read_text(encoding="utf-8")
 
 
+def _check_package(root: Path, content: Mapping[str, Any], overrides: Sequence[str]) -> None:
+    """Check that presets put their keys where they belong, which their first line says.
+
+    Raises
+    ------
+    CompositionError
+        Where one does not.
+    """
+    if "preset" not in content:
+        return
+    chosen = [each.partition("=")[2] for each in overrides if each.startswith("preset=")]
+    files = [f"{CONFIGURATION}/preset/{name}.yaml" for name in [*chosen[-1:], *presets(root)]]
+    wrong = [file for file in files if _PACKAGE not in (root / file).read_text(encoding="utf-8")]
+    where = wrong[0] if wrong else f"{CONFIGURATION}/config.yaml"
+    raise CompositionError(f"{where}: its first line must be {_PACKAGE!r}, as in all presets")
+
+
 def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
     """Return what was wrong and what is closest to it, from Hydra's paragraph."""
     said, *more = (line.strip() for line in str(error).strip().splitlines())
@@ -77,10 +97,11 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
     known = presets(root)
     for preset in (override.partition("=")[2] for override in chosen):
         if preset not in known:
-            closest = closest_name(preset, known) if known else "none: conf/preset is empty"
-            return (
-                f"there is no preset {preset}; the closest is {closest} (valid: {', '.join(known)})"
-            )
+            return _no_preset(preset, known)
+    if named := re.search(r"In '([^']+)': Could not (?:load|find) 'preset/([^']+)'", said):
+        return f"{CONFIGURATION}/{named[1]}.yaml: defaults: {_no_preset(named[2], known)}"
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return _in_yaml(root, error, error.problem_mark)
     source = f"{CONFIGURATION}/{'config' if not chosen else chosen[-1].replace('=', '/')}.yaml"
     try:
         keys = list(_keys(yaml.safe_load(_composed(root, chosen))))
@@ -99,6 +120,21 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
     if type(error).__name__ == "OverrideParseException":
         said += "; a list is written KEY=[1,2], and a text with signs in it KEY='\"a: b\"'"
     return f"{settings}: cannot be composed: {said}"
+
+
+def _no_preset(name: str, known: Sequence[str]) -> str:
+    closest = closest_name(Path(name).stem, known) if known else "none: conf/preset is empty"
+    return f"there is no preset {name}; the closest is {closest} (valid: {', '.join(known)})"
+
+
+def _in_yaml(root: Path, error: yaml.MarkedYAMLError, mark: yaml.Mark) -> str:
+    """Return where a file is no YAML, and why."""
+    file = Path(mark.name)
+    name = file.relative_to(root.resolve()) if file.is_relative_to(root.resolve()) else file
+    why = (
+        "a tab is not allowed; indent by spaces" if "'\\t'" in str(error.problem) else error.problem
+    )
+    return f"{name}: line {mark.line + 1}, column {mark.column + 1}: {why}"
 
 
 def _users_of_missing(root: Path, overrides: Sequence[str]) -> str:

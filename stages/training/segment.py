@@ -23,7 +23,7 @@ from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.language_models.sources import digest_source
-from implicit_models.parameters import ParameterError
+from implicit_models.parameters import ParameterError, digest
 from implicit_models.problems.problem import TrainingData, data_of
 from implicit_models.tracking.tracker import NullTracker, Tracker
 from implicit_models.training.checkpoints import CheckpointFolder
@@ -147,7 +147,7 @@ def train_segment(this: SegmentStage) -> None:
         if processes.is_main and this.earlier is not None:
             before = EarlierStage.read(this.name, this.earlier)
         with _open_tracker(
-            this, identity, resumed or begin, before, processes, had_finished
+            this, read, data, identity, resumed or begin, before, processes, had_finished
         ) as tracker:
             with Meter(processes.device) as meter:
                 curves, progress = Curves(tracker), resumed or begin
@@ -270,6 +270,8 @@ def _origin(this: SegmentStage) -> str | None:
 
 def _open_tracker(
     this: SegmentStage,
+    read: Data,
+    data: TrainingData,
     identity: Identity,
     start: Progress,
     before: EarlierStage | None,
@@ -283,9 +285,9 @@ def _open_tracker(
         this.table,
         this.name,
         this.stage,
-        {"monitoring": this.monitoring},
+        {"monitoring": this.monitoring, "data": read.parameters},
         entry=this.entry.model_dump(),
-        group=seed_group(this.table, this.name),
+        group=digest(seed_group(this.table, this.name), data.identity),
         resume_key=identity.digest,
         finished_counts=had_finished,  # and DVC has not recorded it
         tags={"training.changes": "; ".join(start.changes)} if start.changes else {},

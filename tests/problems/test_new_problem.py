@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 import yaml
@@ -52,7 +53,10 @@ PARAMETERS = {
     },
     "evaluation": {"parity": {"num_sequences": 8, "tolerance": 0.1, **SEARCH}},
     "sweep": {
-        "parity": {"length": 8, "self_iterations": [1, 2], "tolerances": [0.5, 0.1], **SEARCH}
+        "parity": {
+            **{"length": 8, "num_sequences": 4, "self_iterations": [1, 2]},
+            **{"tolerances": [0.5, 0.1], **SEARCH},
+        }
     },
     "report": {"success_threshold": 0.9},
 }
@@ -96,8 +100,12 @@ def test_they_go_from_their_data_to_the_report():
     assert summary["runs"]["implicit"]["parity_accuracy"] == evaluated["parity_accuracy"]
     assert summary["runs"]["implicit"]["data"] == "parity"
     assert summary["success"]["explicit"]["length"] == 8
+    swept = json.loads(Path("results/runs/implicit/test_time_compute.json").read_text())
+    assert swept["num_sequences"] == 4
     report = Path("results/report.md").read_text()
-    assert "**Parity: 1 implicit model and 1 explicit one.**" in report
+    assert "**Parity: implicit (implicit) has " in report
+    assert "Accuracy against the allowed self-iterations" in report
+    assert "1 implicit model and 1 explicit one." in report
     assert "## Parity of 8 bits" in report and "| implicit | implicit |" in report
     assert Path("results/figures/bits_training_curves.svg").exists()
 
@@ -145,6 +153,14 @@ def merged(parameters: dict, change: dict) -> dict:
         key: merged(parameters[key], value) if isinstance(parameters.get(key), dict) else value
         for key, value in change.items()
     }
+
+
+def test_the_reference_has_its_parameters():
+    """`scripts/parameter_reference.py` is a new problem's last step."""
+    reference = run_path(str(ROOT / "scripts" / "parameter_reference.py"))["reference"]()
+    for name in ("datasets.NAME", "evaluation.parity", "sweep.parity"):
+        assert f"## {name}" in reference
+    assert "Sequences of the test split to read." in reference
 
 
 def test_nobody_else_names_a_problem():

@@ -37,6 +37,11 @@ MISTAKES = [
         ["report.success_treshold", "report.success_threshold"],
     ),
     (QUICK, {"baselines.s3_implicit_mamba2": {}}, ["of both runs and baselines", "rename one"]),
+    (
+        QUICK,
+        {"runs.s3_implict_mamba2": {"model": {"d_model": 48}}},
+        ["runs.s3_implict_mamba2 is new and has no dataset", f"add to {RUN} by that name"],
+    ),
     (QUICK, {"runs.a/b": {}}, ["entry named 'a/b'", "allowed are letters"]),
     # Values of the wrong type, and out of range.
     (

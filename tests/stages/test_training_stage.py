@@ -3,13 +3,15 @@
 import hashlib
 import json
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
 
-from implicit_models.parameters import ParameterError
+from implicit_models.parameters import ParameterError, read_section
 from implicit_models.problems.word_problem import parameters as word_problem
 from implicit_models.problems.word_problem.data.splits import DataError
+from implicit_models.problems.word_problem.data.writing import write_splits
 from stages.training import train_baseline, train_bounded, train_free
 from tests.stages.small_training import (
     BASELINE,
@@ -17,6 +19,7 @@ from tests.stages.small_training import (
     Recorder,
     cut_short,
     lengthen_baseline,
+    replace_in_parameters,
     write_project,
 )
 
@@ -177,3 +180,28 @@ def test_a_batch_of_tokens_is_a_number_of_sequences(run):
     Path("params.yaml").write_text(text.replace("batch_size: 64", "batch_tokens: 770"))
     with pytest.raises(ParameterError, match="batch_tokens = 770 is not allowed.*multiple.* 12"):
         run(train_baseline, BASELINE)
+
+
+def test_trainings_of_one_entry_on_other_data_are_another_group_of_seeds(monkeypatch):
+    groups, parameters = [], []
+
+    def open_run(*given, **settings):
+        groups.append(settings["group"])
+        parameters.append(given[3]["data"])
+        return Recorder()
+
+    monkeypatch.setattr("stages.training.segment.open_run", open_run)
+    train_baseline.main(BASELINE)
+    text = Path("params.yaml").read_text()
+    before, _, after = text.partition(f"  {BASELINE}:")
+    Path("params.yaml").write_text(
+        before + f"  {BASELINE}:" + after.replace("seed: 0", "seed: 1", 1)
+    )
+    train_baseline.main(BASELINE)
+    shutil.rmtree("data")
+    replace_in_parameters("group: S3", "group: D4")
+    data = read_section("datasets.s3", word_problem.WordProblemParameters)
+    write_splits(data, Path("data", "s3"))
+    train_baseline.main(BASELINE)
+    assert groups[0] == groups[1] != groups[2]
+    assert [each.group for each in parameters] == ["S3", "S3", "D4"]

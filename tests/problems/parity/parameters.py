@@ -1,3 +1,5 @@
+"""Parameters of a problem from elsewhere: the parity of bits, asked for after each of them."""
+
 from typing import Any, Literal
 
 from pydantic import Field
@@ -8,6 +10,18 @@ from implicit_models.problems.tested_apart import TestedApart
 
 
 class ParityParameters(Parameters):
+    """Random bits, in splits ``train``, ``validation`` and ``test``.
+
+    Attributes
+    ----------
+    num_sequences
+        Of each split; an even number.
+    length
+        Bits of a sequence.
+    seed
+        The same seed draws the same bits.
+    """
+
     kind: Literal["parity"]
     num_sequences: int = Field(ge=1)
     length: int = Field(ge=1)
@@ -15,16 +29,36 @@ class ParityParameters(Parameters):
 
 
 class ParityEvaluationParameters(SearchParameters):
+    """The test of a model.
+
+    Attributes
+    ----------
+    num_sequences
+        Sequences of the test split to read.
+    """
+
     suitable = {"window": 8, "patience": 1}
 
     num_sequences: int = Field(ge=1)
 
 
 class ParitySweepParameters(SweepParameters):
+    """The test with more and fewer self-iterations.
+
+    Attributes
+    ----------
+    length
+        That of the data.
+    num_sequences
+        Sequences of the test split to read.
+    batch_size
+        Sequences read together.
+    """
+
     suitable = {"window": 8, "patience": 1, "max_steps": 16}
 
-    num_sequences: int = 8
-    batch_size: int = 8
+    num_sequences: int = Field(default=8, ge=1)
+    batch_size: int = Field(default=8, ge=1)
 
 
 SCHEMAS = {"datasets": ParityParameters}
@@ -63,6 +97,7 @@ def check_sweep(
 ) -> None:
     if parameters.length != data.length:
         raise ParameterError(f"{where}.length is not {key}.length, {data.length}")
+    check_evaluation(key, data, parameters, where)
 
 
 def vocabulary_size(data: ParityParameters) -> int:

@@ -44,13 +44,17 @@ def evaluate(model: Path, data: Path, parameters: ParityEvaluationParameters) ->
 def sweep(model: Path, data: Path, parameters: ParitySweepParameters) -> Swept:
     loaded, test = load_model(model, default_device()), split(data, "test")
 
+    inputs, labels = (each[: parameters.num_sequences] for each in (test.inputs, test.labels))
+
     def measure(phase: Phase, description: str) -> Measured:
-        found = predict(loaded, test.inputs, phase=phase, batch_size=8, description=description)
+        found = predict(
+            loaded, inputs, phase=phase, batch_size=parameters.batch_size, description=description
+        )
         assert found.search is not None
-        scores = {"accuracy": metrics.accuracy(found.labels, test.labels)}
+        scores = {"accuracy": metrics.accuracy(found.labels, labels)}
         return Measured(
             scores=scores, search=found.search, flops=found.flops, seconds=found.seconds
         )
 
-    result = sweep_phases(measure, parameters, loaded, num_sequences=len(test.inputs))
+    result = sweep_phases(measure, parameters, loaded, num_sequences=len(inputs))
     return Swept(result=result, score="accuracy")
