@@ -12,7 +12,8 @@ from implicit_models.problems.problem import results_of
 from implicit_models.problems.text.parameters import ReadingParameters
 from implicit_models.problems.text.report.lead import text_lead
 from implicit_models.problems.text.report.readings import ReadingResults, reading_lead
-from implicit_models.problems.word_problem.report.lead import word_problem_lead
+from implicit_models.problems.word_problem.parameters import WordProblemParameters
+from implicit_models.problems.word_problem.report.lead import what_is_learned, word_problem_lead
 from implicit_models.reporting.comparison import Candidate, best_of_kinds
 from implicit_models.reporting.intervals import share_interval, student_factor
 from implicit_models.reporting.lead import cost_sentences
@@ -432,3 +433,20 @@ def test_a_search_that_stays_below_its_cap_is_not_said_to_be_capped(runs):
     object.__setattr__(unknown, "values", np.full_like(values.values, np.nan))
     calm = dataclasses.replace(run, history=run.history | {"self_iterations": unknown})
     assert "most that training allows" not in " ".join(training_notes([calm]))
+
+
+@pytest.mark.parametrize(
+    ("group", "named"),
+    [
+        ("A5", "A5"),
+        ("A5xM", "A5xM"),
+        ("<(1 2 3 4 5), (1 2)>", "<(1 2 3 4 5), (1 2)> (120 elements)"),
+    ],
+)
+def test_a_group_of_generators_says_how_large_it_is(group, named):
+    split = {"num_sequences": 8, "length": 8}
+    test = {"num_sequences": 8, "lengths": (8,)}
+    dataset = WordProblemParameters(
+        kind="word_problem", group=group, seed=0, train=split, validation=split, test=test
+    )
+    assert what_is_learned(dataset) == f"The word problem of {named}, every token hard"

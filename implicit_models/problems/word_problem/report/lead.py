@@ -1,7 +1,9 @@
 """What came out of the models of one word problem, in a few sentences."""
 
+import math
 from collections.abc import Sequence
 
+from implicit_models.problems.word_problem.data import groups
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
 from implicit_models.problems.word_problem.report.results import WordProblemResults
 from implicit_models.reporting.comparison import Score, best_of_kinds, candidates
@@ -51,7 +53,10 @@ def what_is_learned(dataset: WordProblemParameters) -> str:
     """Return which word problem it is."""
     share = dataset.identity_probability
     hard = "every token hard" if share == 0 else f"{percent(1 - share, 0)} of the tokens hard"
-    return f"The word problem of {dataset.group}, {hard}"
+    size = math.prod(each.size for each in groups.parse(dataset.group))
+    # Who gives generators may not know it; the names of others tell.
+    told = f"{dataset.group} ({size:,} elements)" if "<" in dataset.group else dataset.group
+    return f"The word problem of {told}, {hard}"
 
 
 def trained_on(runs: Sequence[WordProblemResults]) -> str:
