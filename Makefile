@@ -8,7 +8,7 @@
 
 PYTHON ?= python3
 JOBS ?= 2
-PRESET ?= laptop
+PRESET := laptop
 PORT ?= 5000
 PREFECT_PORT ?= 4200
 .DEFAULT_GOAL := help

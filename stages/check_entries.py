@@ -38,6 +38,8 @@ from stages.evaluation.apart_entries import read_apart
 # By the place of the data and the tokens of a batch: the data, and the keys that ask for as many.
 _Batches = dict[tuple[str, int], tuple[Data, list[str]]]
 
+_OF_MODELS = {"dataset", "seed", "model", "optimisation"}  # every entry of a model has them
+_MISTYPED = 0.8  # how like the right name a mistyped one of an entry is at least
 SECTIONS = (*ALL_TABLES, "monitoring", "evaluation", "sweep", "report")
 
 
@@ -62,8 +64,8 @@ def check_content(found: Findings) -> None:
         for name in tables[table]:
             if meant := _meant(table, name, tables[table]):
                 found.add(
-                    f"{table}.{name} is new and has no dataset; add to {table}.{meant} by that "
-                    "name, or give it all that an entry needs"
+                    f"{table}.{name} has no dataset; where {table}.{meant} is meant its name is "
+                    "mistyped, and a new entry needs all that this one has"
                 )
             else:
                 _check_model(found, table, name, batches)
@@ -77,12 +79,13 @@ def check_content(found: Findings) -> None:
 
 
 def _meant(table: str, name: str, entries: Mapping[str, Any]) -> str | None:
-    """Return which entry an incomplete one was probably to be: its name is mistyped."""
-
-    def has_data(other: str) -> bool:
-        return not isinstance(entries[other], Mapping) or "dataset" in entries[other]
-
-    return None if has_data(name) else similar_name(name, filter(has_data, entries))
+    """Return which entry was probably meant, where one has but a few keys of another."""
+    entry = entries[name]
+    if not isinstance(entry, Mapping) or "dataset" in entry or len(_OF_MODELS - entry.keys()) < 2:
+        return None
+    whole = {other: value for other, value in entries.items() if isinstance(value, Mapping)}
+    like = [other for other, value in whole.items() if value.keys() >= {"dataset", *entry}]
+    return similar_name(name, like, _MISTYPED)
 
 
 def _warn_of_unread(found: Findings, content: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,6 +1,7 @@
 """What the set-up promises: pins, cheap parameter modules, ignored files, a lazy bootstrap."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -191,3 +192,17 @@ def test_forms_of_issues_are_read_by_their_host():
             assert {"name", "description", "body"} <= content.keys()
             assert all(part["attributes"]["label"] for part in content["body"])
     assert len(forms) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "preset"), [([], "laptop"), (["PRESET=quick"], "quick")], ids=["default", "another"]
+)
+def test_make_repro_reproduces_a_preset_whatever_ran_before(given: list[str], preset: str) -> None:
+    command = ["make", "--dry-run", "--no-print-directory", "-o", "install", "repro", *given]
+    of_make = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "JOBS"}
+    environment = {name: value for name, value in os.environ.items() if name not in of_make}
+    environment["PRESET"] = "of_the_environment"
+    made = subprocess.run(
+        command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    )
+    assert f"-m pipelines.reproduce --preset {preset} --jobs 2" in made.stdout

@@ -61,8 +61,7 @@ def load_model(directory: Path, device: torch.device | None = None) -> LanguageM
             sharded = directory / f"{WEIGHTS}.index.json"
             if name == CONFIG or not sharded.exists():
                 raise ModelFileError(
-                    f"{directory / name} is missing; a model is {CONFIG} and {WEIGHTS} (what an "
-                    "entry of params.yaml trains, `dvc repro` makes or brings back)"
+                    f"{directory / name} is missing; a model is {CONFIG} and {WEIGHTS}"
                 )
     if (directory / ADAPTER).exists():
         raise ModelFileError(f"{directory / ADAPTER} names another model; merge it with that")

@@ -1,5 +1,6 @@
 """What `dvc exp run` would write to params.yaml, composed from conf/ without running anything."""
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -77,13 +78,35 @@ def _check_package(root: Path, content: Mapping[str, Any], overrides: Sequence[s
     CompositionError
         Where one does not.
     """
-    if "preset" not in content:
+    chosen = [_name(each) for each in overrides if each.startswith("preset=")]
+    if "preset" not in content or not chosen:
         return
-    chosen = [each.partition("=")[2] for each in overrides if each.startswith("preset=")]
-    files = [f"{CONFIGURATION}/preset/{name}.yaml" for name in [*chosen[-1:], *presets(root)]]
-    wrong = [file for file in files if _PACKAGE not in (root / file).read_text(encoding="utf-8")]
-    where = wrong[0] if wrong else f"{CONFIGURATION}/config.yaml"
-    raise CompositionError(f"{where}: its first line must be {_PACKAGE!r}, as in all presets")
+    for file in _built_from(root / CONFIGURATION / "preset", chosen[-1]):
+        header = itertools.takewhile(_is_of_header, file.read_text("utf-8-sig").splitlines())
+        if not any(re.search(r"@\s*package\s+_global_\s*$", line) for line in header):
+            name = file.relative_to(root)
+            raise CompositionError(f"{name}: its first line must be {_PACKAGE!r}")
+
+
+def _name(override: str) -> str:
+    """Return which preset ``preset=NAME`` names: Hydra takes quotes and a suffix as well."""
+    return override.partition("=")[2].strip("'\"").removesuffix(".yaml")
+
+
+def _is_of_header(line: str) -> bool:
+    return not line.strip() or re.match(r"\s*#\s*@", line) is not None  # as Hydra reads it
+
+
+def _built_from(folder: Path, name: str) -> list[Path]:
+    """Return the files of a preset and of those that it builds on, its own first."""
+    names, files = [name], []
+    for each in names:
+        file = folder / f"{each}.yaml"
+        if file.is_file():
+            files.append(file)
+            defaults = (yaml.safe_load(file.read_bytes()) or {}).get("defaults") or []
+            names += [more for more in defaults if isinstance(more, str) and more not in names]
+    return files
 
 
 def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
@@ -95,11 +118,12 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
         said += _users_of_missing(root, overrides)
     chosen = [override for override in overrides if override.startswith("preset=")]
     known = presets(root)
-    for preset in (override.partition("=")[2] for override in chosen):
-        if preset not in known:
-            return _no_preset(preset, known)
+    for override in chosen:
+        if _name(override) not in known:
+            return _no_preset(override.partition("=")[2], known)
     if named := re.search(r"In '([^']+)': Could not (?:load|find) 'preset/([^']+)'", said):
-        return f"{CONFIGURATION}/{named[1]}.yaml: defaults: {_no_preset(named[2], known)}"
+        file = f"{CONFIGURATION}/{named[1].removesuffix('.yaml')}.yaml"
+        return f"{file}: defaults: {_no_preset(named[2], known)}"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return _in_yaml(root, error, error.problem_mark)
     source = f"{CONFIGURATION}/{'config' if not chosen else chosen[-1].replace('=', '/')}.yaml"
@@ -131,9 +155,7 @@ def _in_yaml(root: Path, error: yaml.MarkedYAMLError, mark: yaml.Mark) -> str:
     """Return where a file is no YAML, and why."""
     file = Path(mark.name)
     name = file.relative_to(root.resolve()) if file.is_relative_to(root.resolve()) else file
-    why = (
-        "a tab is not allowed; indent by spaces" if "'\\t'" in str(error.problem) else error.problem
-    )
+    why = "a tab is not allowed; use spaces" if "'\\t'" in str(error.problem) else error.problem
     return f"{name}: line {mark.line + 1}, column {mark.column + 1}: {why}"
 
 

@@ -88,9 +88,9 @@ def closest_name(name: str, valid: Iterable[str]) -> str:
     return difflib.get_close_matches(name, list(valid), n=1, cutoff=0.0)[0]
 
 
-def similar_name(name: str, valid: Iterable[str]) -> str | None:
+def similar_name(name: str, valid: Iterable[str], least: float = _SIMILAR) -> str | None:
     """Return which of some names was probably meant; None where none is much like it."""
-    found = difflib.get_close_matches(name, list(valid), n=1, cutoff=_SIMILAR)
+    found = difflib.get_close_matches(name, list(valid), n=1, cutoff=least)
     return found[0] if found else None
 
 

@@ -4,6 +4,7 @@ import functools
 import importlib
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 from runpy import run_path
@@ -12,8 +13,10 @@ import pytest
 import yaml
 
 from implicit_models.families.table import FAMILIES
+from implicit_models.parameters.composition import compose
 from implicit_models.problems.table import KINDS
 from implicit_models.tracking.opening import open_tracker
+from stages.check import check_text
 from stages.common import run_stage
 from tests.repositories import ROOT
 from tests.stages.commands import STAGES
@@ -161,6 +164,15 @@ def test_the_reference_has_its_parameters():
     for name in ("datasets.NAME", "evaluation.parity", "sweep.parity"):
         assert f"## {name}" in reference
     assert "Sequences of the test split to read." in reference
+
+
+def test_the_preset_of_the_how_to_is_right(tmp_path):
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    (preset,) = re.findall(r"```yaml\n(# @package _global_\n.*?)```", page, re.S)
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    (tmp_path / "conf" / "preset" / "bits.yaml").write_text(preset)
+    found = check_text(compose(tmp_path, ["preset=bits"]), "bits")
+    assert [each.line for each in found] == ["bits: datasets.s3 is read by no entry"]
 
 
 def test_nobody_else_names_a_problem():

@@ -40,7 +40,15 @@ MISTAKES = [
     (
         QUICK,
         {"runs.s3_implict_mamba2": {"model": {"d_model": 48}}},
-        ["runs.s3_implict_mamba2 is new and has no dataset", f"add to {RUN} by that name"],
+        ["runs.s3_implict_mamba2 has no dataset", f"where {RUN} is meant its name is mistyped"],
+    ),
+    (
+        QUICK,
+        {
+            "baselines.s3_lstm_2": {"datset": "s3", "seed": 0, "optimisation": {}, "training": {}},
+            "baselines.s3_lstm_2.model": {"family": "lstm"},
+        },
+        ["baselines.s3_lstm_2.datset = 's3' is not a known", "baselines.s3_lstm_2.dataset"],
     ),
     (QUICK, {"runs.a/b": {}}, ["entry named 'a/b'", "allowed are letters"]),
     # Values of the wrong type, and out of range.

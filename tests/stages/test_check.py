@@ -316,20 +316,25 @@ def test_a_story_that_is_none_is_told_before_the_preparation(tmp_path, file, lin
             "conf/preset/mine.yaml: its first line must be '# @package _global_'",
         ),
         (
+            "# My own.\n# @package _global_\ndefaults: [quick, _self_]\nruns: {}\n",
+            "conf/preset/mine.yaml: its first line must be '# @package _global_'",
+        ),
+        (
             "# @package _global_\ndefaults: [qiuck, _self_]\n",
             "conf/preset/mine.yaml: defaults: there is no preset qiuck; the closest is quick",
         ),
         (
             "# @package _global_\ndefaults: [quick, _self_]\nruns:\n\ta: 1\n",
-            "conf/preset/mine.yaml: line 4, column 1: a tab is not allowed; indent by spaces",
+            "conf/preset/mine.yaml: line 4, column 1: a tab is not allowed; use spaces",
         ),
     ],
 )
 def test_a_mistake_in_the_form_of_a_preset_says_where_it_is(tmp_path, text, message):
     shutil.copytree(ROOT / "conf", tmp_path / "conf")
     (tmp_path / "conf" / "preset" / "mine.yaml").write_text(text)
-    with pytest.raises(CompositionError) as raised:
-        compose(tmp_path, ["preset=mine"])
-    assert str(raised.value).startswith(message)
+    for name in ("mine", "mine.yaml", "'mine'"):
+        with pytest.raises(CompositionError) as raised:
+            compose(tmp_path, [f"preset={name}"])
+        assert str(raised.value).startswith(message)
     with pytest.raises(CompositionError, match="no preset conf/preset/quick.yaml; .* is quick "):
         compose(tmp_path, ["preset=conf/preset/quick.yaml"])

@@ -183,10 +183,11 @@ def test_a_batch_of_tokens_is_a_number_of_sequences(run):
 
 
 def test_trainings_of_one_entry_on_other_data_are_another_group_of_seeds(monkeypatch):
-    groups, parameters = [], []
+    groups, seeds, parameters = [], [], []
 
     def open_run(*given, **settings):
         groups.append(settings["group"])
+        seeds.append(settings["entry"]["seed"])
         parameters.append(given[3]["data"])
         return Recorder()
 
@@ -203,5 +204,5 @@ def test_trainings_of_one_entry_on_other_data_are_another_group_of_seeds(monkeyp
     data = read_section("datasets.s3", word_problem.WordProblemParameters)
     write_splits(data, Path("data", "s3"))
     train_baseline.main(BASELINE)
-    assert groups[0] == groups[1] != groups[2]
+    assert groups[0] == groups[1] != groups[2] and seeds == [0, 1, 1]
     assert [each.group for each in parameters] == ["S3", "S3", "D4"]

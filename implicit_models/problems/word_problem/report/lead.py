@@ -53,9 +53,9 @@ def what_is_learned(dataset: WordProblemParameters) -> str:
     """Return which word problem it is."""
     share = dataset.identity_probability
     hard = "every token hard" if share == 0 else f"{percent(1 - share, 0)} of the tokens hard"
-    size = math.prod(each.size for each in groups.parse(dataset.group))
-    # Who gives generators may not know it; the names of others tell.
-    told = f"{dataset.group} ({size:,} elements)" if "<" in dataset.group else dataset.group
+    told = dataset.group
+    if "<" in told:  # generators; names tell how large a group is
+        told += f" ({math.prod(each.size for each in groups.parse(told)):,} elements)"
     return f"The word problem of {told}, {hard}"
 
 
