@@ -9,13 +9,14 @@ from implicit_models.families.parameters import ModelParameters
 from implicit_models.families.table import OTHERS
 from implicit_models.parameters import TABLES as ALL_TABLES
 from implicit_models.parameters import ParameterError, read_content, read_section
-from implicit_models.parameters.errors import UnknownKeyError, closest_key, similar_name
+from implicit_models.parameters.errors import UnknownKeyError, closest_key
 from implicit_models.problems import problem
 from implicit_models.problems.table import TABLES as KINDS_OF_DATA
 from implicit_models.problems.table import TESTED_APART
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.training.parameters import MonitoringParameters
 from stages.check_findings import Findings
+from stages.check_names import check_names, entry_meant
 from stages.checked_entries import model_mistakes, read_monitoring
 from stages.code_dependencies import SWEPT
 from stages.common import (
@@ -38,8 +39,6 @@ from stages.evaluation.apart_entries import read_apart
 # By the place of the data and the tokens of a batch: the data, and the keys that ask for as many.
 _Batches = dict[tuple[str, int], tuple[Data, list[str]]]
 
-_OF_MODELS = {"dataset", "seed", "model", "optimisation"}  # every entry of a model has them
-_MISTYPED = 0.8  # how like the right name a mistyped one of an entry is at least
 SECTIONS = (*ALL_TABLES, "monitoring", "evaluation", "sweep", "report")
 
 
@@ -54,15 +53,15 @@ def check_content(found: Findings) -> None:
         return
     _check_sections(found, content)
     tables = {table: content.get(table) or {} for table in ALL_TABLES}
-    _check_names(found, tables, KINDS_OF_DATA)
-    _check_names(found, tables, (*TABLES, *TESTED_APART))
+    check_names(found, tables, KINDS_OF_DATA)
+    check_names(found, tables, (*TABLES, *TESTED_APART))
     for table in KINDS_OF_DATA:
         for name in tables[table]:
             _check_data(found, table, name)
     batches: _Batches = {}
     for table in TABLES:
         for name in tables[table]:
-            if meant := _meant(table, name, tables[table]):
+            if meant := entry_meant(name, tables[table]):
                 found.add(
                     f"{table}.{name} has no dataset; where {table}.{meant} is meant its name is "
                     "mistyped, and a new entry needs all that this one has"
@@ -76,16 +75,6 @@ def check_content(found: Findings) -> None:
         for name in tables[table]:
             _check_apart(found, table, name)
     _warn_of_unread(found, tables)
-
-
-def _meant(table: str, name: str, entries: Mapping[str, Any]) -> str | None:
-    """Return which entry was probably meant, where one has but a few keys of another."""
-    entry = entries[name]
-    if not isinstance(entry, Mapping) or "dataset" in entry or len(_OF_MODELS - entry.keys()) < 2:
-        return None
-    whole = {other: value for other, value in entries.items() if isinstance(value, Mapping)}
-    like = [other for other, value in whole.items() if value.keys() >= {"dataset", *entry}]
-    return similar_name(name, like, _MISTYPED)
 
 
 def _warn_of_unread(found: Findings, content: Mapping[str, Mapping[str, Any]]) -> None:
@@ -125,20 +114,6 @@ def _check_sections(found: Findings, content: Mapping[str, Any]) -> None:
             continue
         with found.gathering():
             read_section(section, schema, found.path)
-
-
-def _check_names(
-    found: Findings, content: Mapping[str, Mapping[str, Any]], tables: Iterable[str]
-) -> None:
-    """Find names that two tables have: both would write into the same folders."""
-    seen: dict[str, str] = {}
-    for table in tables:
-        for name in content[table]:
-            if name in seen:
-                found.add(
-                    f"{name} is an entry of both {seen[name]} and {table}; rename one of them"
-                )
-            seen.setdefault(name, table)
 
 
 def _check_data(found: Findings, table: str, name: str) -> None:
