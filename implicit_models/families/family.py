@@ -30,9 +30,10 @@ from implicit_models.language_models.source_names import SourceError
 Config = TypeVar("Config", bound=StrictConfig)
 StackConfig = TypeVar("StackConfig", bound=ImplicitConfig)
 
-# The best of docs/benchmarks.md on state tracking, where every token is hard; on text most tokens
-# converge in a few iterations wherever they stand, and a wider one wins.
-WINDOWS: dict[LabelAlignment, int] = {"aligned": 20, "next_token": 32}
+# On state tracking every token is hard, and what is left of a token's error is handed on for ever:
+# a window no wider than its patience leaves next to nothing (docs/equilibrium.md). On text most
+# tokens converge in a few iterations wherever they stand, and a wider one wins.
+WINDOWS: dict[LabelAlignment, int] = {"aligned": 8, "next_token": 32}
 
 
 class Family(ABC):

@@ -54,6 +54,23 @@ def test_every_width_finds_the_fixed_point(width: int | None, lengths: list[int]
         assert torch.equal(solution.residual.isfinite(), there)
 
 
+def test_a_window_no_wider_than_its_patience_leaves_little_to_hand_on() -> None:
+    # Where nothing is forgotten, what a token has not settled yet is handed on for ever.
+    draw = torch.Generator().manual_seed(0)
+    offset = torch.randn(8, 300, 8, generator=draw, dtype=torch.float64)
+    cell = CausalSineCell(torch.full((8, 300), 0.3, dtype=torch.float64), offset)
+    exact = cell.fixed_point()[:, -20:]
+
+    def error(width: int, patience: int) -> float:
+        window, stopping = Window(width, patience), ResidualBelow(0.01, 64)
+        found = find_fixed_point(cell, offset * 0, Picard(0.8), stopping, window=window)
+        assert (found.result == Result.CONVERGED).all()
+        return ((found.value[:, -20:] - exact).norm() / exact.norm()).item()
+
+    assert error(8, 12) < 2e-3 < 1e-2 < error(32, 12)
+    assert error(20, 24) < 2e-3 < 1e-2 < error(20, 12)
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize(("batch", "length"), [(0, 3), (2, 0), (0, 0), (1, 1), (1, 7)])
 def test_small_shapes(batch: int, length: int, width: int | None) -> None:

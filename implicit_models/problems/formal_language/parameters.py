@@ -171,7 +171,7 @@ class FormalLanguageParameters(Parameters):
             raise first_of(found)
 
 
-_SEARCH: Mapping[str, Any] = {"window": 20, "patience": 12, "max_steps": 64}  # as word problems
+_SEARCH: Mapping[str, Any] = {"window": 8, "patience": 12, "max_steps": 64}  # as word problems
 
 
 class FormalLanguageEvaluationParameters(SearchParameters):
@@ -184,7 +184,7 @@ class FormalLanguageEvaluationParameters(SearchParameters):
     batch_size
         Strings searched together; it changes the time and the memory, never a prediction.
     solver, best_so_far, damping, window, patience, tolerance, max_steps
-        As in `SearchParameters`; left out, as in evaluations of word problems: a window of 20
+        As in `SearchParameters`; left out, as in evaluations of word problems: a window of 8
         tokens, a patience of 12, a tolerance of 0.01 and 64 steps.
     """
 

@@ -109,8 +109,8 @@ class WordProblemParameters(Parameters):
             )
 
 
-# As docs/benchmarks.md found best.
-_SEARCH = {"window": 20, "patience": 12, "max_steps": 64}
+# No wider than the patience: docs/equilibrium.md says why, docs/benchmarks.md what it is worth.
+_SEARCH = {"window": 8, "patience": 12, "max_steps": 64}
 
 
 class WordProblemEvaluationParameters(SearchParameters):
@@ -136,7 +136,7 @@ class WordProblemEvaluationParameters(SearchParameters):
     batch_size
         Sequences searched together; it changes the time and the memory, never a prediction.
     solver, best_so_far, damping, window, patience, tolerance, max_steps
-        As in `SearchParameters`; left out, a window of 20 tokens, a patience of 12, a tolerance of
+        As in `SearchParameters`; left out, a window of 8 tokens, a patience of 12, a tolerance of
         0.01 and 64 steps. The patience is that of the sequential mode too. The evaluation that
         gives the output comes on top of the steps. The simultaneous mode, which gives up whole
         sequences, may take as many as the sequential mode took for its slowest one. A model whose

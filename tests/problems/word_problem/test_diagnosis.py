@@ -52,7 +52,7 @@ from tests.language_models.models import (
 from tests.repositories import ROOT
 
 SEARCH = SearchSettings(tolerance=1e-6, max_steps=200, window=4, patience=3)
-OF_A_SEARCH = {"self_iterations", "residual", "share_converged"}
+OF_A_SEARCH = {"accuracy_in_window", "self_iterations", "residual", "share_converged"}
 
 
 def _sequences(num_sequences=24, length=7):
@@ -67,6 +67,8 @@ def test_an_implicit_model_is_read_as_in_the_sequential_mode(parameters):
     model = small_model(parameters)
     inputs, labels = _sequences()
     found = diagnose(model, inputs, labels, SEARCH, num_radius_sequences=2)
+    through = predict(model, inputs, phase=SEARCH.phase(), batch_size=24)
+    assert found.accuracy_in_window == pytest.approx((through.labels == labels).mean(0))
     one_by_one = SearchSettings(tolerance=1e-6, max_steps=200, window=1, patience=3).phase()
     expected = predict(model, inputs, phase=one_by_one, batch_size=24)
     assert found.accuracy == pytest.approx((expected.labels == labels).mean(0))

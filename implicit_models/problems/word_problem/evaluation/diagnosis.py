@@ -12,15 +12,19 @@ from implicit_models.bars import bar
 from implicit_models.equilibrium.phase import SearchSettings
 from implicit_models.equilibrium.solution import Result
 from implicit_models.evaluation.contraction import token_radii
+from implicit_models.evaluation.prediction import predict
 from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.problems.word_problem.evaluation.states import State, read_states
 
 PER_POSITION = (
-    *("accuracy", "self_iterations", "residual", "share_converged", "spectral_radius"),
+    *("accuracy", "accuracy_in_window", "self_iterations", "residual", "share_converged"),
+    "spectral_radius",
     *("carry_norm", "distance_equal", "distance_unequal", "nearest_equal"),
 )
 """What is known of each position."""
+
+_AT_ONCE = 64  # sequences read through a window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,12 @@ class Diagnosis:
     num_sequences
         The sequences that were read.
     accuracy
-        Share of right answers.
+        Share of right answers, each token searched by itself.
+    accuracy_in_window
+        Of the same sequences read through the window that evaluations search with. Where it is
+        lower it is that search that loses the product, and not the state: its window is too wide
+        for its patience, or its tolerance too large. NaN for an explicit model, without a window,
+        and where some of the carry is zeroed.
     self_iterations
         Evaluations of the cell in a token's search, the one that gives the output included: the
         mean over the sequences. NaN for an explicit model, as are the next three.
@@ -55,6 +64,7 @@ class Diagnosis:
 
     num_sequences: int
     accuracy: Float[np.ndarray, " L"]
+    accuracy_in_window: Float[np.ndarray, " L"]
     self_iterations: Float[np.ndarray, " L"]
     residual: Float[np.ndarray, " L"]
     share_converged: Float[np.ndarray, " L"]
@@ -118,6 +128,9 @@ def diagnose(
                 values.append(known.get(name, np.nan))
             counted.update()
     measured = {name: np.array(values, dtype=np.float64) for name, values in found.items()}
+    if is_implicit(model) and search is not None and search.window is not None and not zeroed:
+        windowed = predict(model, inputs, phase=search.phase(), batch_size=_AT_ONCE)
+        measured["accuracy_in_window"] = (windowed.labels == labels).mean(0)
     if is_implicit(model) and search is not None and num_radius_sequences:
         radii = token_radii(
             model,
