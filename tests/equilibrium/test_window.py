@@ -54,7 +54,7 @@ def test_every_width_finds_the_fixed_point(width: int | None, lengths: list[int]
         assert torch.equal(solution.residual.isfinite(), there)
 
 
-def test_a_window_no_wider_than_its_patience_leaves_little_to_hand_on() -> None:
+def test_a_window_narrower_than_its_patience_leaves_little_to_hand_on() -> None:
     # Where nothing is forgotten, what a token has not settled yet is handed on for ever.
     draw = torch.Generator().manual_seed(0)
     offset = torch.randn(8, 300, 8, generator=draw, dtype=torch.float64)
@@ -68,7 +68,7 @@ def test_a_window_no_wider_than_its_patience_leaves_little_to_hand_on() -> None:
         return ((found.value[:, -20:] - exact).norm() / exact.norm()).item()
 
     assert error(8, 12) < 2e-3 < 1e-2 < error(32, 12)
-    assert error(20, 24) < 2e-3 < 1e-2 < error(20, 12)
+    assert error(20, 30) < 2e-3 < 1e-2 < error(20, 12)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
