@@ -44,10 +44,13 @@ def run(quick: bool) -> harness.Report:
 def _trained() -> dict[str, ImplicitForCausalLM]:
     """Return the implicit runs of params.yaml on A5 whose models are there."""
     content = read_content()
+    groups = {
+        name: (data or {}).get("group") for name, data in (content.get("datasets") or {}).items()
+    }
     found = {}
-    for name, entry in content["runs"].items():
+    for name, entry in (content.get("runs") or {}).items():
         folder = Path("models", name, "final")
-        if content["datasets"][entry["dataset"]].get("group") == "A5" and folder.is_dir():
+        if groups.get(entry.get("dataset")) == "A5" and folder.is_dir():
             model = load_model(folder)
             if isinstance(model, ImplicitForCausalLM):
                 found[name] = model
@@ -66,8 +69,11 @@ def _measured(
     rows, bars = [], {}
     for name, model in models.items():
         default = search_settings(parameters, model.config)
+        if default.window is None:
+            raise ValueError(f"{name} searches whole sequences; allowed are searches with a window")
         exactly, exact = _read(model, tokens, labels, replace(default, **EXACT))
         rows.append({"model": name} | exact | {"error": 0.0})
+        assert default in _searches(default), "the default search is to be judged"
         for search in _searches(default):
             logits, row = _read(model, tokens, labels, search)
             error = (logits - exactly).norm(dim=-1) / exactly.norm(dim=-1)

@@ -31,7 +31,7 @@ Config = TypeVar("Config", bound=StrictConfig)
 StackConfig = TypeVar("StackConfig", bound=ImplicitConfig)
 
 # On state tracking every token is hard, and what is left of a token's error is handed on for ever:
-# a window of two thirds of its patience leaves next to nothing (docs/equilibrium.md). On text most
+# a window much narrower than its patience leaves little (docs/equilibrium.md). On text most
 # tokens converge in a few iterations wherever they stand, and a wider one wins.
 WINDOWS: dict[LabelAlignment, int] = {"aligned": 8, "next_token": 32}
 

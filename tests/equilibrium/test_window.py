@@ -54,7 +54,7 @@ def test_every_width_finds_the_fixed_point(width: int | None, lengths: list[int]
         assert torch.equal(solution.residual.isfinite(), there)
 
 
-def test_a_window_narrower_than_its_patience_leaves_little_to_hand_on() -> None:
+def test_a_window_much_narrower_than_its_patience_leaves_little_to_hand_on() -> None:
     # Where nothing is forgotten, what a token has not settled yet is handed on for ever.
     draw = torch.Generator().manual_seed(0)
     offset = torch.randn(8, 300, 8, generator=draw, dtype=torch.float64)

@@ -109,7 +109,7 @@ class WordProblemParameters(Parameters):
             )
 
 
-# Two thirds of the patience: docs/equilibrium.md says why, docs/benchmarks.md what it is worth.
+# Much narrower than the patience: docs/equilibrium.md says why, docs/benchmarks.md what for.
 _SEARCH = {"window": 8, "patience": 12, "max_steps": 64}
 
 

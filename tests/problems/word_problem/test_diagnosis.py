@@ -107,6 +107,7 @@ def test_with_all_of_the_carry_zeroed_every_token_is_a_first_one(parameters):
     right = alone.labels.reshape(labels.shape) == labels
     assert found.accuracy == pytest.approx(right.mean(0))
     assert found.carry_norm.max() == 0.0
+    assert np.isnan(found.accuracy_in_window).all()
 
 
 def test_a_tensor_that_the_carry_has_not_is_refused():

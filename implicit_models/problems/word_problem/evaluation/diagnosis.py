@@ -40,8 +40,9 @@ class Diagnosis:
     accuracy_in_window
         Of the same sequences read through the window that evaluations search with. Where it is
         lower it is that search that loses the product, and not the state: its window is too wide
-        for its patience, or its tolerance too large. NaN for an explicit model, without a window,
-        and where some of the carry is zeroed.
+        for its patience, its tolerance too large, or tokens are given up. (The last tokens of a
+        sequence need no patience.) NaN for an explicit model, without a window, and where some
+        of the carry is zeroed.
     self_iterations
         Evaluations of the cell in a token's search, the one that gives the output included: the
         mean over the sequences. NaN for an explicit model, as are the next three.
