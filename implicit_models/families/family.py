@@ -24,16 +24,15 @@ from implicit_models.language_models.configuration import ImplicitConfig, Strict
 from implicit_models.language_models.language_model import LabelAlignment, LanguageModel
 from implicit_models.language_models.memory import Memory
 from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.parameters import STATE_SEARCH
 from implicit_models.language_models.pretrained import StrictPreTrainedModel
 from implicit_models.language_models.source_names import SourceError
 
 Config = TypeVar("Config", bound=StrictConfig)
 StackConfig = TypeVar("StackConfig", bound=ImplicitConfig)
 
-# On state tracking every token is hard, and what is left of a token's error is handed on for ever:
-# a window much narrower than its patience leaves little (docs/equilibrium.md). On text most
-# tokens converge in a few iterations wherever they stand, and a wider one wins.
-WINDOWS: dict[LabelAlignment, int] = {"aligned": 8, "next_token": 32}
+# On text most tokens converge in a few iterations wherever they stand, and a wide window wins.
+WINDOWS: dict[LabelAlignment, int] = {"aligned": STATE_SEARCH["window"], "next_token": 32}
 
 
 class Family(ABC):

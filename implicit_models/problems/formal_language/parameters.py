@@ -1,11 +1,14 @@
 """The parameters of formal languages: entries of ``datasets``, and how models are tested."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from implicit_models.language_models.parameters import SearchParameters, SweepParameters
+from implicit_models.language_models.parameters import (
+    STATE_SEARCH,
+    SearchParameters,
+    SweepParameters,
+)
 from implicit_models.parameters import Distinct, ParameterError, Parameters, first_of
 from implicit_models.problems.formal_language.names import LanguageName
 from implicit_models.problems.tested_apart import TestedApart
@@ -171,9 +174,6 @@ class FormalLanguageParameters(Parameters):
             raise first_of(found)
 
 
-_SEARCH: Mapping[str, Any] = {"window": 8, "patience": 12, "max_steps": 64}  # as word problems
-
-
 class FormalLanguageEvaluationParameters(SearchParameters):
     """How trained models are evaluated, on the validation strings and on those of each test.
 
@@ -188,7 +188,7 @@ class FormalLanguageEvaluationParameters(SearchParameters):
         tokens, a patience of 12, a tolerance of 0.01 and 64 steps.
     """
 
-    suitable = {**_SEARCH, "tolerance": 0.01}
+    suitable = {**STATE_SEARCH, "tolerance": 0.01}
 
     num_sequences: int | None = Field(default=None, ge=1)
     batch_size: int = Field(default=64, ge=1)
@@ -206,7 +206,7 @@ class FormalLanguageSweepParameters(SweepParameters):
         As in `SearchParameters`; left out, as in `FormalLanguageEvaluationParameters`.
     """
 
-    suitable = _SEARCH
+    suitable = STATE_SEARCH
 
     batch_size: int = Field(default=64, ge=1)
 

@@ -6,7 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from implicit_models.language_models.parameters import SearchParameters, SweepParameters
+from implicit_models.language_models.parameters import (
+    STATE_SEARCH,
+    SearchParameters,
+    SweepParameters,
+)
 from implicit_models.parameters import Distinct, ParameterError, Parameters, first_of
 from implicit_models.problems.tested_apart import TestedApart
 
@@ -109,10 +113,6 @@ class WordProblemParameters(Parameters):
             )
 
 
-# Much narrower than the patience: docs/equilibrium.md says why, docs/benchmarks.md what for.
-_SEARCH = {"window": 8, "patience": 12, "max_steps": 64}
-
-
 class WordProblemEvaluationParameters(SearchParameters):
     """How trained models are evaluated on word problems.
 
@@ -143,7 +143,7 @@ class WordProblemEvaluationParameters(SearchParameters):
         search knows no window has no modes.
     """
 
-    suitable = {**_SEARCH, "tolerance": 0.01}
+    suitable = {**STATE_SEARCH, "tolerance": 0.01}
 
     lengths: Distinct[Annotated[int, Field(ge=1)]]
     num_sequences: int = Field(ge=1)
@@ -165,7 +165,7 @@ class WordProblemEvaluationParameters(SearchParameters):
 class WordProblemSweepParameters(SweepParameters):
     """How accuracy is measured against the computation allowed at test time."""
 
-    suitable = _SEARCH
+    suitable = STATE_SEARCH
 
     batch_size: int = Field(default=64, ge=1)
 

@@ -83,6 +83,18 @@ def test_an_implicit_model_is_read_as_in_the_sequential_mode(parameters):
     assert found.spectral_radius == pytest.approx(radii[0].mean(0))
 
 
+def test_what_a_loose_window_loses_shows_beside_what_single_tokens_keep():
+    model = small_model(IMPLICIT)
+    inputs, labels = _sequences(256)
+    loose = SearchSettings(tolerance=0.9, max_steps=200, window=4, patience=1)
+    found = diagnose(model, inputs, labels, loose)
+    through = predict(model, inputs, phase=loose.phase(), batch_size=64)
+    assert found.accuracy_in_window == pytest.approx((through.labels == labels).mean(0))
+    assert found.accuracy_in_window != pytest.approx(found.accuracy)
+    whole = SearchSettings(tolerance=1e-6, max_steps=200)
+    assert np.isnan(diagnose(model, inputs, labels, whole).accuracy_in_window).all()
+
+
 @pytest.mark.parametrize("parameters", [EXPLICIT, LSTM], ids=["mamba2", "lstm"])
 def test_a_model_without_a_search_has_the_rest(parameters):
     model = small_model(parameters)
