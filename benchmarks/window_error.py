@@ -2,10 +2,11 @@
 
 Models of word problems, one core: those of params.yaml that are trained (``dvc repro`` has made
 them), or else the implicit run's, which is trained here. 32 sequences of 640 tokens are searched
-token by token to a tolerance of 1e-5, and then with windows of some width, patience and tolerance.
+token by token to a tolerance of 1e-6, and then with windows of some width, patience and tolerance.
 The error is the Euclidean distance of a token's logits from those, over their norm: the median of
-the last 20 tokens. Where a model does not take errors back, they add up, and in the end the product
-is lost. Bars are of the search that evaluation takes by default.
+20 tokens near the end, before those of the last window, which need no patience. Where a model does
+not take errors back, they add up, and in the end the product is lost. Bars are of the search that
+evaluation takes by default.
 """
 
 import itertools
@@ -27,9 +28,10 @@ from implicit_models.language_models.serialisation import load_model
 from implicit_models.parameters import read_content
 from implicit_models.problems.word_problem.parameters import WordProblemEvaluationParameters
 
-LENGTH, NUM_SEQUENCES, LAST = 640, 32, 20
-EXACT = {"window": 1, "tolerance": 1e-5, "patience": 2}
+LENGTH, NUM_SEQUENCES = 640, 32
+EXACT = {"window": 1, "tolerance": 1e-6, "patience": 2}
 WINDOWS = (8, 12, 16, 20)
+JUDGED = slice(-2 * max(WINDOWS), -max(WINDOWS))
 RULES = ((0.01, 12), (0.01, 4), (0.001, 12), (0.001, 4), (0.0001, 4))  # tolerance, patience
 
 
@@ -88,12 +90,12 @@ def _measured(
 def _read(
     model: ImplicitForCausalLM, tokens: Tensor, labels: Tensor, search: SearchSettings
 ) -> tuple[Tensor, dict[str, Any]]:
-    """Return the logits of the last tokens, and what reading all of them was like."""
+    """Return the logits of the judged tokens, and what reading all of them was like."""
     start = time.perf_counter()
     with torch.inference_mode():
         output = model(tokens, phase=search.phase(), use_cache=False)
     seconds = time.perf_counter() - start
-    logits, solution = output.logits[:, -LAST:], output.search
+    logits, solution = output.logits[:, JUDGED], output.search
     return (
         logits,
         {
@@ -101,7 +103,7 @@ def _read(
             "tolerance": search.tolerance,
             "patience": search.patience,
             "error": None,  # its place in the table
-            "accuracy": (logits.argmax(-1) == labels[:, -LAST:]).double().mean().item(),
+            "accuracy": (logits.argmax(-1) == labels[:, JUDGED]).double().mean().item(),
             "evaluations_per_token": solution.token_evaluations.sum().item() / tokens.numel(),
             "depth_per_token": solution.depth.double().mean().item() / tokens.shape[1],
             "not_converged": solution.metrics()["share_not_converged"],

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from implicit_models.parameters import ParameterError
+from implicit_models.parameters.composition import preset_of
 from pipelines.outcomes import Outcomes
 from pipelines.server.embedded import OwnApi, own_api
 from pipelines.server.local_server import ServerError
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # All that can be a mistake is looked at while Prefect's server starts, for seconds.
             origin = read_origin(root)
             points = plan(root, origin, options.name, options.override, options.preset)
-            print(f"{len(points)} points, {min(options.jobs, len(points))} at once", flush=True)
+            print(_announced(root, points, options.jobs), flush=True)
             _run(root, options, origin, points, rows, outcomes, own)
     except (ParameterError, SweepError, ServerError) as error:
         return mistake(error)
@@ -94,6 +95,12 @@ def _run(
         sweep = Sweep(root, options.name, origin, points, options.limit, rows, outcomes)
         with shared_cores(options.jobs):
             run_sweep(sweep, options.override, options.preset, options.jobs)
+
+
+def _announced(root: Path, points: Sequence[Point], jobs: int) -> str:
+    """Return what is going to run: a sweep that names no preset is of the configuration's."""
+    presets = dict.fromkeys(preset_of(root, point.overrides) for point in points)
+    return f"{len(points)} points of {', '.join(presets)}, {min(jobs, len(points))} at once"
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

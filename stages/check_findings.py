@@ -1,12 +1,16 @@
 """What the check of parameters finds: a line for each mistake."""
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
+
+_OF_AN_ENTRY = re.compile(r"(?P<source>\S+: )(?P<entry>\w+\.[\w-]+)\.(?P<said>.+)", re.DOTALL)
+_MOST_NAMED = 8  # entries, in a line
 
 
 def gigabytes(number: float) -> str:
@@ -35,7 +39,7 @@ class Finding:
 
 
 class Findings:
-    """What is found in a file of parameters, each line once.
+    """What is found in a file of parameters, each mistake once.
 
     Attributes
     ----------
@@ -72,9 +76,25 @@ class Findings:
             self.add(error, "missing")
 
     def all(self) -> list[Finding]:
-        """Return everything, mistakes first."""
-        return sorted(self._lines.values(), key=lambda finding: finding.level != "error")
+        """Return everything, mistakes first; what entries took over from each other, in a line."""
+        return sorted(_merged(self._lines.values()), key=lambda finding: finding.level != "error")
 
     def mistakes(self) -> list[Finding]:
         """Return what is wrong with the parameters themselves."""
         return [finding for finding in self._lines.values() if finding.level == "error"]
+
+
+def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings: of those that say the same of several entries the first, with the others."""
+    groups: dict[tuple[str, ...], list[tuple[Finding, str]]] = {}
+    for finding in findings:
+        parts = _OF_AN_ENTRY.fullmatch(finding.line)
+        place, entry = (finding.line, "") if parts is None else (parts["said"], parts["entry"])
+        source = "" if parts is None else parts["source"]
+        groups.setdefault((finding.level, source, place), []).append((finding, entry))
+    for (first, _), *others in groups.values():
+        names = [entry for _, entry in others[:_MOST_NAMED]]
+        if len(others) > _MOST_NAMED:
+            names.append(f"{len(others) - _MOST_NAMED} more")
+        same = f"; the same in {', '.join(names)}" if names else ""
+        yield replace(first, line=first.line + same)

@@ -38,8 +38,8 @@ class Window:
     Attributes
     ----------
     width
-        Tokens in the window. 1 is the sequential mode. Where states are to be kept, much less than
-        the patience: docs/equilibrium.md says why.
+        Tokens in the window. 1 is the sequential mode. Where states are to be kept, less than the
+        patience: docs/equilibrium.md says why.
     patience
         Evaluations in a row whose residual must be below the tolerance before a token counts as
         converged. Where the cell contracts slowly, the first of them comes too early, and the

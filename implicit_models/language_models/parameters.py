@@ -9,7 +9,7 @@ from implicit_models.equilibrium.names import TOKENWISE_SOLVERS, SolverName
 from implicit_models.parameters import Distinct, ParameterError, Parameters
 
 # What suits data whose state every token changes: what is left of a token's error is handed on for
-# ever, and a window much narrower than its patience leaves little (docs/equilibrium.md).
+# ever, and a window narrower than its patience leaves little (docs/equilibrium.md).
 STATE_SEARCH: Mapping[str, Any] = {"window": 8, "patience": 12, "max_steps": 64}
 
 

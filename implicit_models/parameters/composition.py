@@ -60,6 +60,19 @@ def presets(root: Path) -> list[str]:
     return sorted(path.stem for path in (root / CONFIGURATION / "preset").glob("*.yaml"))
 
 
+def preset_of(root: Path, overrides: Sequence[str]) -> str:
+    """Return the name of the preset that overrides build on: theirs, or the configuration's."""
+    chosen = [_name(each) for each in overrides if each.startswith("preset=")]
+    if chosen:
+        return chosen[-1]
+    content = yaml.safe_load((root / CONFIGURATION / "config.yaml").read_bytes())
+    return next(
+        each["preset"]
+        for each in content["defaults"]
+        if isinstance(each, dict) and "preset" in each
+    )
+
+
 def _composed(root: Path, overrides: Sequence[str]) -> str:
     from dvc.utils.hydra import compose_and_dump
 

@@ -274,6 +274,7 @@ def test_points_run_in_parallel_workspaces_and_failures_stop_nobody(repository):
     command = ("-m", "pipelines.sweep", "runs.x.steps=1,13,2", "--jobs", "2", "--name", "steps")
     said = repository.run(*command, status=1)
     assert "applied to your workspace" not in said  # which is a clone's
+    assert "3 points of small, 2 at once\n" in said  # the preset that nothing named
     rows = table(repository, "steps")
     score = "results/runs/x/metrics.json:score"
     assert [(row["runs.x.steps"], row["state"], row[score]) for row in rows] == [

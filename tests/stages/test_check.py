@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+import yaml
 
 from implicit_models.parameters.composition import CompositionError, compose
 from implicit_models.problems.text import checks as text_checks
@@ -101,6 +102,28 @@ def test_what_must_fit_together_is_told_at_once():
     ):
         (line,) = (each for each in lines if f"{key}.{name} is" in each)
         assert f"it must be at most num_training_steps, {steps}: let" in line
+
+
+def test_what_entries_take_over_from_another_is_told_once():
+    entries = [f"runs.a5_implicit_mamba2{seed}" for seed in ("", "_seed_1", "_seed_2")]
+    wrong = {f"{entry}.free.phantom_steps": -1 for entry in entries}
+    wrong |= {f"{entries[0]}.seed": -2, f"{entries[1]}.seed": -3}  # not the same
+    findings = check_text(changed("laptop", wrong), "mine")
+    lines = sorted(each.line.removeprefix("mine: ") for each in findings)
+    assert [line.split(";")[0] for line in lines] == [
+        f"{entries[0]}.free.phantom_steps = -1 is not allowed",
+        f"{entries[0]}.seed = -2 is not allowed",
+        f"{entries[1]}.seed = -3 is not allowed",
+    ]
+    assert lines[0].endswith(f"; the same in {entries[1]}, {entries[2]}")
+    assert "the same" not in lines[1] + lines[2]
+    content = composed("laptop")
+    copied = content["runs"]["a5_implicit_mamba2"]
+    copied = copied | {"free": copied["free"] | {"phantom_steps": -1}}
+    many = content["runs"] | {f"copy_{number}": copied for number in range(12)}
+    text = yaml.safe_dump(content | {"runs": many}, sort_keys=False)
+    (line,) = (each.line for each in check_text(text, "mine"))
+    assert line.endswith(", runs.copy_8, 3 more")
 
 
 def test_few_stories_of_ones_own_make_few_streams(tmp_path):
