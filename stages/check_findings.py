@@ -89,9 +89,9 @@ def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
     groups: dict[tuple[str, ...], list[tuple[Finding, str]]] = {}
     for finding in findings:
         parts = _OF_AN_ENTRY.fullmatch(finding.line)
-        place, entry = (finding.line, "") if parts is None else (parts["said"], parts["entry"])
-        source = "" if parts is None else parts["source"]
-        groups.setdefault((finding.level, source, place), []).append((finding, entry))
+        said = (finding.line,) if parts is None else (parts["source"], parts["said"])
+        entry = "" if parts is None else parts["entry"]
+        groups.setdefault((finding.level, *said), []).append((finding, entry))
     for (first, _), *others in groups.values():
         names = [entry for _, entry in others[:_MOST_NAMED]]
         if len(others) > _MOST_NAMED:

@@ -62,9 +62,8 @@ def presets(root: Path) -> list[str]:
 
 def preset_of(root: Path, overrides: Sequence[str]) -> str:
     """Return the name of the preset that overrides build on: theirs, or the configuration's."""
-    chosen = [_name(each) for each in overrides if each.startswith("preset=")]
-    if chosen:
-        return chosen[-1]
+    if chosen := _chosen(overrides):
+        return _name(chosen[-1])
     content = yaml.safe_load((root / CONFIGURATION / "config.yaml").read_bytes())
     return next(
         each["preset"]
@@ -91,14 +90,19 @@ def _check_package(root: Path, content: Mapping[str, Any], overrides: Sequence[s
     CompositionError
         Where one does not.
     """
-    chosen = [_name(each) for each in overrides if each.startswith("preset=")]
+    chosen = _chosen(overrides)
     if "preset" not in content or not chosen:
         return
-    for file in _built_from(root / CONFIGURATION / "preset", chosen[-1]):
+    for file in _built_from(root / CONFIGURATION / "preset", _name(chosen[-1])):
         header = itertools.takewhile(_is_of_header, file.read_text("utf-8-sig").splitlines())
         if not any(re.search(r"@\s*package\s+_global_\s*$", line) for line in header):
             name = file.relative_to(root)
             raise CompositionError(f"{name}: its first line must be {_PACKAGE!r}")
+
+
+def _chosen(overrides: Sequence[str]) -> list[str]:
+    """Return the overrides that choose a preset, the last of which holds."""
+    return [override for override in overrides if override.startswith("preset=")]
 
 
 def _name(override: str) -> str:
@@ -129,7 +133,7 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
     said += "".join(f", at {line[10:]}" for line in more if line.startswith("full_key: "))
     if type(error).__name__ == "InterpolationKeyError":
         said += _users_of_missing(root, overrides)
-    chosen = [override for override in overrides if override.startswith("preset=")]
+    chosen = _chosen(overrides)
     known = presets(root)
     for override in chosen:
         if _name(override) not in known:
