@@ -100,7 +100,9 @@ def _run(
 def _announced(root: Path, points: Sequence[Point], jobs: int) -> str:
     """Return what is going to run: a sweep that names no preset is of the configuration's."""
     presets = dict.fromkeys(preset_of(root, point.overrides) for point in points)
-    return f"{len(points)} points of {', '.join(presets)}, {min(jobs, len(points))} at once"
+    names = ", ".join(name for name in presets if name is not None)
+    of = f" of {names}" if names else ""
+    return f"{len(points)} points{of}, {min(jobs, len(points))} at once"
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -9,7 +9,7 @@ from typing import Any
 
 from implicit_models.parameters import ParameterError
 
-_OF_AN_ENTRY = re.compile(r"(?P<source>\S+: )(?P<entry>\w+\.[\w-]+)\.(?P<said>.+)", re.DOTALL)
+_OF_AN_ENTRY = re.compile(r"(?P<entry>\w+\.[\w-]+)\.(?P<said>.+)", re.DOTALL)
 _MOST_NAMED = 8  # entries, in a line
 
 
@@ -77,21 +77,21 @@ class Findings:
 
     def all(self) -> list[Finding]:
         """Return everything, mistakes first; what entries took over from each other, in a line."""
-        return sorted(_merged(self._lines.values()), key=lambda finding: finding.level != "error")
+        merged = _merged(self._lines.values(), f"{self.source}: ")
+        return sorted(merged, key=lambda finding: finding.level != "error")
 
     def mistakes(self) -> list[Finding]:
         """Return what is wrong with the parameters themselves."""
         return [finding for finding in self._lines.values() if finding.level == "error"]
 
 
-def _merged(findings: Iterable[Finding]) -> Iterator[Finding]:
+def _merged(findings: Iterable[Finding], before: str) -> Iterator[Finding]:
     """Yield findings: of those that say the same of several entries the first, with the others."""
-    groups: dict[tuple[str, ...], list[tuple[Finding, str]]] = {}
+    groups: dict[tuple[str, str], list[tuple[Finding, str]]] = {}
     for finding in findings:
-        parts = _OF_AN_ENTRY.fullmatch(finding.line)
-        said = (finding.line,) if parts is None else (parts["source"], parts["said"])
-        entry = "" if parts is None else parts["entry"]
-        groups.setdefault((finding.level, *said), []).append((finding, entry))
+        parts = _OF_AN_ENTRY.fullmatch(finding.line.removeprefix(before))
+        said, entry = (finding.line, "") if parts is None else (parts["said"], parts["entry"])
+        groups.setdefault((finding.level, said), []).append((finding, entry))
     for (first, _), *others in groups.values():
         names = [entry for _, entry in others[:_MOST_NAMED]]
         if len(others) > _MOST_NAMED:

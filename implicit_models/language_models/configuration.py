@@ -109,7 +109,7 @@ class ImplicitConfig(StrictConfig):
         Evaluations after which a token is given up, where no gradient is wanted.
     window, patience
         Of the sliding window in that search. Where states are to be kept, as in word problems, 8
-        and 12 are enough, and 20 and 12 are not; see docs/equilibrium.md.
+        and 12 were enough in models of A5, and 20 and 12 were not; see docs/equilibrium.md.
     solver, best_so_far
         ``picard``, ``anderson`` or ``broyden``, and whether the iterate that followed the smallest
         residual is returned: of every search to a tolerance. Windows are for ``picard`` without

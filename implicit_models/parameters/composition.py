@@ -60,16 +60,16 @@ def presets(root: Path) -> list[str]:
     return sorted(path.stem for path in (root / CONFIGURATION / "preset").glob("*.yaml"))
 
 
-def preset_of(root: Path, overrides: Sequence[str]) -> str:
-    """Return the name of the preset that overrides build on: theirs, or the configuration's."""
+def preset_of(root: Path, overrides: Sequence[str]) -> str | None:
+    """Return the preset that overrides build on, theirs or the configuration's, if there is one."""
     if chosen := _chosen(overrides):
         return _name(chosen[-1])
-    content = yaml.safe_load((root / CONFIGURATION / "config.yaml").read_bytes())
-    return next(
-        each["preset"]
-        for each in content["defaults"]
-        if isinstance(each, dict) and "preset" in each
-    )
+    content = yaml.safe_load((root / CONFIGURATION / "config.yaml").read_bytes()) or {}
+    for each in content.get("defaults") or []:
+        for key, name in each.items() if isinstance(each, Mapping) else ():
+            if key.split()[-1] == "preset" and isinstance(name, str):  # optional, override
+                return name.removesuffix(".yaml")
+    return None
 
 
 def _composed(root: Path, overrides: Sequence[str]) -> str:
@@ -102,12 +102,12 @@ def _check_package(root: Path, content: Mapping[str, Any], overrides: Sequence[s
 
 def _chosen(overrides: Sequence[str]) -> list[str]:
     """Return the overrides that choose a preset, the last of which holds."""
-    return [override for override in overrides if override.startswith("preset=")]
+    return [override for override in overrides if re.match(r"\+?preset=", override)]
 
 
 def _name(override: str) -> str:
     """Return which preset ``preset=NAME`` names: Hydra takes quotes and a suffix as well."""
-    return override.partition("=")[2].strip("'\"").removesuffix(".yaml")
+    return override.partition("=")[2].strip().strip("'\"").removesuffix(".yaml")
 
 
 def _is_of_header(line: str) -> bool:
@@ -143,7 +143,7 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
         return f"{file}: defaults: {_no_preset(named[2], known)}"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return _in_yaml(root, error, error.problem_mark)
-    source = f"{CONFIGURATION}/{'config' if not chosen else chosen[-1].replace('=', '/')}.yaml"
+    source = f"{CONFIGURATION}/{'config' if not chosen else f'preset/{_name(chosen[-1])}'}.yaml"
     try:
         keys = list(_keys(yaml.safe_load(_composed(root, chosen))))
     except Exception:  # the preset itself is wrong, whatever is set on top of it

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from implicit_models.parameters.composition import preset_of
 from pipelines.sweeps.comparison import Row, _summary, headline, markdown
 from pipelines.sweeps.points import Point, SweepError, changed_keys, read_origin
 from pipelines.sweeps.points import plan as plan_from
@@ -108,6 +109,24 @@ def test_points_are_the_product_of_the_values(repository):
     assert points[4].label == "runs.x.steps=2 runs.x.seed=1"  # and not what is the same in all
     assert len({p.name for p in points}) == 6
     assert changed_keys(points) == {"runs.x.steps", "runs.x.seed"}
+
+
+@pytest.mark.parametrize(
+    ("defaults", "overrides", "name"),
+    [
+        ("[preset: small, _self_]", [], "small"),
+        ("[preset: small, _self_]", ["preset='large.yaml'", "shared=1"], "large"),
+        ("[shared/tables, optional preset: small.yaml]", [], "small"),
+        ("[_self_]", ["+preset=large"], "large"),
+        ("[_self_]", [], None),
+        ("[preset: null]", [], None),
+        ("", [], None),
+    ],
+)
+def test_the_preset_of_a_point(defaults, overrides, name, tmp_path):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/config.yaml").write_text(f"defaults: {defaults}\n")
+    assert preset_of(tmp_path, overrides) == name
 
 
 def test_a_point_is_what_it_computes_however_it_is_written(repository):

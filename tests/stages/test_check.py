@@ -108,8 +108,8 @@ def test_what_entries_take_over_from_another_is_told_once():
     entries = [f"runs.a5_implicit_mamba2{seed}" for seed in ("", "_seed_1", "_seed_2")]
     wrong = {f"{entry}.free.phantom_steps": -1 for entry in entries}
     wrong |= {f"{entries[0]}.seed": -2, f"{entries[1]}.seed": -3}  # not the same
-    findings = check_text(changed("laptop", wrong), "mine")
-    lines = sorted(each.line.removeprefix("mine: ") for each in findings)
+    findings = check_text(changed("laptop", wrong), "a=1 b=2")  # as a sweep calls its points
+    lines = sorted(each.line.removeprefix("a=1 b=2: ") for each in findings)
     assert [line.split(";")[0] for line in lines] == [
         f"{entries[0]}.free.phantom_steps = -1 is not allowed",
         f"{entries[0]}.seed = -2 is not allowed",
