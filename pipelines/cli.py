@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from pipelines.handing_over import hand_over, mistakes, repository
+from pipelines.handing_over import fail, hand_over, mistakes, repository
 
 app = typer.Typer(
     name="implicit-models",
@@ -59,6 +59,7 @@ def run(
     Example: `implicit-models run quick runs.s3_implicit_mamba2.seed=1`
     """
     root = repository()
+    from implicit_models.parameters.composition import preset_and_settings
     from pipelines.closing import closing_words
     from pipelines.experiment import reproduce
     from pipelines.presets import write_parameters
@@ -66,7 +67,10 @@ def run(
 
     with mistakes():
         parsed = parse_seeds(seeds) if seeds else ()
-        kept = write_parameters(root, preset, parsed, overrides or ())
+        named, settings = preset_and_settings([preset, *(overrides or ())])
+        if named is None:
+            fail(f"no preset is named before {preset}; `implicit-models presets` lists them")
+        kept = write_parameters(root, named, parsed, settings)
     if kept is not None:
         print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
     if jobs > 1:
@@ -89,7 +93,7 @@ def check(
 ) -> None:
     """Check all of a preset, before anything runs.
 
-    Example: `implicit-models check text_small runs.text_implicit_mamba2.seed=1`
+    Example: `implicit-models check quick runs.s3_implicit_mamba2.seed=1`
     """
     hand_over("stages.check", *([preset] if preset else []), *(overrides or ()))
 
@@ -110,7 +114,7 @@ def plan(
 
     Example: `implicit-models plan pile_1.3b_mamba2 gpus=32`
     """
-    hand_over("stages.plan", f"preset={preset}", *(settings or ()))
+    hand_over("stages.plan", preset, *(settings or ()))
 
 
 @app.command()
@@ -146,7 +150,9 @@ def report() -> None:
     from pipelines.closing import closing_words
     from pipelines.experiment import reproduce
 
-    status = reproduce(root, ["--single-item", "report"])
+    if not any(Path("results", "runs").glob("*/*.json")):
+        fail("there are no results yet; `implicit-models run PRESET` makes them")
+    status = reproduce(root, ["--single-item", "code", "report"])
     if not status:
         print(closing_words(root))
     sys.exit(status)
@@ -163,10 +169,11 @@ def compare(
     Example: `implicit-models compare a5_implicit_mamba2 a5_lstm`
     """
     root = repository()
-    from pipelines.comparing import comparison
+    from pipelines.comparing import check_entries, comparison
     from pipelines.results import read_results
 
     with mistakes():
+        check_entries(root, runs)
         table = comparison(read_results(root), runs)
     from rich.console import Console
 
@@ -184,6 +191,8 @@ def evaluate(
 ) -> None:
     """Evaluate a model: an entry on its own test data, or any model on tasks of lm-eval.
 
+    Trains nothing: an entry whose training is not up to date is refused.
+
     Example: `implicit-models evaluate a5_lstm`, or
     `implicit-models evaluate models/my_run/final --tasks piqa`
     """
@@ -193,18 +202,10 @@ def evaluate(
         given = ["--model", "implicit", "--model_args", f"pretrained={source}"]
         hand_over(harness, *given, "--tasks", tasks)
     root = repository()
-    from pipelines.dag import UnknownTargetError, read_dag
-    from pipelines.experiment import reproduce
+    from pipelines.evaluating import evaluate_entry
 
     with mistakes():
-        tests = [each for each in read_dag(root).values() if each.kind.startswith("evaluate")]
-        names = [each.name for each in tests if each.entry == model]
-        if not names:
-            known = ", ".join(each.entry for each in tests)
-            raise UnknownTargetError(
-                f"{model} is no entry of params.yaml; allowed are {known}, or a folder with --tasks"
-            )
-    status = reproduce(root, names)
+        status = evaluate_entry(root, model)
     if not status:
         from rich.console import Console
 
@@ -224,7 +225,7 @@ def generate(
     ],
     tokens: Annotated[int, typer.Option(min=1, help="How many to add.")] = 20,
     temperature: Annotated[float, typer.Option(min=0, help="0 takes the likeliest token.")] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of sampling.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of sampling.")] = 0,
 ) -> None:
     """Continue a prompt with a model.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 
 from pipelines.closing import ERRORS, words
-from pipelines.results import ExperimentResults, ResultsError, shown
+from pipelines.results import ExperimentResults, ResultsError, entries_of_results, shown
 
 _COSTS = {
     "num_parameters": ("parameters", "{:,.0f}"),
@@ -17,23 +17,29 @@ _COSTS = {
 }
 
 
-def comparison(results: ExperimentResults, names: Sequence[str]) -> Table:
-    """Return a table of runs side by side: their costs, and all headline metrics.
+def check_entries(root: Path, names: Sequence[str]) -> None:
+    """Check that names to compare are entries of params.yaml, two or more, whatever has been run.
 
     Raises
     ------
     ResultsError
-        Where a name is none of the results', with the closest one.
+        Where one is not, with the closest one; or there is nothing to compare it with.
     """
+    known = list(entries_of_results(root))
     for name in names:
-        if name not in results.entries:
-            known = list(results.entries)
+        if name not in known:
             closest = difflib.get_close_matches(name, known, 1, cutoff=0.0)
             raise ResultsError(
-                f"the results have no entry {name}; the closest is {', '.join(closest)} "
-                f"(there are {', '.join(known)}). They are those of the last report: another "
-                "preset's come back with `implicit-models run PRESET`, from DVC's cache"
+                f"params.yaml has no entry {name}; the closest is {', '.join(closest) or 'none'} "
+                f"(there are {', '.join(known)}). Another preset's results come back with "
+                "`implicit-models run PRESET`, from DVC's cache"
             )
+    if len({*names}) < 2:
+        raise ResultsError(f"{names[0]} is compared with nothing; name another entry beside it")
+
+
+def comparison(results: ExperimentResults, names: Sequence[str]) -> Table:
+    """Return a table of runs side by side: their costs, and all headline metrics."""
     entries = [results.entries[name] for name in names]
     table = Table("", *names)
     for column in table.columns[1:]:

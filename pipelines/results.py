@@ -92,10 +92,7 @@ def read_results(root: Path) -> ExperimentResults:
         raise ResultsError(f"{SUMMARY}: no such file yet; `dvc repro` makes it") from None
     except (ValueError, AttributeError, TypeError) as error:
         raise ResultsError(f"{SUMMARY} is damaged ({error}); `dvc repro` mends it") from None
-    content = read_content(root / "params.yaml")
-    wanted = {
-        name: table for table in (*TRAINED, *TESTED_APART) for name in content.get(table) or ()
-    }
+    wanted = entries_of_results(root)
     found = {name: scores for part in parts for name, scores in part.items()}
     if wanted.keys() != found.keys():
         missing = sorted(wanted.keys() - found.keys())
@@ -106,11 +103,24 @@ def read_results(root: Path) -> ExperimentResults:
             f"{SUMMARY} is of other entries than params.yaml (the results "
             f"{' and '.join(said)}); `dvc repro` brings it up to date"
         )
+    try:
+        entries = {name: _entry(root, table, name, found[name]) for name, table in wanted.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ResultsError(
+            f"{SUMMARY}, or a metrics.json in results/runs, is damaged ({error}); `dvc repro` "
+            "mends it"
+        ) from None
     return ExperimentResults(
-        entries={name: _entry(root, table, name, found[name]) for name, table in wanted.items()},
+        entries=entries,
         report=root / REPORT,
         summary=path,
     )
+
+
+def entries_of_results(root: Path) -> dict[str, str]:
+    """Return the tables of the entries of params.yaml of which there are to be results, by name."""
+    content = read_content(root / "params.yaml")
+    return {name: table for table in (*TRAINED, *TESTED_APART) for name in content.get(table) or ()}
 
 
 def _entry(root: Path, table: str, name: str, scores: Mapping[str, Any]) -> EntryResult:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from implicit_models.files import write_whole
 from implicit_models.parameters import ParameterError
-from implicit_models.parameters.composition import compose
+from implicit_models.parameters.composition import compose, preset_and_settings
 from stages.check import check_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,12 +34,13 @@ def main() -> None:
     parser.add_argument("override", nargs="*", help="such as report.success_threshold=0.9")
     parser.add_argument("--output", type=Path, default=ROOT / "params.yaml")
     chosen = parser.parse_args()
-    if any(override.startswith("preset=") for override in chosen.override):
-        parser.error(f"one preset is composed, {chosen.preset}; name the other instead of it")
     try:
-        content = compose(ROOT, [f"preset={chosen.preset}", *chosen.override])
+        preset, overrides = preset_and_settings([chosen.preset, *chosen.override])
+        if preset is None:
+            parser.error("no preset is named")
+        content = compose(ROOT, [f"preset={preset}", *overrides])
         with contextlib.chdir(ROOT):  # from where the files that it names are seen
-            findings = check_text(content, f"conf/preset/{chosen.preset}.yaml")
+            findings = check_text(content, f"conf/preset/{preset}.yaml")
         for finding in findings:
             print(f"{finding.level}: {finding.line}", file=sys.stderr)
         if any(finding.level == "error" for finding in findings):

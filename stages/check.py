@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from implicit_models.parameters import ParameterError
+from implicit_models.parameters.composition import CompositionError, preset_and_settings
 from stages.check_entries import check_content
 from stages.check_findings import Finding, Findings
 from stages.check_machine import check_machine
@@ -91,14 +92,17 @@ def refuse(findings: Iterable[Finding]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check what the command line names, print what was found, and return the exit status."""
     options = _options(arguments)
-    preset, overrides = options.preset, options.override
-    if preset is not None and "=" in preset:  # a setting of params.yaml
-        preset, overrides = None, [preset, *overrides]
+    given = [*filter(None, [options.preset]), *options.override]
+    preset = None
     if options.given:
         texts = json.load(sys.stdin)
         findings = [each for source in texts for each in check_text(texts[source], source)]
     else:
-        findings = check(preset, overrides)
+        try:
+            preset, overrides = preset_and_settings(given)
+            findings = check(preset, overrides)
+        except CompositionError as error:  # two presets
+            findings = [Finding(str(error))]
     for finding in dict.fromkeys(findings):
         print(f"{finding.level}: {finding.line}", file=sys.stderr)
     stopping = {finding for finding in findings if finding.stops}

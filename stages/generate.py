@@ -86,8 +86,10 @@ def _run() -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of sampling (default: 0)")
     chosen = parser.parse_args()
-    if chosen.tokens < 1 or chosen.temperature < 0:
-        parser.error("allowed are --tokens from 1, and --temperature from 0")
+    if chosen.tokens < 1 or chosen.temperature < 0 or not 0 <= chosen.seed < 2**63:
+        parser.error(
+            "allowed are --tokens from 1, --temperature from 0, --seed from 0 to 2**63 - 1"
+        )
 
     from implicit_models.language_models.source_names import SourceError
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
+from implicit_models.parameters.composition import preset_and_settings
 from stages.chosen_parameters import write_parameters
 from stages.plan_parameters import PlanParameters, read_trainings
 
-USAGE = "python -m stages.plan [preset=NAME] [gpus=N] [KEY=VALUE ...]"
+USAGE = "python -m stages.plan [PRESET] [gpus=N] [KEY=VALUE ...]"
 
 
 def main(arguments: Sequence[str]) -> str:
@@ -48,9 +49,10 @@ def read_options(arguments: Sequence[str]) -> tuple[PlanParameters, list[str]]:
         Naming what is neither.
     """
     fields = PlanParameters.model_fields
-    values: dict[str, Any] = {}
+    preset, settings = preset_and_settings(arguments)
+    values: dict[str, Any] = {"preset": preset}
     overrides = []
-    for argument in arguments:
+    for argument in settings:
         key, equals, text = argument.partition("=")
         if equals and "." in key:
             overrides.append(argument)

@@ -13,6 +13,7 @@ from stages.plan_entries import EXPECTED_PART, PlannedPhase
 from stages.plan_parameters import PlanParameters
 
 SECONDS_A_DAY = 86_400
+SHORT_STEP_SECONDS = 0.01
 
 ENVIRONMENT = ("MICRO_BATCH", "CHECKPOINTING", "PARALLELISM")
 
@@ -57,7 +58,7 @@ def plan_text(
         _memory(planned, device),
         _changes(planned, device),
         _storage(planned, options),
-        _assumptions(planned, options),
+        _assumptions(planned, options, device),
     ]
     if others:
         blocks.append([f"Not planned, for want of a closed form: {', '.join(others)}"])
@@ -184,7 +185,9 @@ def _storage(planned: Sequence[PlannedPhase], options: PlanParameters) -> list[s
     return lines
 
 
-def _assumptions(planned: Sequence[PlannedPhase], options: PlanParameters) -> list[str]:
+def _assumptions(
+    planned: Sequence[PlannedPhase], options: PlanParameters, device: Accelerator
+) -> list[str]:
     lines = [
         "Assumed:",
         f"- {options.utilisation:.0%} of the vendor's dense FLOPs a second (utilisation=)",
@@ -194,6 +197,18 @@ def _assumptions(planned: Sequence[PlannedPhase], options: PlanParameters) -> li
         "memory lost to fragments; kernels: fused",
         f"- {options.text_bytes:g} bytes of text for each token (text_bytes=)",
     ]
+    short = [
+        f"[{number}]"
+        for number, phase in enumerate(planned, 1)
+        if _step_seconds(phase, options, device) < SHORT_STEP_SECONDS
+    ]
+    if short:
+        which = "all" if len(short) == len(planned) else " ".join(short)
+        lines += [
+            f"- that nothing but FLOPs takes time; a step of {which} has less than "
+            f"{1000 * SHORT_STEP_SECONDS:.0f} ms of them,",
+            "  and waits for its kernels to be started: it takes longer than said here",
+        ]
     if any(phase.expected != phase.search for phase in planned):
         given = options.expected_iterations
         expected = f"{EXPECTED_PART:.0%} of what they may make" if given is None else f"{given:g}"
@@ -210,6 +225,11 @@ def _flops_a_day(phase: PlannedPhase, options: PlanParameters, device: Accelerat
     peak = device.peak_flops(getattr(torch, phase.precision))
     assert peak is not None
     return options.gpus * peak * options.utilisation * SECONDS_A_DAY
+
+
+def _step_seconds(phase: PlannedPhase, options: PlanParameters, device: Accelerator) -> float:
+    days = phase.plan.flops / _flops_a_day(phase, options, device)
+    return days * SECONDS_A_DAY / phase.plan.num_steps
 
 
 def _as_options(layout: Layout) -> str:

@@ -63,7 +63,8 @@ def main(_: str) -> None:
     if missing and not results and not any(tests.values()):
         first, command = next(iter(missing.items()))
         raise MissingResultError(
-            f"{folder} has no results of any entry yet; `{command}` makes those of {first}", command
+            f"{folder} has all results of no entry yet; `{command}` makes what {first} lacks",
+            command,
         )
     finished = {table: [name for name in models[table] if name not in missing] for table in TABLES}
     owners = {name: (table, name) for table, names in finished.items() for name in names}

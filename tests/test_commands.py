@@ -114,7 +114,7 @@ def test_nothing_heavy_is_imported_to_answer():
         (["check"], ["-m", "stages.check"]),
         (["check", "quick", "report.success_threshold=0.9"],
          ["-m", "stages.check", "quick", "report.success_threshold=0.9"]),
-        (["plan", "quick", "gpus=2"], ["-m", "stages.plan", "preset=quick", "gpus=2"]),
+        (["plan", "quick", "gpus=2"], ["-m", "stages.plan", "quick", "gpus=2"]),
         (["sweep", "a.b=1,2", "--preset", "quick", "--jobs", "2", "--limit", "two"],
          ["-m", "pipelines.sweep", "a.b=1,2", "--jobs", "2", "--name", "sweep",
           "--preset", "quick", "--limit", "two"]),
@@ -286,7 +286,47 @@ def test_compare_shows_runs_side_by_side_and_names_the_closest(results):
     done = CliRunner().invoke(cli.app, ["compare", "our", "theirs"])
     assert done.exit_code == 2
     assert done.stderr == (
-        "error: the results have no entry our; the closest is ours (there are ours, theirs, "
-        "elsewhere). They are those of the last report: another preset's come back with "
-        "`implicit-models run PRESET`, from DVC's cache\n"
+        "error: params.yaml has no entry our; the closest is ours (there are ours, theirs, "
+        "elsewhere). Another preset's results come back with `implicit-models run PRESET`, from "
+        "DVC's cache\n"
     )
+    done = CliRunner().invoke(cli.app, ["compare", "ours"])
+    assert done.exit_code == 2 and "ours is compared with nothing" in done.stderr
+
+
+@pytest.mark.parametrize("content", ['{"accuracy_last_10": {"8": 0.5,', "[1, 2]"])
+def test_damaged_metrics_are_a_line(results, content):
+    (results / "results" / "runs" / "ours" / "metrics.json").write_text(content)
+    done = CliRunner().invoke(cli.app, ["compare", "ours", "theirs"])
+    assert done.exit_code == 2 and done.stderr.count("\n") == 1
+    assert "results/runs, is damaged (" in done.stderr and "`dvc repro` mends it" in done.stderr
+
+
+def test_names_are_checked_before_results_are_asked_for(results):
+    (results / "results" / "summary.json").unlink()
+    for names, said in (
+        (["our", "theirs"], "no entry our"),
+        (["ours", "theirs"], "summary.json: no such"),
+    ):
+        done = CliRunner().invoke(cli.app, ["compare", *names])
+        assert done.exit_code == 2 and said in done.stderr
+
+
+def test_a_report_of_nothing_is_refused(invoke, monkeypatch, tmp_path):
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done, started = invoke("report", status=2)
+    assert started == [] and "no results yet; `implicit-models run PRESET`" in done.stderr
+
+
+def test_a_seed_that_torch_cannot_take_is_refused(invoke):
+    _, started = invoke("generate", "gpt2/x", "1", "--seed", str(2**63), status=2)
+    assert started == []
+
+
+def test_a_run_without_a_preset_is_refused(invoke):
+    done, started = invoke("run", "report.success_threshold=0.9", status=2)
+    assert started == [] and "no preset is named before report.success" in done.stderr
+    done, started = invoke("run", "quick", "preset=laptop", status=2)
+    assert started == [] and "quick and laptop are named" in done.stderr

@@ -25,10 +25,18 @@ def register_models(
     language_model: type[Any],
     trunk: type[Any] | None = None,
 ) -> None:
-    """Make AutoModelForCausalLM know a family's language model, and AutoModel its trunk, if any."""
-    from transformers.models.auto.modeling_auto import AutoModel, AutoModelForCausalLM
+    """Make AutoModelForCausalLM know a family's language model, and AutoModel its trunk, if any.
+
+    By its name in transformers' table, Trainer's label smoothing knows that labels are shifted.
+    """
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        AutoModel,
+        AutoModelForCausalLM,
+    )
 
     AutoModelForCausalLM.register(config, language_model, exist_ok=True)
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type] = language_model.__name__
     if trunk is not None:
         AutoModel.register(config, trunk, exist_ok=True)
 

@@ -106,7 +106,8 @@ class ImplicitConfig(StrictConfig):
     tolerance
         Relative residual at which a token has converged, where no gradient is wanted.
     max_self_iterations
-        Evaluations after which a token is given up, where no gradient is wanted.
+        Evaluations after which a token is given up, where no gradient is wanted; searches of whole
+        texts, as Anderson's, may take 512 where that is more, unless a call says otherwise.
     window, patience
         Of the sliding window in that search. Where states are to be kept, as in word problems, 8
         and 12 were enough in models of A5, and 20 and 12 were not; see docs/equilibrium.md.

@@ -83,8 +83,8 @@ def default_phase(
     """Return the phase of training where a gradient is wanted, and otherwise that of evaluation.
 
     Texts are read through the configuration's window. A single token, as in generation, needs none:
-    its search ends at the first evaluation below the tolerance. ``tolerance`` and
-    ``max_self_iterations`` take the place of the configuration's.
+    its search ends at the first evaluation below the tolerance. Without a window whole texts may
+    take `WHOLE_MAX_STEPS`. ``tolerance`` and ``max_self_iterations`` take the place of all that.
 
     Raises
     ------

@@ -9,6 +9,7 @@ from safetensors import SafetensorError
 from torch import nn
 from transformers import PreTrainedModel
 
+from implicit_models.checksums import CHECKSUMS
 from implicit_models.language_models.model_card import write_card
 
 
@@ -67,10 +68,19 @@ class StrictPreTrainedModel(PreTrainedModel):
     def save_pretrained(
         self, save_directory: Any, is_main_process: bool = True, *args: Any, **kwargs: Any
     ) -> None:
-        """Write the configuration, the weights and a card; arguments as transformers'."""
+        """Write the configuration, the weights and a card; arguments as transformers'.
+
+        Checksums of what was in the folder before go first: they are not of these files.
+        """
         if is_main_process:
+            Path(save_directory, CHECKSUMS).unlink(missing_ok=True)
             write_card(self, Path(save_directory))  # first: it may be pushed with the rest
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+
+    def _get_name(self) -> str:
+        # By this name Trainer's label smoothing decides whether it shifts labels.
+        aligned = getattr(self.config, "label_alignment", "next_token") == "aligned"
+        return f"{super()._get_name()}{'[aligned]' if aligned else ''}"
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

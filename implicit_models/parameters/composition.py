@@ -60,6 +60,25 @@ def presets(root: Path) -> list[str]:
     return sorted(path.stem for path in (root / CONFIGURATION / "preset").glob("*.yaml"))
 
 
+def preset_and_settings(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Divide arguments into a preset, NAME at the beginning or preset=NAME, and settings.
+
+    Raises
+    ------
+    CompositionError
+        Where two presets are named.
+    """
+    first = [each for each in arguments[:1] if "=" not in each and not each.startswith("~")]
+    rest = list(arguments[len(first) :])
+    chosen = _chosen(rest)
+    named = [*first, *map(_name, chosen)]
+    if len(named) > 1:
+        raise CompositionError(
+            f"one preset is composed, and {' and '.join(named)} are named; leave all but one out"
+        )
+    return (named or [None])[0], [each for each in rest if each not in chosen]
+
+
 def preset_of(root: Path, overrides: Sequence[str]) -> str | None:
     """Return the preset that overrides build on, theirs or the configuration's, if there is one."""
     if chosen := _chosen(overrides):
@@ -143,7 +162,8 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
         return f"{file}: defaults: {_no_preset(named[2], known)}"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return _in_yaml(root, error, error.problem_mark)
-    source = f"{CONFIGURATION}/{'config' if not chosen else f'preset/{_name(chosen[-1])}'}.yaml"
+    preset = preset_of(root, overrides)
+    source = f"{CONFIGURATION}/{'config' if preset is None else f'preset/{preset}'}.yaml"
     try:
         keys = list(_keys(yaml.safe_load(_composed(root, chosen))))
     except Exception:  # the preset itself is wrong, whatever is set on top of it
@@ -154,13 +174,30 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
         if override not in chosen and (said_so := _borrowed(unresolved, key)):
             return f"{source}: {said_so}"
         if override not in chosen and not override.startswith("+") and key not in keys:
-            closest = similar_name(key, keys)
+            closest = _closest_key(key, keys)
             meant = f"the closest valid key is {closest}" if closest else "none is like it"
             return f"{source}: {key} does not exist; {meant} (a new one is added by +{key}=VALUE)"
     settings = " ".join(each for each in overrides if each not in chosen)
     if type(error).__name__ == "OverrideParseException":
         said += "; a list is written KEY=[1,2], and a text with signs in it KEY='\"a: b\"'"
     return f"{settings}: cannot be composed: {said}"
+
+
+def _closest_key(key: str, keys: Sequence[str]) -> str | None:
+    """Return which key was probably meant, section by section; None where none is like it."""
+    found = ""
+    for name in key.split("."):
+        prefix = f"{found}." if found else ""
+        names = {
+            each.removeprefix(prefix).partition(".")[0]: 0
+            for each in keys
+            if each.startswith(prefix)
+        }
+        closest = name if name in names else similar_name(name, sorted(names))
+        if closest is None:
+            return next((each for each in keys if each.endswith(f".{key}")), None)
+        found = prefix + closest
+    return found
 
 
 def _no_preset(name: str, known: Sequence[str]) -> str:

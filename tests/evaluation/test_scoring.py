@@ -3,7 +3,7 @@ import functools
 import numpy as np
 import pytest
 import torch
-from transformers import Gemma2Config, Gemma2ForCausalLM
+from transformers import Gemma2Config, Gemma2ForCausalLM, MambaConfig, MambaForCausalLM
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solvers import Picard
@@ -205,6 +205,25 @@ def test_a_head_with_something_after_it_is_not_taken_apart(cap, all_logits, monk
     monkeypatch.setattr(scoring, "_MAX_LOGITS", 2 * VOCABULARY)  # reads it in smaller pieces
     found = score(model, INPUTS[:1], LABELS[:1], phase=None)
     np.testing.assert_allclose(found.nll[0], expected, rtol=1e-7)
+
+
+def mamba(scale: float):
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "state_size": 8, "num_hidden_layers": 2}
+    return MambaForCausalLM(MambaConfig(vocab_size=VOCABULARY, initializer_range=scale, **sizes))
+
+
+def test_a_cache_that_loses_a_little_is_not_trusted():
+    assert not reader_of(mamba(0.15).eval()).remembers
+
+
+def test_a_model_whose_weights_have_changed_is_tried_out_again():
+    model = mamba(1e-4).eval()
+    assert reader_of(model).remembers
+    with torch.no_grad():
+        for parameter, other in zip(model.parameters(), mamba(0.5).parameters(), strict=True):
+            parameter.copy_(other)
+    assert not reader_of(model).remembers
 
 
 def test_a_model_that_forgets_is_read_whole(monkeypatch):

@@ -13,10 +13,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModel, AutoModelForCausalLM, Trainer, TrainingArguments
 
+from implicit_models.checksums import filled
 from implicit_models.equilibrium.phase import bounded_phase
 from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.pretrained import ModelFileError
+from implicit_models.language_models.serialisation import load_model, save_model
 from tests.language_models.kinds import (
     EXPLICIT,
     IMPLICIT,
@@ -456,6 +458,39 @@ def test_the_stock_trainer_trains_evaluates_and_saves(kind: str, tmp_path: Path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "saved")
     with torch.no_grad():
         assert torch.equal(loaded(text).logits, logits)
+
+
+@pytest.mark.parametrize("alignment", ["next_token", "aligned"])
+@every_kind
+def test_smoothed_labels_are_those_of_the_models_own_loss(
+    kind: str, alignment: str, tmp_path: Path
+) -> None:
+    model, text = model_of(kind, dtype=torch.float32, label_alignment=alignment), tokens(3, 5)
+    trainer = trainer_of(model, [], tmp_path, label_smoothing_factor=0.1)
+    model.eval()
+    with torch.no_grad():
+        found = trainer.compute_loss(model, {"input_ids": text, "labels": text})
+        logits = model(text).logits
+    shifted = alignment == "next_token"
+    expected = torch.nn.functional.cross_entropy(
+        (logits[:, :-1] if shifted else logits).flatten(0, 1),
+        (text[:, 1:] if shifted else text).flatten(),
+        label_smoothing=0.1,
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_model_saved_over_another_is_whole(tmp_path: Path) -> None:
+    model = model_of(IMPLICIT[0])
+    with filled(tmp_path / "model") as partial:
+        save_model(model, partial)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(2)
+    model.save_pretrained(tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    assert torch.equal(
+        loaded.get_input_embeddings().weight, model.get_input_embeddings().weight.detach()
+    )
 
 
 # Arguments and outputs

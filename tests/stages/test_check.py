@@ -142,11 +142,21 @@ def test_few_stories_of_ones_own_make_few_streams(tmp_path):
     ), lines
 
 
+def test_a_preset_is_named_in_either_way_and_once(capsys):
+    assert main(["preset=quick", f"{RUN}.seed=1"]) == 0
+    assert capsys.readouterr().out.startswith("quick: all is well")
+    assert main(["laptop", "preset=quick"]) == 2
+    assert "laptop and quick are named" in capsys.readouterr().err
+
+
 def test_what_cannot_be_composed_is_one_line(capsys):
     assert main(["quik"]) == 2
     assert "there is no preset quik; the closest is quick" in capsys.readouterr().err
     for override, words in (
         (f"{RUN}.free.tolerence=1", f"the closest valid key is {RUN}.free.tolerance"),
+        (f"{RUN}.evaluation.lengths=[4]", "none is like it (a new one is added by +runs"),
+        (f"{RUN[:-1]}.free.max_stepz=1", f"the closest valid key is {RUN}.free.max_steps "),
+        ("free.max_steps=1", f"the closest valid key is {RUN}.free.max_steps "),
         (f"{RUN}.free.tolerance=[1", "cannot be composed"),
         (f"{RUN}.free.tolerance=[1", "a list is written KEY=[1,2]"),
         ("notes=1", "(a new one is added by +notes=VALUE)"),

@@ -66,7 +66,7 @@ def test_nothing_wrong_is_composed(repository):
     for arguments, words in (
         (("quik",), "there is no preset quik; the closest is quick"),
         (("quick", f"{RUN}.sede=1"), f"the closest valid key is {RUN}.seed"),
-        (("quick", "preset=laptop"), "one preset is composed, quick"),
+        (("quick", "preset=laptop"), "one preset is composed, and quick and laptop are named"),
         ((), "the following arguments are required: preset"),
     ):
         done = composed_by_script(*arguments, output=file)

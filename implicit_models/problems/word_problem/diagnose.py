@@ -62,7 +62,7 @@ def main(
         Where a model hands on no state of a fixed size.
     """
     content = read_content()
-    entries = {name: entry for t in _MODELS for name, entry in (content.get(t) or {}).items()}
+    entries = {name: entry for t in _MODELS for name, entry in _sections(content, t).items()}
     folders = {name: _folder(name, entries) for name in models}
     problem = _dataset(dataset, models, entries)
 
@@ -160,6 +160,20 @@ def _exponents(
     return "\n".join(["Lyapunov exponents of the carry, per token, the largest first", *lines])
 
 
+def _sections(content: Mapping[str, Any], table: str) -> Mapping[str, Mapping[str, Any]]:
+    found = content.get(table) or {}
+    wrong = (
+        {table: found}
+        if not isinstance(found, Mapping)
+        else {
+            f"{table}.{name}": each for name, each in found.items() if not isinstance(each, Mapping)
+        }
+    )
+    for key, value in wrong.items():
+        raise ParameterError(f"params.yaml: {key} = {value!r} is not allowed; allowed is a section")
+    return found
+
+
 def _folder(name: str, entries: Mapping[str, Any]) -> Path:
     if name in entries:
         folder = Path("models", name, "final")
@@ -177,8 +191,8 @@ def _folder(name: str, entries: Mapping[str, Any]) -> Path:
 def _dataset(given: str | None, models: Sequence[str], entries: Mapping[str, Any]) -> Any:
     from implicit_models.problems.word_problem.parameters import WordProblemParameters
 
-    known = read_content().get("datasets") or {}
-    words = [name for name in known if (known[name] or {}).get("kind") == "word_problem"]
+    known = _sections(read_content(), "datasets")
+    words = [name for name in known if known[name].get("kind") == "word_problem"]
     learnt = [entries[name].get("dataset") for name in models if name in entries]
     name = given or next(iter(learnt), None)
     if name is None:
@@ -197,7 +211,7 @@ def _evaluation(length: int, sequences: int) -> Any:
     """Return how word problems are evaluated, as params.yaml or else the defaults have it."""
     from implicit_models.problems.word_problem.parameters import WordProblemEvaluationParameters
 
-    if "word_problem" in (read_content().get("evaluation") or {}):
+    if "word_problem" in _sections(read_content(), "evaluation"):
         return read_section("evaluation.word_problem", WordProblemEvaluationParameters)
     return WordProblemEvaluationParameters(
         lengths=(length,), num_sequences=sequences, num_mode_sequences=0

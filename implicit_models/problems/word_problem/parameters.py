@@ -111,6 +111,16 @@ class WordProblemParameters(Parameters):
                 f"monoid_sampling = {self.monoid_sampling!r} is not allowed; {self.group} has no "
                 "monoid factor, so only 'uniform' is"
             )
+        if not any(factor.is_group for factor in factors):
+            for name, value in (
+                ("identity_probability", self.identity_probability),
+                ("test.identity_probability", self.test.identity_probability),
+            ):
+                if value:
+                    raise ParameterError(
+                        f"{name} = {value} is not allowed; {self.group} has no factor that is a "
+                        "group, so only 0 is"
+                    )
 
 
 class WordProblemEvaluationParameters(SearchParameters):

@@ -375,14 +375,16 @@ datasets:
     kind: word_problem
     group: GROUP
     monoid_sampling: SAMPLING
+    identity_probability: IDENTITY
     seed: 0
     train: {num_sequences: 131072, length: 20}
     validation: {num_sequences: 1024, length: 20}
     test: {num_sequences: 512, lengths: LENGTHS}
 """
 
-    def read(group="A5 x M", sampling="informative", lengths="[16, 32]"):
+    def read(group="A5 x M", sampling="informative", lengths="[16, 32]", identity="0.5"):
         filled = text.replace("GROUP", group).replace("SAMPLING", sampling)
+        filled = filled.replace("IDENTITY", identity)
         path.write_text(filled.replace("LENGTHS", lengths))
         return read_section("datasets.a5", WordProblemParameters, path)
 
@@ -391,6 +393,9 @@ datasets:
         read(group="B5")
     with pytest.raises(ParameterError, match="monoid_sampling = 'informative'.* no monoid factor"):
         read(group="A5")
+    assert read(group="M", identity="0").group == "M"
+    with pytest.raises(ParameterError, match="identity_probability = 0.5 .* M has no factor that"):
+        read(group="M")
     with pytest.raises(ParameterError, match=r"datasets.a5.test.lengths = \[\] is not allowed"):
         read(lengths="[]")
     with pytest.raises(ParameterError, match="each only once"):

@@ -4,6 +4,7 @@ import csv
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -328,6 +329,21 @@ def test_mistakes_are_a_line(project, models, dataset, said):
     assert done.returncode == 2 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith(said)
     assert not (project / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("table", "value", "said"),
+    [
+        ("datasets", {"s3": "x"}, "datasets.s3 = 'x'"),
+        ("baselines", {"s3_lstm": 3}, "baselines.s3_lstm = 3"),
+        ("evaluation", [1], "evaluation = [1]"),
+    ],
+)
+def test_parameters_that_are_no_sections_are_refused(project, table, value, said):
+    content = yaml.safe_load(Path("params.yaml").read_text())
+    Path("params.yaml").write_text(yaml.safe_dump(content | {table: value}))
+    with pytest.raises(ParameterError, match=re.escape(f"{said} is not allowed")):
+        _asked(["s3_lstm"])
 
 
 def test_what_is_left_of_pasts_is_told_for_models_with_a_state_of_a_fixed_size(tmp_path):

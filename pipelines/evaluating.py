@@ -1,0 +1,66 @@
+"""Bring the evaluation of one entry up to date, and train nothing for it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pipelines.dag import Stage, UnknownTargetError, dag_status, read_dag
+from pipelines.experiment import reproduce
+
+
+class NotTrainedError(ValueError):
+    """An entry whose model DVC would train first, in place of the one that is there."""
+
+
+def evaluate_entry(root: Path, entry: str) -> int:
+    """Run what evaluates an entry and is not up to date; return the exit status of `dvc repro`.
+
+    Raises
+    ------
+    UnknownTargetError
+        Where nothing evaluates an entry of this name.
+    NotTrainedError
+        Where DVC would train a model: it empties the model's folder before.
+    """
+    tests = [stage for stage in read_dag(root).values() if stage.kind.startswith("evaluate")]
+    names = [stage.name for stage in tests if stage.entry == entry]
+    if not names:
+        known = ", ".join(stage.entry for stage in tests)
+        raise UnknownTargetError(
+            f"{entry} is no entry of params.yaml; allowed are {known}, or a folder with --tasks"
+        )
+    # Which trainings are up to date is known once the code and the data that they read are.
+    if status := reproduce(root, _before_trainings(read_dag(root, names), names)):
+        return status
+    found = dag_status(root, names)
+    for stage in found.stages.values():
+        if _trains(stage) and stage.name not in found.unchanged:
+            raise NotTrainedError(_not_trained(root, stage, entry, names))
+    return reproduce(root, names)
+
+
+def _before_trainings(stages: Mapping[str, Stage], names: list[str]) -> list[str]:
+    """Return the stages before others of these that train nothing and wait for no training."""
+    found: list[str] = []
+    for stage in stages.values():  # parents first
+        if not _trains(stage) and stage.name not in names and {*stage.parents} <= {*found}:
+            found.append(stage.name)
+    return found
+
+
+def _trains(stage: Stage) -> bool:
+    return stage.kind.startswith("train_")
+
+
+def _not_trained(root: Path, stage: Stage, entry: str, names: list[str]) -> str:
+    folder = Path("models", stage.entry, "final")
+    said = (
+        f"the model of {entry} is not up to date: {stage.name} has not run with this params.yaml "
+        f"and this code, or its files are gone; `dvc repro {' '.join(names)}` trains it, if DVC's "
+        "cache does not have it, and evaluates it"
+    )
+    if (root / folder).is_dir():
+        said += (
+            f". It replaces {folder}: `python -m stages.evaluation.evaluate_benchmarks {entry}` "
+            "evaluates what is there"
+        )
+    return said

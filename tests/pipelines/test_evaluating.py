@@ -1,0 +1,80 @@
+"""`implicit-models evaluate ENTRY`: what it runs, and that it trains nothing."""
+
+import pytest
+
+from pipelines import evaluating, experiment
+from pipelines.dag import UnknownTargetError
+from pipelines.evaluating import NotTrainedError, evaluate_entry
+from tests.pipelines.tiny import project, stage
+
+STAGES = {
+    "code": stage("mkdir -p code; echo first > code/ours", ("source",), ("code/ours",)),
+    "train_free": {
+        "foreach": ["ours"],
+        "do": stage(
+            "mkdir -p models/ours/final; echo trained >> log; cat seed > models/ours/final/weights",
+            ("code/ours", "seed"),
+            ("models/ours/final",),
+        ),
+    },
+    "evaluate_benchmarks": {
+        "foreach": ["ours"],
+        "do": stage(
+            "echo evaluated >> log; cat models/ours/final/weights questions > score",
+            ("models/ours/final", "questions"),
+            ("score",),
+        ),
+    },
+}
+MODEL = "models/ours/final/weights"
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    made = project(tmp_path / "project", STAGES)
+    for name in ("source", "seed", "questions"):
+        (made.path / name).write_text(name)
+    monkeypatch.chdir(made.path)
+
+    def run_dvc(command, **_):
+        made.run(*command[1:])
+        return 0
+
+    monkeypatch.setattr(experiment, "run_in_terminal", run_dvc)
+    return made
+
+
+def test_what_is_trained_is_evaluated_and_not_trained_again(made):
+    made.run("-m", "dvc", "repro")
+    (made.path / "questions").write_text("others")
+    assert evaluate_entry(made.path, "ours") == 0
+    assert made.lines("log") == ["trained", "evaluated", "evaluated"]
+    (made.path / "source").write_text("other comments, the same code")
+    assert evaluate_entry(made.path, "ours") == 0
+    assert made.lines("log") == ["trained", "evaluated", "evaluated"]
+
+
+def test_what_would_be_trained_is_refused_and_its_model_stays(made):
+    with pytest.raises(NotTrainedError, match=r"ours is not up to date.*`dvc repro evaluate_b"):
+        evaluate_entry(made.path, "ours")
+    assert made.lines("log") == [] and not (made.path / "score").exists()
+    (made.path / MODEL).parent.mkdir(parents=True)
+    (made.path / MODEL).write_text("of somebody else")
+    with pytest.raises(NotTrainedError, match=r"replaces models/ours/final: `python -m stages"):
+        evaluate_entry(made.path, "ours")
+    assert (made.path / MODEL).read_text() == "of somebody else"
+    made.run("-m", "dvc", "repro", "--force")
+    (made.path / "seed").write_text("another")
+    with pytest.raises(NotTrainedError, match="train_free@ours has not run"):
+        evaluate_entry(made.path, "ours")
+    assert (made.path / MODEL).read_text() == "seed"
+
+
+def test_an_entry_that_nothing_evaluates_is_named(made):
+    with pytest.raises(UnknownTargetError, match="theirs is no entry.* allowed are ours"):
+        evaluate_entry(made.path, "theirs")
+
+
+def test_a_preparation_that_fails_ends_it(made, monkeypatch):
+    monkeypatch.setattr(evaluating, "reproduce", lambda root, names: 255)
+    assert evaluate_entry(made.path, "ours") == 255
