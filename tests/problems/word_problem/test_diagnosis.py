@@ -270,8 +270,11 @@ def test_a_table_of_each_model_and_a_picture_of_all(project):
     )
 
 
+SHORT = {"length": 3, "sequences": 2}  # exponents take a search to 1e-11 for every token
+
+
 def test_states_of_different_sizes_have_as_many_exponents_as_they_can(project):
-    told = _asked(["s3_lstm", "s3_implicit_mamba2"], exponents=10_000)
+    told = _asked(["s3_lstm", "s3_implicit_mamba2"], exponents=10_000, **SHORT)
     small, large = told.splitlines()[-4:-2]
     assert 1 < len(small.split()) < len(large.split())
     with (project / "results" / "diagnosis" / "exponents.csv").open() as file:
@@ -280,9 +283,10 @@ def test_states_of_different_sizes_have_as_many_exponents_as_they_can(project):
 
 
 def test_what_is_zeroed_is_zeroed_in_all_that_is_told_and_has_files_of_its_own(project):
-    as_it_is = _asked(["s3_implicit_mamba2"], exponents=2)
+    changes = SHORT | {"sequences": 8}  # enough for pairs of pasts
+    as_it_is = _asked(["s3_implicit_mamba2"], exponents=2, **changes)
     zeroed = [f"{layer}.{part}" for layer in (0, 1) for part in ("convolution", "state")]
-    told = _asked(["s3_implicit_mamba2"], exponents=2, zeroed=zeroed)
+    told = _asked(["s3_implicit_mamba2"], exponents=2, zeroed=zeroed, **changes)
     ending = "".join(f"_without_{name}" for name in zeroed)
     assert told.splitlines()[0] == f"s3_implicit_mamba2{ending}, 8 sequences"
     assert "exponents" in as_it_is and "exponents" not in told and "radius" not in told
@@ -296,7 +300,7 @@ def test_what_is_zeroed_is_zeroed_in_all_that_is_told_and_has_files_of_its_own(p
 
 
 def test_exponents_are_told_and_written(project):
-    told = _asked(["s3_implicit_mamba2", "s3_lstm"], exponents=2)
+    told = _asked(["s3_implicit_mamba2", "s3_lstm"], exponents=2, **SHORT)
     lines = told.splitlines()
     heading = lines.index("Lyapunov exponents of the carry, per token, the largest first")
     assert (
