@@ -54,10 +54,13 @@ class DagStatus:
         Those asked for and all they depend on, parents first.
     unchanged
         Names of those that DVC would not run, and restore nothing of.
+    in_use
+        Names of those whose files somebody is working on.
     """
 
     stages: dict[str, Stage]
     unchanged: frozenset[str]
+    in_use: frozenset[str] = frozenset()
 
 
 class UnknownTargetError(ValueError):
@@ -93,6 +96,7 @@ def dag_status(root: Path, targets: Sequence[str] = ()) -> DagStatus:
 
 def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
     # DVC takes half a second to import: whoever only needs a Stage does not wait for that.
+    from dvc.lock import LockError
     from dvc.repo import Repo, lock_repo
     from dvc.repo.reproduce import get_active_graph, plan_repro
 
@@ -107,6 +111,7 @@ def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
         found = list(dict.fromkeys(plan_repro(graph, wanted)))
         stages = {}
         unchanged: set[str] = set()
+        in_use: set[str] = set()
         for stage in found:
             parents = [_name(parent, root) for parent in graph.successors(stage)]
             name = _name(stage, root)
@@ -117,9 +122,13 @@ def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
                 tuple(out.def_path for out in stage.outs),
                 tuple(out.def_path for out in stage.outs if out.metric),
             )
-            if with_status and unchanged.issuperset(parents) and _is_unchanged(stage):
-                unchanged.add(name)
-    return DagStatus(stages, frozenset(unchanged))
+            if with_status and unchanged.issuperset(parents):
+                try:
+                    if not stage.status():
+                        unchanged.add(name)
+                except LockError:  # whoever runs it waits for that
+                    in_use.add(name)
+    return DagStatus(stages, frozenset(unchanged), frozenset(in_use))
 
 
 def _collect(repo: Any, root: Path, target: str) -> list[Any]:
@@ -158,12 +167,3 @@ def _name(stage: Any, root: Path) -> str:
     if not hasattr(stage, "name") or not stage.name:
         return str(file.relative_to(root))
     return stage.name if file == root / "dvc.yaml" else f"{file.relative_to(root)}:{stage.name}"
-
-
-def _is_unchanged(stage: Any) -> bool:
-    from dvc.lock import LockError
-
-    try:
-        return not stage.status()
-    except LockError:  # somebody works on its files: whoever runs it waits for that
-        return False

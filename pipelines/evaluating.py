@@ -1,8 +1,10 @@
 """Bring the evaluation of one entry up to date, and train nothing for it."""
 
+import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
+from implicit_models.parameters.structure import load_plain
 from pipelines.dag import Stage, UnknownTargetError, dag_status, read_dag
 from pipelines.experiment import reproduce
 
@@ -24,18 +26,30 @@ def evaluate_entry(root: Path, entry: str) -> int:
     tests = [stage for stage in read_dag(root).values() if stage.kind.startswith("evaluate")]
     names = [stage.name for stage in tests if stage.entry == entry]
     if not names:
-        known = ", ".join(stage.entry for stage in tests)
-        raise UnknownTargetError(
-            f"{entry} is no entry of params.yaml; allowed are {known}, or a folder with --tasks"
-        )
+        raise UnknownTargetError(_unknown(entry, [stage.entry for stage in tests]))
+    stages = read_dag(root, names)
+    trainings = [stage for stage in stages.values() if _trains(stage)]
+    ran = _have_run(root)
+    for stage in trainings:
+        if stage.name not in ran or not all((root / out).exists() for out in stage.outs):
+            raise NotTrainedError(_not_trained(root, stage, entry, names))
     # Which trainings are up to date is known once the code and the data that they read are.
-    if status := reproduce(root, _before_trainings(read_dag(root, names), names)):
+    if (before := _before_trainings(stages, names)) and (status := reproduce(root, before)):
         return status
     found = dag_status(root, names)
-    for stage in found.stages.values():
-        if _trains(stage) and stage.name not in found.unchanged:
+    for stage in trainings:
+        if stage.name in found.in_use:
+            raise NotTrainedError(f"{stage.name} is in use: call again when it has ended")
+        if stage.name not in found.unchanged:
             raise NotTrainedError(_not_trained(root, stage, entry, names))
     return reproduce(root, names)
+
+
+def _have_run(root: Path) -> set[str]:
+    """Return the names of the stages of which DVC has noted what they have run with."""
+    lock = root / "dvc.lock"
+    content = load_plain(lock.read_bytes()) if lock.exists() else None
+    return {*((content or {}).get("stages") or ())}
 
 
 def _before_trainings(stages: Mapping[str, Stage], names: list[str]) -> list[str]:
@@ -49,6 +63,15 @@ def _before_trainings(stages: Mapping[str, Stage], names: list[str]) -> list[str
 
 def _trains(stage: Stage) -> bool:
     return stage.kind.startswith("train_")
+
+
+def _unknown(entry: str, known: list[str]) -> str:
+    closest = "".join(difflib.get_close_matches(entry, known, 1))
+    meant = f"the closest is {closest}; " if closest else ""
+    return (
+        f"{entry} is no entry of params.yaml; {meant}allowed are {', '.join(known)}, or a folder "
+        "with --tasks"
+    )
 
 
 def _not_trained(root: Path, stage: Stage, entry: str, names: list[str]) -> str:

@@ -92,7 +92,7 @@ def refuse(findings: Iterable[Finding]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check what the command line names, print what was found, and return the exit status."""
     options = _options(arguments)
-    given = [*filter(None, [options.preset]), *options.override]
+    given = [*([] if options.preset is None else [options.preset]), *options.override]
     preset = None
     if options.given:
         texts = json.load(sys.stdin)

@@ -54,7 +54,7 @@ def read_options(arguments: Sequence[str]) -> tuple[PlanParameters, list[str]]:
     overrides = []
     for argument in settings:
         key, equals, text = argument.partition("=")
-        if equals and "." in key:
+        if (equals and "." in key) or key.startswith(("+", "~")):
             overrides.append(argument)
         elif not equals or key not in fields:
             closest = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]

@@ -203,11 +203,11 @@ def _assumptions(
         if _step_seconds(phase, options, device) < SHORT_STEP_SECONDS
     ]
     if short:
-        which = "all" if len(short) == len(planned) else " ".join(short)
+        which = "all trainings" if len(short) == len(planned) else " ".join(short)
         lines += [
-            f"- that nothing but FLOPs takes time; a step of {which} has less than "
-            f"{1000 * SHORT_STEP_SECONDS:.0f} ms of them,",
-            "  and waits for its kernels to be started: it takes longer than said here",
+            f"- nothing but FLOPs takes time. In {which} those of a step take less than "
+            f"{1000 * SHORT_STEP_SECONDS:.0f} ms,",
+            "  and starting its kernels, which is not counted, takes longer: expect more time",
         ]
     if any(phase.expected != phase.search for phase in planned):
         given = options.expected_iterations

@@ -70,12 +70,17 @@ class StrictPreTrainedModel(PreTrainedModel):
     ) -> None:
         """Write the configuration, the weights and a card; arguments as transformers'.
 
-        Checksums of what was in the folder before go first: they are not of these files.
+        Checksums of what was in the folder before are removed at the end, by which a folder that is
+        half written is not taken for a model; before it where the folder is pushed to the hub.
         """
+        before = Path(save_directory, CHECKSUMS)
         if is_main_process:
-            Path(save_directory, CHECKSUMS).unlink(missing_ok=True)
+            if kwargs.get("push_to_hub"):
+                before.unlink(missing_ok=True)
             write_card(self, Path(save_directory))  # first: it may be pushed with the rest
         super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
+        if is_main_process:
+            before.unlink(missing_ok=True)
 
     def _get_name(self) -> str:
         # By this name Trainer's label smoothing decides whether it shifts labels.

@@ -47,7 +47,7 @@ def compose(root: Path, overrides: Sequence[str]) -> str:
         check_interpolations(file.read_bytes(), file.relative_to(root))
     try:
         text = _composed(root, overrides)
-    except (HydraException, OmegaConfBaseException, yaml.YAMLError) as error:
+    except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
         raise CompositionError(_in_one_line(root, error, overrides)) from error
     content = yaml.safe_load(text)
     _check_package(root, content, overrides)
@@ -66,17 +66,29 @@ def preset_and_settings(arguments: Sequence[str]) -> tuple[str | None, list[str]
     Raises
     ------
     CompositionError
-        Where two presets are named.
+        Where two presets are named or one without a name, or something is no setting.
     """
-    first = [each for each in arguments[:1] if "=" not in each and not each.startswith("~")]
+    first = [f"preset={each}" for each in arguments[:1] if not _is_setting(each)]
     rest = list(arguments[len(first) :])
+    for each in rest:
+        if not _is_setting(each):
+            raise CompositionError(
+                f"{each!r} is no setting (KEY=VALUE, +KEY=VALUE or ~KEY); a preset is named before "
+                "all settings, and only one"
+            )
     chosen = _chosen(rest)
-    named = [*first, *map(_name, chosen)]
+    named = list(dict.fromkeys(map(_name, [*first, *chosen])))
+    if "" in named:
+        raise CompositionError("the name of the preset is empty")
     if len(named) > 1:
         raise CompositionError(
             f"one preset is composed, and {' and '.join(named)} are named; leave all but one out"
         )
     return (named or [None])[0], [each for each in rest if each not in chosen]
+
+
+def _is_setting(argument: str) -> bool:
+    return "=" in argument[1:] or argument.startswith("~")
 
 
 def preset_of(root: Path, overrides: Sequence[str]) -> str | None:
@@ -184,18 +196,22 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
 
 
 def _closest_key(key: str, keys: Sequence[str]) -> str | None:
-    """Return which key was probably meant, section by section; None where none is like it."""
+    """Return which key was probably meant; None where none is like it."""
+    names = key.split(".")
+    of_other_table = key.partition(".")[2]
+    for each in keys:
+        if each.endswith(f".{key}") or of_other_table == each.partition(".")[2] != "":
+            return each
     found = ""
-    for name in key.split("."):
+    for place, name in enumerate(names, 1):
         prefix = f"{found}." if found else ""
-        names = {
-            each.removeprefix(prefix).partition(".")[0]: 0
-            for each in keys
-            if each.startswith(prefix)
-        }
-        closest = name if name in names else similar_name(name, sorted(names))
+        inside = [each.removeprefix(prefix) for each in keys if each.startswith(prefix)]
+        known = {each.partition(".")[0] for each in inside}
+        closest = name if name in known else similar_name(name, sorted(known))
         if closest is None:
-            return next((each for each in keys if each.endswith(f".{key}")), None)
+            section_left_out = place == len(names)
+            below = [each for each in inside if each.rpartition(".")[2] == name]
+            return prefix + below[0] if section_left_out and below else None
         found = prefix + closest
     return found
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModel, AutoModelForCausalLM, Trainer, TrainingArguments
 
-from implicit_models.checksums import filled
+from implicit_models.checksums import DamagedFileError, filled
 from implicit_models.equilibrium.phase import bounded_phase
 from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.modelling import ImplicitForCausalLM
@@ -491,6 +491,22 @@ def test_a_model_saved_over_another_is_whole(tmp_path: Path) -> None:
     assert torch.equal(
         loaded.get_input_embeddings().weight, model.get_input_embeddings().weight.detach()
     )
+
+
+def test_a_save_that_is_cut_off_leaves_no_model(tmp_path: Path, monkeypatch: Any) -> None:
+    model = model_of(IMPLICIT[0])
+    with filled(tmp_path / "model") as partial:
+        save_model(model, partial)
+
+    def cut_off(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", cut_off)
+    model.config.label_alignment = "aligned"
+    with pytest.raises(KeyboardInterrupt):
+        model.save_pretrained(tmp_path / "model")
+    with pytest.raises(DamagedFileError, match="config.json"):
+        load_model(tmp_path / "model")
 
 
 # Arguments and outputs

@@ -1,5 +1,8 @@
 """`implicit-models evaluate ENTRY`: what it runs, and that it trains nothing."""
 
+import json
+import os
+
 import pytest
 
 from pipelines import evaluating, experiment
@@ -57,7 +60,7 @@ def test_what_is_trained_is_evaluated_and_not_trained_again(made):
 def test_what_would_be_trained_is_refused_and_its_model_stays(made):
     with pytest.raises(NotTrainedError, match=r"ours is not up to date.*`dvc repro evaluate_b"):
         evaluate_entry(made.path, "ours")
-    assert made.lines("log") == [] and not (made.path / "score").exists()
+    assert made.lines("log") == [] and not (made.path / "code").exists()
     (made.path / MODEL).parent.mkdir(parents=True)
     (made.path / MODEL).write_text("of somebody else")
     with pytest.raises(NotTrainedError, match=r"replaces models/ours/final: `python -m stages"):
@@ -70,11 +73,23 @@ def test_what_would_be_trained_is_refused_and_its_model_stays(made):
     assert (made.path / MODEL).read_text() == "seed"
 
 
+def test_a_training_at_work_is_told(made):
+    made.run("-m", "dvc", "repro")
+    claim = {"pid": os.getpid(), "cmd": "dvc repro"}
+    claims = {"write": {str(made.path / "models/ours/final"): claim}, "read": {}}
+    (made.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(claims))
+    with pytest.raises(NotTrainedError, match="train_free@ours is in use"):
+        evaluate_entry(made.path, "ours")
+
+
 def test_an_entry_that_nothing_evaluates_is_named(made):
     with pytest.raises(UnknownTargetError, match="theirs is no entry.* allowed are ours"):
         evaluate_entry(made.path, "theirs")
+    with pytest.raises(UnknownTargetError, match="the closest is ours"):
+        evaluate_entry(made.path, "our")
 
 
 def test_a_preparation_that_fails_ends_it(made, monkeypatch):
+    made.run("-m", "dvc", "repro")
     monkeypatch.setattr(evaluating, "reproduce", lambda root, names: 255)
     assert evaluate_entry(made.path, "ours") == 255

@@ -147,6 +147,34 @@ def test_a_preset_is_named_in_either_way_and_once(capsys):
     assert capsys.readouterr().out.startswith("quick: all is well")
     assert main(["laptop", "preset=quick"]) == 2
     assert "laptop and quick are named" in capsys.readouterr().err
+    assert main(["quick.yaml", "preset='quick'"]) == 0
+    assert capsys.readouterr().out.startswith("quick: all is well")
+    for given, said in (
+        ([""], "the name of the preset is empty"),
+        (["quick", "laptop"], "'laptop' is no setting (KEY=VALUE, +KEY=VALUE or ~KEY)"),
+        (["preset=null"], "there is no preset null"),
+        (["quick", "=3"], "'=3' is no setting"),
+    ):
+        assert main(given) == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        (f"{RUN}.max_steps", f"{RUN}.free.max_steps"),
+        (f"{RUN}.num_layers", f"{RUN}.model.num_layers"),
+        ("runs.s3_lstm.seed", "baselines.s3_lstm.seed"),
+        ("datasets.s3.lengths", "datasets.s3.test.lengths"),
+        ("evaluation.lengths", "evaluation.word_problem.lengths"),
+        ("evalution.word_problem.lengths", "evaluation.word_problem.lengths"),
+        (f"{RUN}.free.max_stepz", f"{RUN}.free.max_steps"),
+        ("free.max_steps", f"{RUN}.free.max_steps"),
+    ],
+)
+def test_the_key_that_was_meant(key, meant):
+    with pytest.raises(CompositionError, match=f"the closest valid key is {meant} "):
+        compose(ROOT, ["preset=quick", f"{key}=1"])
 
 
 def test_what_cannot_be_composed_is_one_line(capsys):
