@@ -266,7 +266,13 @@ def test_a_table_of_each_model_and_a_picture_of_all(project):
     assert "pairs of different pasts with one product" in told
     picture = (folder / "diagnosis.svg").read_text()
     assert all(
-        name in picture for name in ("s3_implicit_mamba2", "norm of the carry", "tokens in common")
+        name in picture
+        for name in (
+            "s3_implicit_mamba2",
+            "evaluation's window",
+            "norm of the carry",
+            "tokens in common",
+        )
     )
 
 

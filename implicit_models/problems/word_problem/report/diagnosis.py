@@ -16,7 +16,8 @@ Rows = Sequence[Mapping[str, Any]]
 """A row for each position, as `evaluation.diagnosis.Diagnosis.rows` gives them."""
 
 PANELS = {
-    "right answers": ("accuracy",),
+    "right answers, token by token": ("accuracy",),
+    "right answers, evaluation's window": ("accuracy_in_window",),
     "nearest carry has the same product": ("nearest_equal",),
     "distance, equal over unequal products": ("distance_equal", "distance_unequal"),
     "norm of the carry": ("carry_norm",),
@@ -25,7 +26,7 @@ PANELS = {
 }
 """What is drawn: a quantity, or the first of two over the second."""
 
-_SHARES = 2  # of the panels, the first ones
+_SHARES = 3  # of the panels, the first ones
 
 
 def diagnosis_figure(
@@ -43,7 +44,7 @@ def diagnosis_figure(
         The longest sequences of the training are marked there; None marks nothing.
     """
     figure = Figure(figsize=(9.5, 11), layout="constrained")
-    *axes, past, spare = figure.subplots(4, 2).flatten()
+    *axes, past = figure.subplots(4, 2).flatten()
     for number, ((title, quantities), axis) in enumerate(zip(PANELS.items(), axes, strict=True)):
         for place, (name, rows) in enumerate(found.items()):
             over = [_column(rows, quantity) for quantity in quantities]
@@ -64,8 +65,7 @@ def diagnosis_figure(
     past.set_ylabel("distance, over unequal products")
     past.set_yscale("log")
     past.xaxis.set_major_locator(MaxNLocator(integer=True))
-    spare.axis("off")
-    spare.legend(*axes[0].get_legend_handles_labels(), loc="center")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center")
     return figure
 
 
