@@ -10,8 +10,8 @@ positions of models of Hugging Face. Files that are missing on this machine are 
 on its disk is compared with what data and trainings write. A line names the key, what was found,
 what is allowed and the way out. Nothing is written and nothing downloaded.
 
-Exit status: 0 all is well, 2 there are mistakes. `scripts/compose.py`, the stage `code` of `dvc
-repro`, flows and sweeps do the same before they begin.
+Exit status: 0 all is well, 2 there are mistakes, or something is missing. `scripts/compose.py`, the
+stage `code` of `dvc repro`, flows and sweeps do the same before they begin.
 """
 
 import argparse
@@ -105,14 +105,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             findings = [Finding(str(error))]
     for finding in dict.fromkeys(findings):
         print(f"{finding.level}: {finding.line}", file=sys.stderr)
-    stopping = {finding for finding in findings if finding.stops}
-    if stopping:
-        count = f"{len(stopping)} mistake{'s' if len(stopping) > 1 else ''}"
-        print(f"{count}; nothing was run and nothing written", file=sys.stderr)
+    if counts := _counts({finding for finding in findings if finding.stops}):
+        print(f"{counts}; nothing was run and nothing written", file=sys.stderr)
         return 2
     what = "given" if options.given else PARAMETERS if preset is None else preset
     print(f"{what}: all is well; nothing that can be known before a run speaks against it")
     return 0
+
+
+def _counts(stopping: Iterable[Finding]) -> str:
+    levels = [finding.level for finding in stopping]
+    mistakes, missing = levels.count("error"), levels.count("missing")
+    told = [f"{mistakes} mistake{'s' if mistakes > 1 else ''}"] if mistakes else []
+    told += [f"{missing} missing on this machine"] if missing else []
+    return ", ".join(told)
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -159,6 +159,14 @@ def test_a_preset_is_named_in_either_way_and_once(capsys):
         assert said in capsys.readouterr().err
 
 
+def test_what_is_missing_is_no_mistake(capsys):
+    nowhere = "corpora.text.source=nowhere"
+    assert main(["text_small", nowhere]) == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("1 missing on this machine; nothing")
+    assert main(["text_small", nowhere, "runs.text_implicit_mamba2.seed=-1"]) == 2
+    assert "1 mistake, 1 missing on" in capsys.readouterr().err.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("key", "meant"),
     [
