@@ -1,9 +1,9 @@
 """Bring the evaluation of one entry up to date, and train nothing for it."""
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
 
+from implicit_models.parameters.errors import similar_name
 from implicit_models.parameters.structure import load_plain
 from pipelines.dag import Stage, UnknownTargetError, dag_status, read_dag
 from pipelines.experiment import reproduce
@@ -66,7 +66,7 @@ def _trains(stage: Stage) -> bool:
 
 
 def _unknown(entry: str, known: list[str]) -> str:
-    closest = "".join(difflib.get_close_matches(entry, known, 1))
+    closest = similar_name(entry, known)
     meant = f"the closest is {closest}; " if closest else ""
     return (
         f"{entry} is no entry of params.yaml; {meant}allowed are {', '.join(known)}, or a folder "
