@@ -28,8 +28,8 @@ _PROBED_TOKENS = 12
 # How far the logits of a text in two pieces may be from those of the whole, against the largest, by
 # what weights are kept in: rounding stays below. Of random Llama, Qwen, GPT-2 and Mamba2, of 32 to
 # 768 numbers a token, it was 7e-5 at most in float32, of GPT-2 with weights of .5, and else 5e-6;
-# what Mamba loses of its convolution is 4e-4 with weights of .1. With TF32, emulated, GPT-2 had 5.5e-4:
-# its bound finds out less.
+# what Mamba loses of its convolution is 4e-4 with weights of .1. With TF32, emulated,
+# GPT-2 had 5.5e-4: its bound finds out less.
 _LARGEST_DEVIATION = {torch.float64: 1e-6, torch.float32: 2e-4}
 _LARGEST_DEVIATION_OF_HALVES = 5e-2
 _LARGEST_DEVIATION_OF_TF32 = 5e-3
