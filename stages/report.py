@@ -63,7 +63,7 @@ def main(_: str) -> None:
     if missing and not results and not any(tests.values()):
         first, command = next(iter(missing.items()))
         raise MissingResultError(
-            f"{folder} has all results of no entry yet; `{command}` makes what {first} lacks",
+            f"no entry has all its results in {folder} yet; `{command}` makes what {first} lacks",
             command,
         )
     finished = {table: [name for name in models[table] if name not in missing] for table in TABLES}

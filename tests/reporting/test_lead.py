@@ -198,7 +198,8 @@ def test_unfinished(tmp_path, monkeypatch):
 
 def test_nothing_to_report_names_the_first_command(tmp_path, monkeypatch):
     unfinished_project(tmp_path, monkeypatch)
-    with pytest.raises(FileNotFoundError, match=r"no results of any entry yet; `dvc repro \w+@a5_"):
+    said = r"no entry has all its results in results/runs yet; `dvc repro \w+@a5_"
+    with pytest.raises(FileNotFoundError, match=said):
         main("")
 
 

@@ -235,7 +235,7 @@ def test_missing_models_and_results(refuse, quick_parameters):
     assert f"models/{RUN}/bounded/training_state.safetensors" in refuse(FREE, RUN)
     assert f"models/{RUN}/final" in refuse(EVALUATE, RUN)
     said = refuse("report")
-    assert "results/runs has no results" in said
+    assert "no entry has all its results in results/runs yet" in said
     assert f"`dvc repro sweep_test_time_compute@{RUN}`" in said
 
 
