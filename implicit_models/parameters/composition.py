@@ -169,9 +169,9 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
     for override in chosen:
         if _name(override) not in known:
             return _no_preset(override.partition("=")[2], known)
-    if named := re.search(r"In '([^']+)': Could not (?:load|find) 'preset/([^']+)'", said):
+    if named := re.search(r"In '([^']+)': Could not (?:load|find) '([^']+)'", said):
         file = f"{CONFIGURATION}/{named[1].removesuffix('.yaml')}.yaml"
-        return f"{file}: defaults: {_no_preset(named[2], known)}"
+        return f"{file}: defaults: {_no_file(root, named[2])}"
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         return _in_yaml(root, error, error.problem_mark)
     preset = preset_of(root, overrides)
@@ -219,6 +219,15 @@ def _closest_key(key: str, keys: Sequence[str]) -> str | None:
 def _no_preset(name: str, known: Sequence[str]) -> str:
     closest = closest_name(Path(name).stem, known) if known else "none: conf/preset is empty"
     return f"there is no preset {name}; the closest is {closest} (valid: {', '.join(known)})"
+
+
+def _no_file(root: Path, name: str) -> str:
+    """Return what a list of defaults may name in place of a file of the configuration."""
+    if name.startswith("preset/"):
+        return _no_preset(name.removeprefix("preset/"), presets(root))
+    shared = sorted(f"/shared/{file.stem}" for file in (root / CONFIGURATION / "shared").glob("*"))
+    closest = closest_name(f"/{name}", shared) if shared else "none: conf/shared is empty"
+    return f"there is no /{name}; the closest is {closest} (valid: {', '.join(shared)})"
 
 
 def _in_yaml(root: Path, error: yaml.MarkedYAMLError, mark: yaml.Mark) -> str:

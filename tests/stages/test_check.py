@@ -393,6 +393,11 @@ def test_a_story_that_is_none_is_told_before_the_preparation(tmp_path, file, lin
             "conf/preset/mine.yaml: defaults: there is no preset qiuck; the closest is quick",
         ),
         (
+            "# @package _global_\ndefaults: [/shared/word_problems, _self_]\n",
+            "conf/preset/mine.yaml: defaults: there is no /shared/word_problems; "
+            "the closest is /shared/word_problem (valid: /shared/",
+        ),
+        (
             "# @package _global_\ndefaults: [quick, _self_]\nruns:\n\ta: 1\n",
             "conf/preset/mine.yaml: line 4, column 1: a tab is not allowed; use spaces",
         ),
