@@ -121,7 +121,8 @@ class SlidingAttentionMixer(AttentionMixer):
         like, shape = self.qkv_proj.weight, self.shape
         size = (batch, self.num_slots, shape.num_key_value_heads, shape.head_dim)
         lengths = torch.zeros(batch, dtype=torch.int64, device=like.device)
-        return SlidingCarry(like.new_zeros(size), like.new_zeros(size), lengths)
+        keys, values = (torch.zeros(size, dtype=like.dtype, device=like.device) for _ in range(2))
+        return SlidingCarry(keys, values, lengths)
 
     def positions(
         self, carry: SlidingCarry | None, length: int

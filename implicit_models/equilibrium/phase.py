@@ -46,6 +46,11 @@ class Phase:
     window: Window | None = None
     penalty: JacobianPenalty | None = None
 
+    @property
+    def num_following(self) -> int:
+        """Evaluations of the cell that follow the search and give the output."""
+        return 1 if self.gradient is None else self.gradient.num_steps
+
     def with_checkpointing(self) -> "Phase":
         """Return the phase whose gradient keeps the least for the backward pass."""
         if self.gradient is None:

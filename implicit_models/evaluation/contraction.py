@@ -58,5 +58,5 @@ def token_radii(
         value = found.value.repeat(len(dampings), 1, 1)
         weights = torch.tensor(dampings, device=device).repeat_interleave(len(batch))
         walked = token_spectral_radius(cell, value, damping=weights)
-        radii.append(walked.reshape(len(dampings), *batch.shape).cpu().numpy())
-    return np.concatenate(radii, axis=1).astype(np.float64)
+        radii.append(walked.reshape(len(dampings), *batch.shape).double().cpu().numpy())
+    return np.concatenate(radii, axis=1)

@@ -24,7 +24,7 @@ def trace_residual(
     residuals: list[np.ndarray] = []
 
     def observe(step: int, residual: Float[torch.Tensor, "B L"]) -> None:
-        residuals.append(residual[0].cpu().numpy())
+        residuals.append(residual[0].float().cpu().numpy())
 
     find_fixed_point(
         cell, start, phase.solver, phase.stopping, window=phase.window, observe=observe

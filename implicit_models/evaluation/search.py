@@ -41,17 +41,18 @@ class Search:
     def of(cls, solution: Solution, num_tokens: Integer[np.ndarray, " N"]) -> "Search":
         """Read a search's outcome; each sequence's tokens come first in its row."""
         there = num_tokens > 0
-        depth, work, residual, result = (
+        depth, work, result = (
             getattr(solution, name).cpu().numpy()
-            for name in ("depth", "token_evaluations", "residual", "result")
+            for name in ("depth", "token_evaluations", "result")
         )
+        residual = solution.residual.double().cpu().numpy()  # there is no bfloat16 in NumPy
         inside = np.arange(result.shape[1]) < num_tokens[:, None]
         # One evaluation of every token comes on top of the search: the one that gives the output.
         return cls(
             num_tokens=num_tokens.astype(np.int64),
             self_iterations=(depth + 1) * there,
             token_evaluations=work * there + num_tokens,
-            residual=residual[inside].astype(np.float64),
+            residual=residual[inside],
             converged=result[inside] == Result.CONVERGED,
         )
 

@@ -342,7 +342,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
         hidden = evaluated if phase.gradient is None else value
         if states is not None:
             states[-1] = hidden
-        more = 1 if phase.gradient is None else phase.gradient.num_steps
+        more = phase.num_following
         iterations = count_self_iterations(
             search.steps, more, (len(embedded), embedded.shape[1]), lengths
         )

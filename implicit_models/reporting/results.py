@@ -191,7 +191,7 @@ class RunResults(abc.ABC):
 
     @property
     def energy_joules(self) -> float | None:
-        """What all phases of training have used; None where the machine does not tell."""
+        """What all phases of training have used, in J; None where it was not measured."""
         return self._total("energy_joules")
 
     @property

@@ -54,6 +54,27 @@ def averaged(
     return {name: total / count for name, total, count in found if count}
 
 
+def search_metrics(
+    searches: Sequence[Solution], gradient_steps: int, num_tokens: int, processes: Processes
+) -> dict[str, float]:
+    """Return how long the searches of a batch took; nothing where no process has searched.
+
+    Parameters
+    ----------
+    searches
+        Of this process.
+    gradient_steps, num_tokens
+        Evaluations of each token that follow on the search, and the tokens of all processes.
+    """
+    search = gathered(searches, processes)
+    if search is None:
+        return {}
+    found = {"self_iterations": 0.0, "token_evaluations": 0.0} | search.metrics()
+    found["self_iterations"] += gradient_steps
+    found["token_evaluations"] += gradient_steps * num_tokens
+    return found
+
+
 def gathered(searches: Sequence[Solution], processes: Processes) -> Solution | None:
     """Join the searches of all processes into that of one batch, without their values.
 

@@ -20,7 +20,7 @@ from implicit_models.training.definition import Training
 from implicit_models.training.distributed import Execution, Processes, accumulating
 from implicit_models.training.interruption import StopRequest
 from implicit_models.training.loading import Batch, MicroBatch
-from implicit_models.training.metrics import ACCURACIES, Mean, accuracies, averaged, gathered
+from implicit_models.training.metrics import ACCURACIES, Mean, accuracies, averaged, search_metrics
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,10 @@ class MicroBatchOutcome:
 
     Attributes
     ----------
-    loss, penalty, center
-        Its share of the global batch's.
+    loss
+        Its share of the global batch's: of the labels alone.
+    penalty, center
+        Its share of what is added to that; None where nothing is.
     right
         Of the labelled tokens; empty where the step is not measured.
     carried, went_on
@@ -54,6 +56,8 @@ class StepOutcome:
     ----------
     loss, search_evaluations
         Of all processes: the mean over the global batch's labels, and the evaluations of tokens.
+    penalty, center
+        What is added to the loss, which is minimised with it.
     fault
         Why the step was left out; None where it was not.
     micro_batches
@@ -93,15 +97,8 @@ class StepOutcome:
             counts = [each.went_on for each in self.micro_batches if each.went_on is not None]
             (went_on,) = processes.total(torch.stack(counts).sum())
             metrics["share_carried"] = went_on / self.batch.num_sequences
-        searches = _searches(self.micro_batches)
-        if searches:
-            found = {"self_iterations": 0.0, "token_evaluations": 0.0}
-            search = gathered(searches, processes)
-            found |= search.metrics() if search is not None else {}
-            found["self_iterations"] += self.gradient_steps
-            found["token_evaluations"] += self.gradient_steps * self.batch.num_tokens
-            metrics |= found
-        return metrics
+        searches, num_tokens = _searches(self.micro_batches), self.batch.num_tokens
+        return metrics | search_metrics(searches, self.gradient_steps, num_tokens, processes)
 
 
 def training_step(
@@ -164,10 +161,9 @@ def training_step(
         sum(((search.result == Result.NON_FINITE).sum() for search in searches), 0),
         float(stop.is_made),
     )
-    fault = _fault(loss, norm.item(), diverged)
+    fault = _fault(loss + penalty + center, norm.item(), diverged)
     if fault is None:
         optimiser.step()
-    gradient = segment.phase.gradient if segment.phase is not None else None
     parts = [each.carried for each in outcomes if each.carried is not None]
     return StepOutcome(
         batch=batch,
@@ -180,7 +176,7 @@ def training_step(
         fault=fault,
         is_asked_to_stop=asked > 0,
         micro_batches=outcomes,
-        gradient_steps=gradient.num_steps if gradient is not None else 0,
+        gradient_steps=segment.phase.num_following if segment.phase is not None else 0,
         carried=joined(parts) if parts and fault is None else None,
     )
 
@@ -220,9 +216,10 @@ def _add_gradients(
     penalty, center = (
         None if each is None else each * share for each in (output.penalty, output.center)
     )
+    minimised = loss
     for each in (penalty, center):
-        loss = loss if each is None else loss + each
-    (loss * processes.size).backward()  # gradients are averaged over the processes
+        minimised = minimised if each is None else minimised + each
+    (minimised * processes.size).backward()  # gradients are averaged over the processes
     carried = None
     if before is not None:
         assert output.memory is not None

@@ -18,7 +18,7 @@ from implicit_models.training.metrics import (
     accuracies,
     averaged,
     count_labels,
-    gathered,
+    search_metrics,
 )
 
 
@@ -31,6 +31,7 @@ def validator(
     and keeps no graph. Labelled tokens alone count. The processes take turns with the batches;
     each must hold all weights.
     """
+    gradient_steps = phase.num_following if phase is not None else 0
 
     @torch.no_grad()
     def validate(module: nn.Module, execution: Execution) -> dict[str, float]:
@@ -56,7 +57,7 @@ def validator(
                 counted.update()
         module.train(was_training)
         means = averaged(("loss", *ACCURACIES), measured, processes)
-        found = gathered(searches, processes)
-        return means | (found.metrics() if found is not None else {})
+        num_tokens = num_sequences * sequences.inputs.shape[1]
+        return means | search_metrics(searches, gradient_steps, num_tokens, processes)
 
     return validate

@@ -152,6 +152,8 @@ def train_segment(this: SegmentStage) -> None:
             with Meter(processes.device) as meter:
                 curves, progress = Curves(tracker), resumed or begin
                 end = train(training, progress, module, optimiser, checkpoints, curves, execution)
+            measured = meter.measurement
+            joules = None if resumed else _energy(measured.energy_joules, processes)
             checkpoints.save(module, optimiser, end)
             checkpoints.wait()
             if this.state is not None:  # no times: see `write_model`
@@ -162,7 +164,8 @@ def train_segment(this: SegmentStage) -> None:
                 _write(this, whole, data, end)
                 if had_finished:
                     track_history(end.history, tracker)
-                metrics = segment_metrics(whole, begin, end, meter.measurement)
+                measured = dataclasses.replace(measured, energy_joules=joules)
+                metrics = segment_metrics(whole, begin, end, measured)
                 is_last = this.state is None
                 write_metrics(
                     *(this.name, this.stage, metrics, end.history, before, tracker),
@@ -175,6 +178,16 @@ def train_segment(this: SegmentStage) -> None:
                 written = RESULTS / "runs" / this.name / f"{this.stage}.json"
                 mark_finished(checkpoints.path, written)
         processes.wait()
+
+
+def _energy(joules: float | None, processes: Processes) -> float | None:
+    """Return the joules that all processes have used, of one; None where one does not know.
+
+    Each knows of its own GPU. Without GPUs each knows of its machine, and a single process tells.
+    """
+    knows = joules is not None and (processes.device.type == "cuda" or processes.size == 1)
+    known, total = processes.total(float(knows), joules or 0.0)
+    return total if known == processes.size else None
 
 
 def _open_data(this: SegmentStage, read: Data, processes: Processes) -> TrainingData:

@@ -6,10 +6,13 @@ import pytest
 import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM, MambaConfig, MambaForCausalLM
 
-from implicit_models.equilibrium.phase import Phase
+from implicit_models.equilibrium.phase import Phase, search_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps
+from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation import scoring
+from implicit_models.evaluation.contraction import token_radii
+from implicit_models.evaluation.residual_trace import trace_residual
 from implicit_models.evaluation.scoring import (
     IGNORED,
     TextError,
@@ -176,6 +179,19 @@ def test_search_is_summed_over_pieces():
     assert ((pieces.search.self_iterations - later) >= singly[0].self_iterations).all()
     assert pieces.search.num_tokens.tolist() == [LENGTH] * 3
     assert len(pieces.search.converged) == 3 * LENGTH
+
+
+@pytest.mark.parametrize("name", ["implicit mamba2", "implicit llama"])
+def test_a_model_in_bfloat16_is_read(name):
+    exact, model = make(name).float(), make(name).bfloat16()
+    phase = search_phase(0.05, 30, damping=0.8, window=Window(4, 1))
+    found, near = (score(each, INPUTS, LABELS, phase=phase) for each in (model, exact))
+    np.testing.assert_allclose(found.nll, near.nll, rtol=0.1, atol=0.1)
+    assert found.search.residual.dtype == np.float64 and found.search.converged.mean() > 0.5
+    radii = token_radii(model, INPUTS, phase=phase, batch_size=2)
+    assert radii.dtype == np.float64 and np.isfinite(radii).all()
+    trace = trace_residual(model, INPUTS[0], phase)
+    assert trace.dtype == np.float32 and trace.shape[1] == LENGTH
 
 
 def test_fixed_self_iterations_are_counted():

@@ -30,6 +30,7 @@ from implicit_models.language_models.labelled import Continuation
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.training.carried import begin, carry_on
 from implicit_models.training.curriculum import Passing
+from implicit_models.training.distributed import Execution, distribute
 
 COMMON: dict[str, Any] = {
     "vocab_size": 11,
@@ -109,6 +110,22 @@ def test_pieces_with_a_carry_are_one_long_pass(name: str) -> None:
     # transformers rotates by angles in float32, and computes states of Mamba2 in it.
     torch.testing.assert_close(torch.cat(found, dim=1), whole, rtol=1e-5, atol=1e-5)
     assert model.training
+
+
+@pytest.mark.parametrize("name", PASSING)
+@torch.no_grad()
+def test_in_bfloat16_a_memory_of_float32_is_gone_on_from(name: str) -> None:
+    torch.manual_seed(0)
+    model = PASSING[name]()
+    found = []
+    for precision in ("float32", "bfloat16"):
+        module, memory = distribute(model, precision, Execution()), initial_memory(model, 3)
+        for piece in (slice(0, 9), slice(9, 16)):
+            output = forward(module, TEXT[:, piece], None, memory)
+            memory = output.memory
+        found.append(output.logits.float())
+    assert not torch.equal(*found)
+    torch.testing.assert_close(*found, rtol=0.05, atol=0.01)
 
 
 @pytest.mark.parametrize("name", PASSING)

@@ -1,18 +1,23 @@
 """The training stages in one process: what they leave, what they track, and starting again."""
 
+import dataclasses
 import hashlib
 import json
 import logging
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 
+from implicit_models.cost.meter import Meter
 from implicit_models.parameters import ParameterError, read_section
 from implicit_models.problems.word_problem import parameters as word_problem
 from implicit_models.problems.word_problem.data.splits import DataError
 from implicit_models.problems.word_problem.data.writing import write_splits
 from stages.training import train_baseline, train_bounded, train_free
+from stages.training.segment import _energy
 from tests.stages.small_training import (
     BASELINE,
     RUN,
@@ -206,3 +211,39 @@ def test_trainings_of_one_entry_on_other_data_are_another_group_of_seeds(monkeyp
     train_baseline.main(BASELINE)
     assert groups[0] == groups[1] != groups[2] and seeds == [0, 1, 1]
     assert [each.group for each in parameters] == ["S3", "S3", "D4"]
+
+
+@pytest.mark.parametrize(
+    ("joules", "device", "others", "expected"),
+    [
+        (None, "cpu", [], None),
+        (5.0, "cpu", [], 5.0),
+        (5.0, "cpu", [5.0], None),  # both are on this machine, or on two
+        (5.0, "cuda", [2.0, 1.0], 8.0),
+        (5.0, "cuda", [None], None),
+    ],
+)
+def test_energy_is_that_of_all_processes(joules, device, others, expected):
+    def total(*own):
+        theirs = [(float(each is not None), each or 0.0) for each in others]
+        return [sum(each) for each in zip(own, *theirs, strict=True)]
+
+    processes = SimpleNamespace(device=torch.device(device), size=1 + len(others), total=total)
+    assert _energy(joules, processes) == expected
+
+
+def test_a_training_that_was_interrupted_does_not_know_its_energy(run, monkeypatch):
+    monkeypatch.setattr("stages.training.segment.Meter", _Metered)
+    run(train_baseline, BASELINE)
+    metrics = Path("results", "runs", BASELINE, "train_baseline.json")
+    assert json.loads(metrics.read_text())["energy_joules"] == 7.0
+    run(train_baseline, BASELINE)  # from the last checkpoint of the one before
+    assert json.loads(metrics.read_text())["energy_joules"] is None
+
+
+class _Metered(Meter):
+    """A meter of a machine that tells its energy."""
+
+    @property
+    def measurement(self):
+        return dataclasses.replace(super().measurement, energy_joules=7.0)

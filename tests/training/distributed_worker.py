@@ -69,6 +69,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "llama": {"num_layers": 2, "d_model": 16, "num_heads": 2, "d_feed_forward": 24},
     "lstm": {"num_layers": 2, "d_model": 16, "hidden_size": 12},
 }
+SIZES["sliding"] = SIZES["llama"] | {"family": "llama", "sliding_window": 4}
 SEGMENTS: dict[str, Segment] = {
     "explicit": explicit_segment(
         ExplicitParameters(num_training_steps=STEPS, decay_steps=3, lengths=LENGTHS)
@@ -101,7 +102,7 @@ SEGMENTS: dict[str, Segment] = {
 SEGMENTS[PARTLY_LABELLED] = SEGMENTS["free"]
 CASES = [(family, phase) for family in ("mamba2", "llama") for phase in SEGMENTS]
 CASES.append(("huggingface", "explicit"))  # a Llama of transformers, which has buffers
-CASES += [("mamba2", CARRIED[0]), ("lstm", CARRIED[1])]
+CASES += [("mamba2", CARRIED[0]), ("sliding", CARRIED[0]), ("lstm", CARRIED[1])]
 for name in CARRIED:  # in the last steps, of some of the sequences
     SEGMENTS[name] = dataclasses.replace(
         SEGMENTS[name.partition(",")[0]], passing=Passing(STEPS - 4, reset_share=0.2, if_right=None)
@@ -183,7 +184,8 @@ def _shifted(labels: Tensor, before: Tensor) -> Tensor:
 def parameters_of(family: str, phase: str, folder: Path) -> ModelParameters:
     """Return the parameters of a case; a model of transformers has its configuration in a file."""
     if family != "huggingface":
-        return ModelParameters(family=family, implicit="explicit" not in phase, **SIZES[family])
+        sizes = {"family": family} | SIZES[family]
+        return ModelParameters(implicit="explicit" not in phase, **sizes)
     source = folder / f"llama_{os.environ.get('RANK', 0)}"
     LlamaConfig(
         hidden_size=16,

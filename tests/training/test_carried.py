@@ -13,7 +13,7 @@ from torch import Tensor
 
 from implicit_models.data.batching import stream_indices
 from implicit_models.equilibrium.gradients import Phantom
-from implicit_models.equilibrium.phase import Phase
+from implicit_models.equilibrium.phase import Phase, bounded_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import ResidualBelow
 from implicit_models.equilibrium.window import Window
@@ -29,7 +29,7 @@ from implicit_models.problems.word_problem.data.continuing import ContinuedProdu
 from implicit_models.problems.word_problem.data.sequences import prefix_products
 from implicit_models.training.carried import Carried, begin, carry_on, joined
 from implicit_models.training.curriculum import Passing, Segment, explicit_segment
-from implicit_models.training.distributed import Execution, Processes
+from implicit_models.training.distributed import Execution, Processes, distribute
 from implicit_models.training.parameters import ExplicitParameters
 from tests.training.setup_training import (
     BOUNDED,
@@ -139,6 +139,23 @@ def test_the_gradient_within_a_window_is_that_of_one_long_pass(
     output.loss.backward()
     for parameter, expected in gradients(model).items():
         torch.testing.assert_close(found[parameter], expected, rtol=0, atol=TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("name", MODELS)
+@torch.no_grad()
+def test_in_bfloat16_a_memory_of_float32_is_gone_on_from(name: str) -> None:
+    """A text's start has the precision that weights are kept in."""
+    model = build(MODELS[name], VOCABULARY, seed=0)
+    phase = bounded_phase(3) if "implicit" in name else None
+    losses = []
+    for precision in ("float32", "bfloat16"):
+        module, memory = distribute(model, precision, Execution()), initial_memory(model, 3)
+        for piece in (slice(0, 8), slice(8, 16)):
+            inputs, labels = TEXT[:, piece], LABELS[:, piece]
+            output = forward_labelled(module, inputs, labels, phase, None, memory)
+            memory = output.memory
+        losses.append(output.loss.item())
+    assert losses[0] != losses[1] and losses[1] == pytest.approx(losses[0], rel=0.02)
 
 
 @pytest.mark.parametrize("name", MODELS)

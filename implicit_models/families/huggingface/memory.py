@@ -63,7 +63,8 @@ class _States(LinearAttentionLayer):
 
     def update_conv_state(self, conv_states: Tensor, state_idx: int = 0, **_: Any) -> Tensor:
         """Put new inputs of the convolution behind those that it keeps; return all."""
-        whole = torch.cat((self.conv_states[state_idx], conv_states), dim=-1)  # type: ignore
+        kept = self.conv_states[state_idx].to(conv_states.dtype)  # type: ignore
+        whole = torch.cat((kept, conv_states), dim=-1)
         self.conv_states[state_idx] = whole[..., -self.conv_kernel_size[state_idx] :]  # type: ignore
         return whole
 
@@ -86,6 +87,14 @@ class _Window(DynamicSlidingWindowLayer):
         layer.lazy_initialization(keys, values)
         layer.keys, layer.values, layer.cumulative_length = keys, values, keys.shape[2]
         return layer
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Put new keys and values behind those that it keeps, in the precision of the new."""
+        assert self.keys is not None and self.values is not None
+        self.keys, self.values = self.keys.to(key_states), self.values.to(value_states)
+        return super().update(key_states, value_states, *args, **kwargs)
 
     @staticmethod
     def tensors(layer: DynamicSlidingWindowLayer) -> dict[str, Tensor]:

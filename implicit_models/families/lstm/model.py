@@ -92,7 +92,7 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         if phase is not None:
             raise ValueError(f"phase is {phase}; this explicit model takes None")
         embedded = self.embed_tokens(input_ids)
-        hidden, after = self.lstm(embedded, self._states(past_key_values, len(embedded)))
+        hidden, after = self.lstm(embedded, self._states(past_key_values, embedded))
         kept = None
         if use_cache or past_key_values is not None:
             is_detached = past_key_values is not None and past_key_values.is_detached
@@ -113,17 +113,19 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         zeros = torch.zeros(sizes, dtype=like.dtype, device=like.device)
         return LSTMStates(zeros, zeros)
 
-    def _states(self, cache: LSTMStates | None, batch: int) -> tuple[Tensor, Tensor] | None:
-        """Return what torch's LSTM takes."""
+    def _states(self, cache: LSTMStates | None, like: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return what torch's LSTM takes: states in the precision of its inputs."""
         if cache is None:
             return None
+        batch = len(like)
         expected = (batch, self.config.num_hidden_layers, self.config.hidden_size)
         if tuple(cache.hidden.shape) != expected:
             raise ValueError(
                 f"past_key_values has states of the shape {tuple(cache.hidden.shape)}; this model "
                 f"and {batch} sequences take {expected}"
             )
-        hidden, cell = (s.transpose(0, 1).contiguous() for s in (cache.hidden, cache.cell))
+        states = (cache.hidden, cache.cell)
+        hidden, cell = (each.to(like.dtype).transpose(0, 1).contiguous() for each in states)
         return hidden, cell
 
     def _init_weights(self, module: nn.Module) -> None:

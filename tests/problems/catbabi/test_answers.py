@@ -155,6 +155,8 @@ def test_iterations_are_those_of_a_tasks_tokens_and_of_a_word(data: Streams) -> 
         sums.setdefault(int(task), []).extend(iterations[first:last])
     for task, values in sums.items():
         assert metrics["self_iterations_by_task"][str(task)] == pytest.approx(np.mean(values))
+    assert metrics["self_iterations"]["mean"] == pytest.approx(iterations.mean())
+    assert metrics["self_iterations"]["p50"] == pytest.approx(np.median(iterations))
     words = metrics["self_iterations_by_word"]
     for word in ("?", "the", "<eos>"):
         own = iterations[stream.tokens[: starts[24]] == data.vocabulary.index(word)]

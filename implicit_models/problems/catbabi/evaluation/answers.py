@@ -97,7 +97,9 @@ class AnswersResult:
             "num_questions_by_task": {task: len(right) for task, right in by_task.items()},
             "accuracy_by_distance": self._by_distance(),
             "perplexity": float(np.exp(scored.mean())) if is_all else None,
-            "self_iterations": metrics.spread(search.self_iterations) if search else None,
+            "self_iterations": metrics.spread(reading.self_iterations)
+            if reading.self_iterations is not None
+            else None,
             "self_iterations_by_task": self._iterations_by_task(),
             "self_iterations_by_word": self._iterations_by_word(),
             "evaluations_per_token": metrics.spread(search.evaluations_per_token)

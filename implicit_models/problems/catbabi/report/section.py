@@ -30,7 +30,6 @@ from implicit_models.reporting.illustration import Draw, illustrate
 from implicit_models.reporting.sections import Section
 from implicit_models.reporting.tables.compute import compute_tables
 from implicit_models.reporting.tables.cost import cost_tables
-from implicit_models.reporting.tables.table import SELF_ITERATIONS
 from implicit_models.reporting.training_notes import training_notes
 
 _Drawn = list[tuple[Draw, Sequence[CatbabiResults], str]]
@@ -74,7 +73,7 @@ def catbabi_section(runs: Sequence[CatbabiResults], styles: Mapping[str, RunStyl
 def _search_figures(implicit: Sequence[CatbabiResults]) -> _Drawn:
     drawn: _Drawn = []
     if any(run.iterations_by_task for run in implicit):
-        caption = f"Self-iterations by task. {SELF_ITERATIONS}."
+        caption = f"Self-iterations by task. {tables.TOKEN_ITERATIONS}."
         drawn.append((self_iterations_by_task, implicit, caption))
     model = model_of_words(implicit)
     if model is not None:

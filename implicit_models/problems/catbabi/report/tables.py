@@ -19,7 +19,6 @@ from implicit_models.problems.catbabi.report.results import (
 from implicit_models.problems.catbabi.tasks import numbered
 from implicit_models.reporting.comparison import Candidate
 from implicit_models.reporting.tables.table import (
-    SELF_ITERATIONS,
     WORK,
     Table,
     number,
@@ -30,6 +29,11 @@ from implicit_models.reporting.tables.table import (
 
 SOLVED = 0.95
 """The accuracy from which a task of bAbI counts as solved (Weston et al. 2015)."""
+
+TOKEN_ITERATIONS = (
+    "Self-iterations are here the evaluations of the cell that each token took part in, the one "
+    "that gives the output included"
+)
 
 _OBJECTIVES = {"answers": "the answers", "all": "all tokens"}
 _MODES = {"answers": "question mode (QM)", "all": "language-modelling mode (LM)"}
@@ -130,8 +134,7 @@ def search_table(runs: Sequence[CatbabiResults]) -> Table:
         )
     return Table(
         title="Search for the fixed point",
-        note="Self-iterations are here the evaluations of the cell that each token took part in, "
-        f"the one that gives the output included. {WORK}. What did not reach the tolerance was "
+        note=f"{TOKEN_ITERATIONS}. {WORK}. What did not reach the tolerance was "
         "given up after the largest number of evaluations and is counted like the others.",
         columns=[
             *("run", "self-iterations, mean", "p50", "p95", "evaluations per token, mean"),
@@ -148,7 +151,7 @@ def iteration_table(runs: Sequence[CatbabiResults]) -> Table:
     tasks = sorted({task for run in runs for task in run.iterations_by_task})
     return Table(
         title="Self-iterations by task",
-        note=f"{SELF_ITERATIONS}; on average over the tokens of a task, and over the seeds. "
+        note=f"{TOKEN_ITERATIONS}; on average over the tokens of a task, and over the seeds. "
         f"{_headings_note(runs, models)}",
         columns=["task", *(heading(model.name) for model in models)],
         rows=[

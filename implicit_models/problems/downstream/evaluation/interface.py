@@ -62,14 +62,15 @@ def evaluate(model: Path, data: Path, parameters: BenchmarkParameters) -> Evalua
         )
     read, measured = result.cost, meter.measurement
     published = published_beside(loaded.config)
-    embeddings: Any = loaded.get_input_embeddings()
     size = num_parameters(loaded)
+    around: tuple[Any, ...] = (loaded.get_input_embeddings(), loaded.get_output_embeddings())
+    outside = {each.weight for each in around if each is not None}  # one tensor where they are tied
     metrics = {
         "kind": "implicit" if is_implicit(loaded) else "explicit",
         "search": search_used(parameters, loaded),
         "family": loaded.config.model_type.removeprefix("implicit_"),
         "num_parameters": size,
-        "num_non_embedding_parameters": size - embeddings.weight.numel(),
+        "num_non_embedding_parameters": size - sum(each.numel() for each in outside),
         "limit": parameters.limit,
         "max_length": result.report["config"]["max_length"],
         "row": result.summary.scores,

@@ -82,12 +82,16 @@ def _of_sequence(
     draw = torch.Generator().manual_seed(0)
     directions = torch.randn(len(state), count, generator=draw, dtype=torch.float64).to(device)
     directions = torch.linalg.qr(directions).Q
-    together, growth = initial_memory(model, 1 + count), []
+    tensors, growth = memory.tensors(), []
+    together = memory.resumed(
+        {name: each.expand(1 + count, *each.shape[1:]) for name, each in tensors.items()}
+    )
     for position in range(start, len(tokens)):
         step = _STEP * torch.linalg.vector_norm(state).clamp_min(1.0)
         rows = torch.cat([state[None], state + step * directions.T])
         begun = together.resumed(_split(rows, together))
-        after = flat_carry(_after(model, tokens[position].expand(1 + count), phase, begun))
+        together = _after(model, tokens[position].expand(1 + count), phase, begun)
+        after = flat_carry(together)
         state = after[0]
         directions, stretched = torch.linalg.qr((after[1:] - state).T / step)
         if position >= burn_in:

@@ -1,5 +1,6 @@
 """What stages ask of the evaluation of word problems."""
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ def evaluate(model: Path, data: Path, parameters: WordProblemEvaluationParameter
     loaded = load_model(model, default_device())
     with Meter(loaded.device) as meter:
         result = evaluate_state_tracking(loaded, splits, parameters)
+    # Modes are compared and radii measured besides.
+    measured = dataclasses.replace(meter.measurement, energy_joules=None)
     readings = [
         (length * found.num_sequences, found.flops, found.seconds)
         for length, found in result.lengths.items()
@@ -48,7 +51,7 @@ def evaluate(model: Path, data: Path, parameters: WordProblemEvaluationParameter
     metrics = result.metrics() | {
         "past_distance": _past_distance(loaded, opened.metadata, parameters),
         "search": search_used(parameters, loaded),
-        "cost": total_cost(readings, meter.measurement),
+        "cost": total_cost(readings, measured),
     }
     positions = [row | {"score": row["accuracy"]} for row in result.position_rows()]
     return Evaluated(
