@@ -18,6 +18,7 @@ from pipelines.cluster.gpus import held_gpus, node_name
 from pipelines.cluster.local_gpus import stage_environment
 from pipelines.cluster.node_workspace import workspace
 from pipelines.cluster.placement import Place, Pool
+from pipelines.cluster.remote import faults
 from pipelines.dag import Stage
 from pipelines.running import LocalRunner, Log, Outcome
 
@@ -139,7 +140,9 @@ def do_assignment(
             held_gpus(assignment.place.gpus, log) as gpus,
             slots or contextlib.nullcontext(),
         ):
-            for name in checkpoints.fetch():
+            with faults("the checkpoints of", request.stage):
+                fetched = checkpoints.fetch()
+            for name in fetched:
                 log(f"{name} was fetched from the remote")
             if gpus.names:
                 log(f"{request.stage} has the GPUs {', '.join(gpus.names)} of {node_name()}")
@@ -148,7 +151,7 @@ def do_assignment(
             with checkpoints.copying(assignment.checkpoint_seconds, log):
                 outcome = LocalRunner(root, variables, gpus.locks)(stage, log)
             entry = publish(root, request)
-            checkpoints.discard()
+            checkpoints.discard(log)
     _send_tracked(clone, variables, log)
     tracked = tracked_run(clone, request.stage)
     seconds = time.monotonic() - start

@@ -13,10 +13,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from dvc.exceptions import DvcException
 from dvc.repo import Repo
 
-from pipelines.cluster.remote import get, put, storage
+from pipelines.cluster.remote import get, in_words, put, storage
 from pipelines.processes import in_background
 from pipelines.running import Log
 
@@ -92,10 +91,11 @@ class CheckpointSync:
             self._try_to_copy(log)  # a training that is asked to stop has just written one
             raise
 
-    def discard(self) -> None:
+    def discard(self, log: Log) -> None:
         """Delete the checkpoints of the training that this stage was, here and in the remote.
 
-        Of others, what was fetched is deleted here.
+        Of others, what was fetched is deleted here. Where the remote does not let go of something,
+        the log has a warning: the stage is done.
         """
         own = self._changed()
         for training in own | self._fetched:
@@ -104,8 +104,15 @@ class CheckpointSync:
                 with contextlib.suppress(OSError):  # others are left there
                     folder.rmdir()
         for training in own:
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 self._remote.fs.rm(self._path(training), recursive=True)
+            except FileNotFoundError:
+                pass
+            except Exception as error:
+                log(
+                    f"warning: {FOLDER}/{self._entry}/{training} in the remote could not be "
+                    f"deleted ({in_words(error)}); its training is done: delete it there"
+                )
 
     def close(self) -> None:
         """Close DVC's files."""
@@ -135,8 +142,9 @@ class CheckpointSync:
         try:
             for name in self.copy():
                 log(f"{name} is in the remote")
-        except (OSError, DvcException) as error:
-            log(f"warning: checkpoints could not be copied to the remote ({error}); trying again")
+        except Exception as error:  # the libraries of S3 and ssh have errors of their own
+            told = in_words(error)
+            log(f"warning: checkpoints could not be copied to the remote ({told}); trying again")
 
     def _leave_only(self, training: PurePosixPath, step: str) -> None:
         """Delete what came before one in the remote; first what says that it is whole."""

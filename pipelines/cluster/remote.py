@@ -13,7 +13,6 @@ from typing import Any
 
 from dvc.config import NoRemoteError
 from dvc.data_cloud import Remote
-from dvc.exceptions import DvcException
 from dvc.output import Output
 from dvc.repo import Repo
 from dvc.stage import PipelineStage, create_stage
@@ -25,7 +24,7 @@ from dvc_data.hashfile.meta import Meta
 from dvc_data.hashfile.transfer import transfer
 from dvc_data.hashfile.tree import Tree
 
-from pipelines.running import InfrastructureError, StageFailedError
+from pipelines.running import InfrastructureError, StageFailedError, StoppedError
 
 HASH = "md5"
 
@@ -68,8 +67,16 @@ def faults(what: str, name: str) -> Iterator[None]:
             f"stage {name}: the DVC remote cannot be used here: {error}; pip install -e "
             "'.[cluster]' has it for S3 (docs/cluster.md)"
         ) from None
-    except (DvcException, OSError) as error:
-        raise InfrastructureError(f"{what} stage {name} could not be exchanged: {error}") from error
+    except (StageFailedError, InfrastructureError, StoppedError):
+        raise
+    except Exception as error:  # the libraries of S3 and ssh have errors of their own
+        told = in_words(error)
+        raise InfrastructureError(f"{what} stage {name} could not be exchanged: {told}") from error
+
+
+def in_words(error: Exception) -> str:
+    """Return what an error says; its name where it says nothing, as some of ssh's."""
+    return str(error) or type(error).__name__
 
 
 def description(repo: Repo) -> str:

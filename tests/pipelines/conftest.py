@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipelines.clones import Clones, make_clones
 from tests.pipelines.tiny import Project, record_of, serve
 
 
@@ -15,3 +16,12 @@ def use(
     record_of(empty_record, folder)
     with serve(folder) as use:
         yield use
+
+
+@pytest.fixture
+def clones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Clones:
+    """Make a small project, and the remote through which its clones exchange results."""
+    for name in ("DVC_STAGE", "DVC_ROOT", "GIT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("IMPLICIT_MODELS_NODE", "one")
+    return make_clones(tmp_path)

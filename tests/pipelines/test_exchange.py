@@ -9,20 +9,11 @@ import psutil
 import pytest
 
 from pipelines.cluster.assignment import Assignment, Result, do_assignment
-from pipelines.cluster.checkpoint_sync import CheckpointSync
 from pipelines.cluster.exchange import Request, make_request, receive, take_inputs
 from pipelines.cluster.placement import Place
 from pipelines.running import InfrastructureError, StageFailedError
-from tests.pipelines.clones import NAMES, Clones, commit, make_clones, run, stale
+from tests.pipelines.clones import NAMES, Clones, commit, run, stale
 from tests.pipelines.tiny import wait_until
-
-
-@pytest.fixture
-def clones(tmp_path, monkeypatch) -> Clones:
-    for name in ("DVC_STAGE", "DVC_ROOT", "GIT_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("IMPLICIT_MODELS_NODE", "one")
-    return make_clones(tmp_path)
 
 
 def through(value):
@@ -202,54 +193,3 @@ def test_a_training_goes_on_where_another_node_has_ended(clones, tmp_path, is_as
     assert not (clones.remote / "checkpoints/x/train/identity").exists()
     assert not (clones.root / "two/checkpoints/x").exists()
     assert set(stale(clones.caller)) == {"report"}
-
-
-def checkpoint(root: Path, training: str, step: int) -> Path:
-    folder = root / "checkpoints" / "x" / training / f"step_{step}"
-    folder.mkdir(parents=True)
-    (folder / "weights").write_text("w" * step)
-    (folder / "progress.json").write_text("{}")
-    return folder
-
-
-@pytest.fixture
-def syncs(clones):
-    made = [CheckpointSync(clones.clone(name), "x") for name in ("one", "two")]
-    yield made
-    for each in made:
-        each.close()
-
-
-def test_a_checkpoint_is_fetched_whole_or_not_at_all(clones, syncs):
-    first, second = syncs
-    checkpoint(clones.root / "one", "train/a", 1)
-    assert first.copy() == ["checkpoints/x/train/a/step_1"]
-    assert first.copy() == []
-    checkpoint(clones.root / "one", "train/a", 2)
-    first.copy()
-    (clones.remote / "checkpoints/x/train/a/step_2/progress.json").unlink()
-    assert second.fetch() == []
-    assert not list((clones.root / "two/checkpoints").rglob("weights"))
-
-
-def test_trainings_of_others_are_left_alone(clones, syncs):
-    first, second = syncs
-    checkpoint(clones.root / "one", "train/a", 1)
-    first.copy()
-    assert second.fetch() == ["checkpoints/x/train/a/step_1"]
-    checkpoint(clones.root / "two", "train/b", 1)
-    second.copy()
-    second.discard()
-    remote = clones.remote / "checkpoints/x/train"
-    assert [path.name for path in remote.iterdir()] == ["a"]
-    assert not (clones.root / "two/checkpoints/x").exists()
-    assert (clones.root / "one/checkpoints/x/train/a/step_1").exists()
-
-
-def test_small_files_of_a_training_travel_along(clones, syncs):
-    first, second = syncs
-    step = checkpoint(clones.root / "one", "train/a", 1)
-    (step.parent / "training.json").write_text("{}")
-    first.copy()
-    second.fetch()
-    assert (clones.root / "two/checkpoints/x/train/a/training.json").read_text() == "{}"
