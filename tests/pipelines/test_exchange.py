@@ -183,7 +183,7 @@ def test_a_training_goes_on_where_another_node_has_ended(clones, tmp_path, is_as
             process.kill()
     node.communicate()
     assert complete.exists()
-    assert not (complete.parents[1] / "step_2").exists()
+    assert not list(complete.parents[1].glob("step_2/*"))  # a remote may keep an empty folder
 
     log: list[str] = []
     result = run_on(clones.clone("two"), clones, "train@x", log)
