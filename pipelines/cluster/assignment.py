@@ -18,7 +18,7 @@ from pipelines.cluster.gpus import held_gpus, node_name
 from pipelines.cluster.local_gpus import stage_environment
 from pipelines.cluster.node_workspace import workspace
 from pipelines.cluster.placement import Place, Pool
-from pipelines.cluster.remote import faults
+from pipelines.cluster.remote import faults, outputs_of
 from pipelines.dag import Stage
 from pipelines.running import LocalRunner, Log, Outcome
 
@@ -151,7 +151,7 @@ def do_assignment(
             with checkpoints.copying(assignment.checkpoint_seconds, log):
                 outcome = LocalRunner(root, variables, gpus.locks)(stage, log)
             entry = publish(root, request)
-            checkpoints.discard(log)
+            checkpoints.discard(outputs_of(entry).values(), log)
     _send_tracked(clone, variables, log)
     tracked = tracked_run(clone, request.stage)
     seconds = time.monotonic() - start

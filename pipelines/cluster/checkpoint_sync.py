@@ -4,13 +4,16 @@ While a stage runs, what is new under ``checkpoints/ENTRY`` is copied into the r
 own files; before it runs on another node, that is fetched, and the training goes on from there. A
 checkpoint is a folder ``step_...`` with a ``progress.json`` that names its other files: that one is
 copied last, so that a folder in the remote without it is not whole, and is never fetched.
+
+All stages of a node share ``checkpoints``, those of flows with other commits and other parameters
+too. Which training a stage was is said by its mark `FINISHED`, the MD5 of the stage's metrics.
 """
 
 import contextlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
 
 from dvc.repo import Repo
@@ -21,6 +24,7 @@ from pipelines.running import Log
 
 FOLDER = "checkpoints"
 COMPLETE = "progress.json"
+FINISHED = "finished"  # stages/finished_checkpoints.py writes it
 
 _STEPS = "step_*[0-9]"
 _FETCHING = ".fetching"
@@ -91,14 +95,22 @@ class CheckpointSync:
             self._try_to_copy(log)  # a training that is asked to stop has just written one
             raise
 
-    def discard(self, log: Log) -> None:
+    def discard(self, outputs: Collection[str], log: Log) -> None:
         """Delete the checkpoints of the training that this stage was, here and in the remote.
 
-        Of others, what was fetched is deleted here. Where the remote does not let go of something,
-        the log has a warning: the stage is done.
+        Others stay, for another flow may be at them; but what was fetched and is as it was is
+        deleted here. Where the remote does not let go of something, the log has a warning: the
+        stage is done.
+
+        Parameters
+        ----------
+        outputs
+            Hashes of the stage's outputs.
         """
-        own = self._changed()
-        for training in own | self._fetched:
+        now = self._state()
+        own = {training for training in now if self._finished_with(training) in outputs}
+        unused = {each for each in self._fetched if now.get(each) == self._before.get(each)}
+        for training in own | unused:
             shutil.rmtree(self._local / training, ignore_errors=True)
             for folder in (self._local / training.parts[0], self._local):
                 with contextlib.suppress(OSError):  # others are left there
@@ -155,20 +167,24 @@ class CheckpointSync:
 
     def _state(self) -> dict[PurePosixPath, frozenset[tuple[str, int]]]:
         """Return the files of each training here, to see which of them goes on."""
-        return {
-            PurePosixPath(*folder.relative_to(self._local).parts): frozenset(
-                (each.name, each.stat().st_mtime_ns) for each in folder.iterdir()
-            )
-            for folder in self._local.glob("*/*/")
-            if self._entry
-        }
+        state = {}
+        for folder in self._local.glob("*/*/") if self._entry else ():
+            training = PurePosixPath(*folder.relative_to(self._local).parts)
+            with contextlib.suppress(FileNotFoundError):  # a folder was renamed meanwhile
+                files = [(each.name, each.stat().st_mtime_ns) for each in folder.iterdir()]
+                state[training] = frozenset(files)
+        return state
 
     def _changed(self) -> set[PurePosixPath]:
-        try:
-            now = self._state()
-        except FileNotFoundError:  # a folder was renamed meanwhile
-            return set()
+        now = self._state()
         return {training for training in now if now[training] != self._before.get(training)}
+
+    def _finished_with(self, training: PurePosixPath) -> str:
+        """Return the MD5 of the metrics with which a training has finished; empty if it has not."""
+        try:
+            return (self._local / training / FINISHED).read_text(errors="replace")
+        except OSError:
+            return ""
 
     def _in_remote(self) -> dict[PurePosixPath, set[PurePosixPath]]:
         """Return the files there by training; paths are STAGE/IDENTITY/... ."""

@@ -1,5 +1,6 @@
 """Checkpoints that a node keeps in the DVC remote, and remotes that do not answer."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from pipelines.cluster import checkpoint_sync
 from pipelines.cluster.checkpoint_sync import CheckpointSync
 from pipelines.cluster.remote import faults
 from pipelines.running import InfrastructureError, StageFailedError, StoppedError
+from stages.finished_checkpoints import mark_finished
 from tests.pipelines.tiny import wait_until
 
 
@@ -44,18 +46,41 @@ def test_a_checkpoint_is_fetched_whole_or_not_at_all(clones, syncs):
     assert not list((clones.root / "two/checkpoints").rglob("weights"))
 
 
+def finish(root: Path, training: str, metrics: str) -> str:
+    """Finish a training as its stage does; return the hash that DVC has of the metrics."""
+    file = root / "metrics.json"
+    file.write_text(metrics)
+    mark_finished(root / "checkpoints" / "x" / training, file)
+    return hashlib.md5(metrics.encode()).hexdigest()
+
+
 def test_trainings_of_others_are_left_alone(clones, syncs):
+    """Another flow's training of the same entry goes on in the same folder, or has just ended."""
     first, second = syncs
     checkpoint(clones.root / "one", "train/a", 1)
     first.copy()
     assert second.fetch() == ["checkpoints/x/train/a/step_1"]
-    checkpoint(clones.root / "two", "train/b", 1)
+    for training in ("train/b", "train/running", "train/ended", "free/running"):
+        checkpoint(clones.root / "two", training, 1)
+    metrics = finish(clones.root / "two", "train/b", '{"score": 1}')
+    finish(clones.root / "two", "train/ended", '{"score": 2}')
     second.copy()
-    second.discard(print)
-    remote = clones.remote / "checkpoints/x/train"
-    assert [path.name for path in remote.iterdir()] == ["a"]
-    assert not (clones.root / "two/checkpoints/x").exists()
+    second.discard({metrics, "0" * 32}, print)
+    remote, here = (each / "checkpoints/x" for each in (clones.remote, clones.root / "two"))
+    assert sorted(path.name for path in (remote / "train").iterdir()) == ["a", "ended", "running"]
+    assert sorted(path.name for path in (here / "train").iterdir()) == ["ended", "running"]
+    assert (here / "free/running/step_1/weights").exists()
     assert (clones.root / "one/checkpoints/x/train/a/step_1").exists()
+
+
+def test_what_was_fetched_stays_where_another_flow_goes_on_from_it(clones, syncs):
+    first, second = syncs
+    checkpoint(clones.root / "one", "train/a", 1)
+    first.copy()
+    second.fetch()
+    checkpoint(clones.root / "two", "train/a", 2)
+    second.discard((), print)
+    assert (clones.root / "two/checkpoints/x/train/a/step_2/weights").exists()
 
 
 def test_small_files_of_a_training_travel_along(clones, syncs):
@@ -121,9 +146,10 @@ def test_a_stage_is_done_where_the_remote_keeps_its_checkpoints(clones, syncs, m
         raise EndpointConnectionError("no endpoint")
 
     checkpoint(clones.root / "one", "train/a", 1)
+    metrics = finish(clones.root / "one", "train/a", "{}")
     syncs[0].copy()
     monkeypatch.setattr(syncs[0]._remote.fs, "rm", rm)
     log: list[str] = []
-    syncs[0].discard(log.append)
+    syncs[0].discard({metrics}, log.append)
     assert "checkpoints/x/train/a in the remote could not be deleted (no endpoint)" in log[0]
     assert not (clones.root / "one/checkpoints/x").exists()
