@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,9 +20,10 @@ from pipelines.cluster.node_workspace import workspace
 from pipelines.cluster.placement import Place, Pool
 from pipelines.cluster.remote import faults, outputs_of
 from pipelines.dag import Stage
-from pipelines.running import LocalRunner, Log, Outcome
+from pipelines.running import InfrastructureError, LocalRunner, Log, Outcome, StageFailedError
 
 _SENDING_SECONDS = 120.0
+_BUSY = "another process trains with the checkpoints in"  # of stages/training/exclusive.py
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,12 @@ def do_assignment(
                 log(f"{request.stage} has the GPUs {', '.join(gpus.names)} of {node_name()}")
             variables = {**_tracking(clone), **stage_environment(assignment.place, gpus.names)}
             variables |= dict(environment or {})
-            with checkpoints.copying(assignment.checkpoint_seconds, log):
-                outcome = LocalRunner(root, variables, gpus.locks)(stage, log)
+            run = LocalRunner(root, variables, gpus.locks)
+            with (
+                checkpoints.copying(assignment.checkpoint_seconds, log),
+                _tried_again_where_busy(request.stage, log) as tell,
+            ):
+                outcome = run(stage, tell)
             entry = publish(root, request)
             checkpoints.discard(outputs_of(entry).values(), log)
     _send_tracked(clone, variables, log)
@@ -157,6 +162,34 @@ def do_assignment(
     seconds = time.monotonic() - start
     page = (tracked.address or tracked.run_id) if tracked else None
     return Result(entry, Outcome(outcome.how, seconds, node_name(), tracked=page))
+
+
+@contextlib.contextmanager
+def _tried_again_where_busy(name: str, log: Log) -> Iterator[Log]:
+    """Turn a stage's error into one to try again where another flow trains its entry on this node.
+
+    Yields
+    ------
+    callable
+        The log for the stage, by whose lines that is known: workspaces share checkpoints.
+    """
+    is_busy = False
+
+    def tell(line: str) -> None:
+        nonlocal is_busy
+        is_busy = is_busy or _BUSY in line
+        log(line)
+
+    try:
+        yield tell
+    except StageFailedError as error:
+        if not is_busy:
+            raise
+        raise InfrastructureError(
+            f"stage {name}: {node_name()} is at another training of this entry, for another flow, "
+            "and does one at a time; the stage is tried again, and where that takes longer, the "
+            "same command does it later"
+        ) from error
 
 
 def _send_tracked(clone: Path, variables: Mapping[str, str], log: Log) -> None:
