@@ -18,11 +18,20 @@ from pipelines.cluster.gpus import held_gpus, node_name
 from pipelines.cluster.local_gpus import stage_environment
 from pipelines.cluster.node_workspace import workspace
 from pipelines.cluster.placement import Place, Pool
-from pipelines.cluster.remote import faults, outputs_of
+from pipelines.cluster.remote import faults, in_words, outputs_of
 from pipelines.dag import Stage
-from pipelines.running import InfrastructureError, LocalRunner, Log, Outcome, StageFailedError
+from pipelines.running import (
+    InfrastructureError,
+    LocalRunner,
+    Log,
+    Outcome,
+    StageFailedError,
+    stopping,
+)
 
 _SENDING_SECONDS = 120.0
+_HURRIED_SECONDS = 20.0  # after a fault, and before a pod or a node is taken away
+_SEND = ("-m", "implicit_models.tracking.sync")
 _BUSY = "another process trains with the checkpoints in"  # of stages/training/exclusive.py
 
 
@@ -133,7 +142,10 @@ def do_assignment(
     """
     start, request = time.monotonic(), assignment.request
     stage = Stage(request.stage)
-    with workspace(clone, request, log) as root:
+    with (
+        _tracked_is_sent(clone, log) as variables,
+        workspace(clone, request, log) as root,
+    ):
         take_inputs(root, request)
         log(f"{node_name()} has the inputs of {request.stage} at commit {request.commit[:10]}")
         with (
@@ -147,8 +159,8 @@ def do_assignment(
                 log(f"{name} was fetched from the remote")
             if gpus.names:
                 log(f"{request.stage} has the GPUs {', '.join(gpus.names)} of {node_name()}")
-            variables = {**_tracking(clone), **stage_environment(assignment.place, gpus.names)}
-            variables |= dict(environment or {})
+            variables.update(_tracking(clone))
+            variables.update(stage_environment(assignment.place, gpus.names), **(environment or {}))
             run = LocalRunner(root, variables, gpus.locks)
             with (
                 checkpoints.copying(assignment.checkpoint_seconds, log),
@@ -157,7 +169,6 @@ def do_assignment(
                 outcome = run(stage, tell)
             entry = publish(root, request)
             checkpoints.discard(outputs_of(entry).values(), log)
-    _send_tracked(clone, variables, log)
     tracked = tracked_run(clone, request.stage)
     seconds = time.monotonic() - start
     page = (tracked.address or tracked.run_id) if tracked else None
@@ -192,27 +203,48 @@ def _tried_again_where_busy(name: str, log: Log) -> Iterator[Log]:
         ) from error
 
 
-def _send_tracked(clone: Path, variables: Mapping[str, str], log: Log) -> None:
-    """Send what the stage has tracked: who did that in the background was in the workspace."""
-    folder = clone / ".tracking"
-    if not any(folder.iterdir()):
-        return
-    command = [sys.executable, "-m", "implicit_models.tracking.sync"]
-    environment = {**os.environ, **variables}
+@contextlib.contextmanager
+def _tracked_is_sent(clone: Path, log: Log) -> Iterator[dict[str, str]]:
+    """Send what a stage has tracked when a block has ended, however it ends.
+
+    Yields
+    ------
+    dict
+        To be filled with the stage's environment; where it stays empty, no stage has begun.
+    """
+    variables: dict[str, str] = {}
+    seconds = _HURRIED_SECONDS
     try:
+        yield variables
+        seconds = _SENDING_SECONDS
+    finally:
+        if variables:
+            _send_tracked(clone, variables, log, _HURRIED_SECONDS if stopping() else seconds)
+
+
+def _send_tracked(clone: Path, variables: Mapping[str, str], log: Log, seconds: float) -> None:
+    """Send what the stage has tracked: who did that in the background was in the workspace.
+
+    Never raises: what the stage has come to counts, and what is not sent is kept.
+    """
+    try:
+        if not any((clone / ".tracking").iterdir()):
+            return
         done = subprocess.run(
-            command,
+            [sys.executable, *_SEND],
             cwd=clone,
-            env=environment,
+            env={**os.environ, **variables},
             capture_output=True,
             text=True,
-            timeout=_SENDING_SECONDS,
+            errors="replace",
+            timeout=seconds,
         )
+        if done.returncode:
+            log(f"what is tracked could not be sent yet: {done.stderr.strip()[-500:]}")
     except subprocess.TimeoutExpired:
-        log(f"not all that is tracked is sent after {_SENDING_SECONDS:.0f} s; it is kept")
-        return
-    if done.returncode:
-        log(f"what is tracked could not be sent yet: {done.stderr.strip()[-500:]}")
+        log(f"not all that is tracked is sent after {seconds:.0f} s; it is kept")
+    except Exception as error:
+        log(f"what is tracked could not be sent yet: {in_words(error)}")
 
 
 def _tracking(clone: Path) -> dict[str, str]:

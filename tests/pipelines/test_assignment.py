@@ -1,11 +1,15 @@
 """What a node does around its stage: other flows beside it, and what is tracked."""
 
+import contextlib
+from pathlib import Path
+
 import pytest
 
+from pipelines.cluster import assignment as module
 from pipelines.cluster.assignment import Assignment, do_assignment
 from pipelines.cluster.exchange import make_request
 from pipelines.cluster.placement import Place
-from pipelines.running import InfrastructureError
+from pipelines.running import InfrastructureError, StageFailedError
 from stages.training.exclusive import trained_by_one
 from tests.pipelines.clones import Clones, commit
 from tests.repositories import ROOT
@@ -13,6 +17,7 @@ from tests.repositories import ROOT
 TRAIN = """
 import logging, pathlib, sys
 from stages.training import exclusive
+pathlib.Path(".tracking/spool").touch()
 exclusive._PATIENCE_SECONDS = 0.0
 try:
     with exclusive.trained_by_one(pathlib.Path("checkpoints/x/train")):
@@ -50,3 +55,68 @@ def test_a_node_that_is_at_another_training_of_the_entry_is_tried_again(training
         do(training, log)
     assert any("another process trains" in line for line in log)
     assert "workspaces" not in str(at.value)
+
+
+SENT = "import pathlib; pathlib.Path('sent').touch()"
+
+
+def test_what_a_failed_stage_has_tracked_is_sent(training, monkeypatch):
+    monkeypatch.setattr(module, "_SEND", ("-c", SENT))
+    with pytest.raises(StageFailedError, match="it cannot be done"):
+        do(training, [])
+    assert (training.root / "one" / "sent").exists()
+
+
+def send(clone: Path, fault: Exception | None = None, *, has_begun: bool = True) -> list[str]:
+    """End a stage that has something to be sent; return what is told."""
+    (clone / ".tracking").mkdir()
+    (clone / ".tracking" / "spool").touch()
+    log: list[str] = []
+    ended = contextlib.nullcontext() if fault is None else pytest.raises(type(fault))
+    with ended, module._tracked_is_sent(clone, log.append) as variables:
+        if has_begun:
+            variables["A"] = "b"
+        if fault is not None:
+            raise fault
+    return log
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("import sys; sys.exit('no answer')", "could not be sent yet: no answer"),
+        ("import sys; sys.stderr.buffer.write(bytes([255])); sys.exit(1)", "sent yet: \ufffd"),
+        ("import time; time.sleep(600)", "not all that is tracked is sent after 0 s; it is kept"),
+    ],
+)
+def test_sending_hides_no_fault_of_the_stage(tmp_path, monkeypatch, command, told):
+    monkeypatch.setattr(module, "_SEND", ("-c", command))
+    monkeypatch.setattr(module, "_HURRIED_SECONDS", 0.2 if "sleep" in command else 60.0)
+    (line,) = send(tmp_path, KeyError("the stage's own"))
+    assert told in line
+
+
+def test_a_sender_that_cannot_be_started_hides_no_fault(tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.executable", str(tmp_path / "missing"))
+    (line,) = send(tmp_path, KeyError("the stage's own"))
+    assert "could not be sent yet: [Errno 2]" in line
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_stopping", "seconds"),
+    [(None, False, 120.0), (KeyError("its own"), False, 20.0), (None, True, 20.0)],
+)
+def test_after_a_fault_and_when_stopped_sending_is_short(
+    tmp_path, monkeypatch, fault, is_stopping, seconds
+):
+    given = []
+    monkeypatch.setattr(module, "_send_tracked", lambda *arguments: given.append(arguments[-1]))
+    monkeypatch.setattr(module, "stopping", lambda: is_stopping)
+    send(tmp_path, fault)
+    assert given == [seconds]
+
+
+def test_before_a_stage_has_begun_nothing_is_sent(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_SEND", ("-c", SENT))
+    send(tmp_path, KeyError("no commit"), has_begun=False)
+    assert not (tmp_path / "sent").exists()
