@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 _SECRETS = re.compile(
@@ -22,6 +22,7 @@ _USER = r"(?<=:)//(?:[^/\s]*|[^\s/@:]*:(?!\d+(?:[/?#]|$)){any}*)@"
 _IN_TEXT, _IN_ADDRESS = (re.compile(_USER.replace("{any}", each)) for each in (r"\S", "."))
 _PORTS = {"postgresql": 5432, "postgres": 5432, "mysql": 3306, "mssql": 1433}
 _CONNECT_SECONDS = 20  # as requests to servers have
+_OF_STORES = ("MLFLOW_TRACKING_URI", "MLFLOW_DEFAULT_ARTIFACT_ROOT")
 _CREDENTIALS = ("USERNAME", "PASSWORD", "TOKEN", "AUTH", "AWS_SIGV4", "CLIENT_CERT_PATH")
 
 
@@ -38,6 +39,27 @@ def destination_now(root: Path) -> str | None:
     if match := re.fullmatch(r"sqlite:///([^/].*)", address):
         return f"sqlite:///{root.absolute() / match[1]}"
     return shown(address)
+
+
+def stores_of(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return where stages of a repository track, as variables for a copy of it that will pass.
+
+    Parameters
+    ----------
+    root
+        The repository; it has the store where the environment names none.
+    environment
+        That the stages would have in the repository.
+    """
+    found = {name: environment[name] for name in _OF_STORES if environment.get(name)}
+    found.setdefault("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
+    return {name: seen_from(root, store) for name, store in found.items()}
+
+
+def seen_from(root: Path, store: str) -> str:
+    """Make an MLflow store that is a relative path one of the repository, not of a workspace."""
+    match = re.fullmatch(r"(sqlite:///|file:|)(?!databricks)([^/:][^:]*)", store)
+    return f"{match[1]}{root.resolve() / match[2]}" if match else store
 
 
 def is_of_environment(destination: str | None, root: Path) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.tracking.links import tracked_run
+from implicit_models.tracking.stores import stores_of
 from pipelines.cluster.checkpoint_sync import CheckpointSync
 from pipelines.cluster.exchange import Request, make_request, publish, receive, take_inputs
 from pipelines.cluster.gpus import held_gpus, node_name
@@ -159,8 +160,9 @@ def do_assignment(
                 log(f"{name} was fetched from the remote")
             if gpus.names:
                 log(f"{request.stage} has the GPUs {', '.join(gpus.names)} of {node_name()}")
-            variables.update(_tracking(clone))
             variables.update(stage_environment(assignment.place, gpus.names), **(environment or {}))
+            # The workspace passes: a store that is a relative path is the clone's.
+            variables.update(stores_of(clone, {**os.environ, **variables}))
             run = LocalRunner(root, variables, gpus.locks)
             with (
                 checkpoints.copying(assignment.checkpoint_seconds, log),
@@ -245,9 +247,3 @@ def _send_tracked(clone: Path, variables: Mapping[str, str], log: Log, seconds: 
         log(f"not all that is tracked is sent after {seconds:.0f} s; it is kept")
     except Exception as error:
         log(f"what is tracked could not be sent yet: {in_words(error)}")
-
-
-def _tracking(clone: Path) -> dict[str, str]:
-    """Return an MLflow store that outlasts the workspace, where no other is given."""
-    name = "MLFLOW_TRACKING_URI"
-    return {} if os.environ.get(name) else {name: f"sqlite:///{clone.resolve()}/mlflow.db"}

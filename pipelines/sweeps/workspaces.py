@@ -6,7 +6,6 @@ that was interrupted keeps its checkpoints, so that the next attempt goes on fro
 
 import configparser
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 import yaml
 
 from implicit_models.files import write_whole
+from implicit_models.tracking.stores import stores_of
 from pipelines.running import Log, StageFailedError, pause, run_process, stage_lock
 from pipelines.sweeps.points import Origin, Point
 
@@ -105,11 +105,7 @@ class Workspace:
 
     def _environment(self) -> dict[str, str]:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        if not environment.get("MLFLOW_TRACKING_URI"):
-            environment["MLFLOW_TRACKING_URI"] = "sqlite:///mlflow.db"
-        for name in ("MLFLOW_TRACKING_URI", "MLFLOW_DEFAULT_ARTIFACT_ROOT"):
-            if name in environment:
-                environment[name] = seen_from(self.root, environment[name])
+        environment |= stores_of(self.root, environment)
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
         return environment
 
@@ -136,12 +132,6 @@ class Workspace:
     def remove(self) -> None:
         """Delete the workspace."""
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def seen_from(root: Path, store: str) -> str:
-    """Make an MLflow store that is a relative path one of the repository, not of a workspace."""
-    match = re.fullmatch(r"(sqlite:///|file:|)(?!databricks)([^/:][^:]*)", store)
-    return f"{match[1]}{root.resolve() / match[2]}" if match else store
 
 
 def run_point(

@@ -1,6 +1,8 @@
 """What a node does around its stage: other flows beside it, and what is tracked."""
 
+import ast
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -15,9 +17,10 @@ from tests.pipelines.clones import Clones, commit
 from tests.repositories import ROOT
 
 TRAIN = """
-import logging, pathlib, sys
+import os, pathlib, sys
 from stages.training import exclusive
 pathlib.Path(".tracking/spool").touch()
+print({name: text for name, text in os.environ.items() if name.startswith("MLFLOW_")}, flush=True)
 exclusive._PATIENCE_SECONDS = 0.0
 try:
     with exclusive.trained_by_one(pathlib.Path("checkpoints/x/train")):
@@ -57,11 +60,12 @@ def test_a_node_that_is_at_another_training_of_the_entry_is_tried_again(training
     assert "workspaces" not in str(at.value)
 
 
-SENT = "import pathlib; pathlib.Path('sent').touch()"
+SENDER = """import os, pathlib
+pathlib.Path("sent").write_text(os.environ.get("MLFLOW_TRACKING_URI", ""))"""
 
 
 def test_what_a_failed_stage_has_tracked_is_sent(training, monkeypatch):
-    monkeypatch.setattr(module, "_SEND", ("-c", SENT))
+    monkeypatch.setattr(module, "_SEND", ("-c", SENDER))
     with pytest.raises(StageFailedError, match="it cannot be done"):
         do(training, [])
     assert (training.root / "one" / "sent").exists()
@@ -117,6 +121,27 @@ def test_after_a_fault_and_when_stopped_sending_is_short(
 
 
 def test_before_a_stage_has_begun_nothing_is_sent(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_SEND", ("-c", SENT))
+    monkeypatch.setattr(module, "_SEND", ("-c", SENDER))
     send(tmp_path, KeyError("no commit"), has_begun=False)
     assert not (tmp_path / "sent").exists()
+
+
+@pytest.mark.parametrize("given", ["sqlite:///runs.db", None])
+def test_a_stage_tracks_into_the_nodes_clone_and_not_into_its_workspace(
+    training, monkeypatch, given
+):
+    node = training.root / "one"
+    expected = {
+        "MLFLOW_TRACKING_URI": f"sqlite:///{node}/{'runs' if given else 'mlflow'}.db",
+        "MLFLOW_DEFAULT_ARTIFACT_ROOT": f"{node}/kept",
+    }
+    for name in [name for name in os.environ if name.startswith("MLFLOW_")]:
+        monkeypatch.delenv(name)
+    if given:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", given)
+    monkeypatch.setattr(module, "_SEND", ("-c", SENDER))
+    log: list[str] = []
+    with pytest.raises(StageFailedError):
+        do(training, log, MLFLOW_DEFAULT_ARTIFACT_ROOT="kept")
+    assert expected in [ast.literal_eval(line) for line in log if line.startswith("{")]
+    assert (node / "sent").read_text() == expected["MLFLOW_TRACKING_URI"]

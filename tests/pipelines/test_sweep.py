@@ -13,7 +13,7 @@ from implicit_models.parameters.composition import preset_of
 from pipelines.sweeps.comparison import Row, _summary, headline, markdown
 from pipelines.sweeps.points import Point, SweepError, changed_keys, read_origin
 from pipelines.sweeps.points import plan as plan_from
-from pipelines.sweeps.workspaces import Workspace, is_done, seen_from, shared_stages
+from pipelines.sweeps.workspaces import Workspace, is_done, shared_stages
 from tests.pipelines.test_faults import cancel_in_prefect
 from tests.pipelines.tiny import Project, kill_its_server, wait_until
 
@@ -419,25 +419,6 @@ def test_points_hold_slots_of_a_limit_and_can_be_stopped_while_they_wait(reposit
     output = repository.run(*command, "--jobs", "2")
     assert "waiting for a slot of the limit one" in output
     assert [row["state"] for row in table(repository, "limited")] == ["done", "done"]
-
-
-@pytest.mark.parametrize(
-    ("store", "seen"),
-    [
-        ("sqlite:///mlflow.db", "sqlite:////repository/mlflow.db"),
-        ("mlruns", "/repository/mlruns"),
-        ("file:./mlruns", "file:/repository/mlruns"),
-        ("sqlite:////elsewhere/mlflow.db", None),
-        ("file:///elsewhere", None),
-        ("/elsewhere", None),
-        ("http://server:5000", None),
-        ("postgresql://me:secret@server:5432/mlflow", None),
-        ("s3://bucket/folder", None),
-        ("databricks", None),
-    ],
-)
-def test_a_relative_store_is_the_repositorys(store, seen):
-    assert seen_from(Path("/repository"), store) == (seen or store)
 
 
 @pytest.mark.slow
