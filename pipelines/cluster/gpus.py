@@ -11,11 +11,11 @@ import os
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.running import Log, StageFailedError, pause
+from pipelines.running import InfrastructureError, Log, StageFailedError, pause
 
 GPUS = "IMPLICIT_MODELS_GPUS"
 NODE = "IMPLICIT_MODELS_NODE"  # this machine's name, where its host name is not it
@@ -23,6 +23,7 @@ POD = "IMPLICIT_MODELS_POD"  # set in a pod: its GPUs are those that its one sta
 
 _LOCKS = Path(tempfile.gettempdir()) / "implicit-models-gpus"
 _LOOK_SECONDS = 0.5
+_LISTING_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -47,30 +48,46 @@ def node_name(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def offered_gpus(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the GPUs that stages may have, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    """Return the GPUs that stages may have, as ``CUDA_VISIBLE_DEVICES`` names them.
+
+    Raises
+    ------
+    InfrastructureError
+        Where the driver has to be asked, and does not answer.
+    """
     for variable in (GPUS, "CUDA_VISIBLE_DEVICES"):
         if variable in environment:
             names = (name.strip() for name in environment[variable].split(","))
             return tuple(name for name in names if name)
-    try:
-        listing = subprocess.run(
-            ["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=60
-        )
-    except (FileNotFoundError, subprocess.TimeoutExpired):
-        return ()
-    lines = listing.stdout.splitlines() if listing.returncode == 0 else []
+    lines = _listing(environment).splitlines()
     return tuple(str(index) for index, line in enumerate(lines) if line.startswith("GPU"))
 
 
-def check_enough(count: int, environment: Mapping[str, str] = os.environ) -> None:
-    """Check that a stage can ever have as many GPUs as it asks for.
+def _listing(environment: Mapping[str, str]) -> str:
+    """Return what the driver lists; nothing on a machine that has none."""
+    command = ["nvidia-smi", "--list-gpus"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_LISTING_SECONDS
+        )
+        if done.returncode == 0:
+            return done.stdout
+        said = " ".join(f"{done.stdout} {done.stderr}".split())
+        problem = f"has failed with exit status {done.returncode}: {said or 'it says nothing'}"
+    except FileNotFoundError:
+        return ""
+    except subprocess.TimeoutExpired:
+        problem = f"has not answered for {_LISTING_SECONDS:.0f} s"
+    except OSError as error:
+        problem = f"cannot be started: {error}"
+    raise InfrastructureError(
+        f"which GPUs {node_name(environment)} has is not known: {' '.join(command)} {problem}; "
+        f"mend its driver, or name them in {GPUS}"
+    )
 
-    Raises
-    ------
-    StageFailedError
-        Where this machine has fewer.
-    """
-    offered = offered_gpus(environment)
+
+def _check_enough(count: int, offered: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Check that a stage can ever have as many GPUs as it asks for."""
     if count > len(offered):
         raise StageFailedError(
             f"{count} GPUs are asked for (gpus in placement.yaml), and {node_name(environment)} "
@@ -91,34 +108,44 @@ def held_gpus(
     ------
     StageFailedError
         Where this machine has fewer.
+    InfrastructureError
+        Where its driver does not say what it has.
     """
-    check_enough(count, environment)
+    if count == 0:
+        yield HeldGpus()
+        return
+    offered = offered_gpus(environment)
+    _check_enough(count, offered, environment)
     told = False
     with contextlib.ExitStack() as stack:
         held = HeldGpus()
         while len(held.names) < count:
             attempt = contextlib.ExitStack()
-            held = _take(count, folder, environment, attempt)
+            held = _take(count, offered, folder, environment, attempt)
             if len(held.names) == count:
                 stack.enter_context(attempt)
                 break
             attempt.close()
             if not told:
-                log(f"waiting for {count} free GPUs of {len(offered_gpus(environment))}")
+                log(f"waiting for {count} free GPUs of {len(offered)}")
                 told = True
             pause(_LOOK_SECONDS)
         yield held
 
 
 def _take(
-    count: int, folder: Path, environment: Mapping[str, str], stack: contextlib.ExitStack
+    count: int,
+    offered: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    stack: contextlib.ExitStack,
 ) -> HeldGpus:
     """Lock up to `count` GPUs that nobody has."""
     if not folder.exists():
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o1777)  # for whoever works on this machine
     taken: dict[str, int] = {}
-    for name in offered_gpus(environment):
+    for name in offered:
         if len(taken) == count:
             break
         path = folder / f"{node_name(environment)}-{name.replace('/', '_')}.lock"

@@ -1,5 +1,7 @@
 import contextlib
+import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from pipelines.cluster.runners import runner_for
 from pipelines.cluster.slurm import SlurmRunner
 from pipelines.dag import Stage
 from pipelines.processes import StoppedError, allow_all, stop_all
-from pipelines.running import StageFailedError
+from pipelines.running import InfrastructureError, StageFailedError
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = """
@@ -157,6 +159,61 @@ def test_gpus_that_a_machine_offers():
     assert offered_gpus({"IMPLICIT_MODELS_GPUS": "4, 5", "CUDA_VISIBLE_DEVICES": "0"}) == ("4", "5")
     assert offered_gpus({"CUDA_VISIBLE_DEVICES": "0,GPU-8c"}) == ("0", "GPU-8c")
     assert offered_gpus({"IMPLICIT_MODELS_GPUS": ""}) == ()
+
+
+@pytest.fixture
+def driver(tmp_path, monkeypatch) -> Callable[[str], Path]:
+    """Make an nvidia-smi of a shell script; returns where it counts its calls."""
+    calls = tmp_path / "calls"
+
+    def make(script: str) -> Path:
+        file = tmp_path / "nvidia-smi"
+        file.write_text(f"#!/bin/sh\necho called >> {calls}\n{script}\n")
+        file.chmod(0o755)
+        return calls
+
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    return make
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("echo 'no driver' >&2; exit 9", "--list-gpus has failed with exit status 9: no driver;"),
+        ("exit 6", "exit status 6: it says nothing; mend its driver, or name them in IMPL"),
+        ("exec sleep 600", "nvidia-smi --list-gpus has not answered for 0 s"),
+    ],
+)
+def test_a_driver_that_does_not_answer_may_do_so_later(tmp_path, monkeypatch, driver, script, told):
+    monkeypatch.setattr("pipelines.cluster.gpus._LISTING_SECONDS", 0.2 if "sleep" in script else 60)
+    calls = driver(script)
+    node = {"IMPLICIT_MODELS_NODE": "a"}
+    with held_gpus(0, print, node, tmp_path) as held:  # who needs none does not ask
+        assert held.names == () and not calls.exists()
+    with (
+        pytest.raises(InfrastructureError, match=f"which GPUs a has is not known: .*{told}"),
+        held_gpus(1, print, node, tmp_path),
+    ):
+        pass
+
+
+def test_the_driver_is_asked_once_however_long_a_stage_waits(tmp_path, monkeypatch, driver):
+    calls = driver("echo 'GPU 0: of a test (UUID: GPU-8c)'")
+    node, waits = {"IMPLICIT_MODELS_NODE": "a"}, []
+    with contextlib.ExitStack() as first:
+        first.enter_context(held_gpus(1, print, node, tmp_path))
+        before = calls.read_text().count("called")
+
+        def pause(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 3:
+                first.close()
+
+        monkeypatch.setattr("pipelines.cluster.gpus.pause", pause)
+        with held_gpus(1, print, node, tmp_path) as held:
+            assert held.names == ("0",)
+    assert len(waits) == 3
+    assert calls.read_text().count("called") == before + 1
 
 
 def test_no_gpu_is_held_twice_and_all_come_back(tmp_path):
