@@ -4,7 +4,6 @@ Each is a clone of its own that shares DVC's cache: nothing touches the user's f
 that was interrupted keeps its checkpoints, so that the next attempt goes on from them.
 """
 
-import configparser
 import os
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -67,13 +67,15 @@ class Workspace:
         aside.rmdir()
 
     def _share(self, cache: Path) -> None:
-        settings = configparser.ConfigParser(interpolation=None)
-        settings.read([self.root / ".dvc" / "config.local"])
-        if not settings.has_section("cache"):
-            settings.add_section("cache")
-        settings.set("cache", "dir", str(cache))
-        with (self.folder / ".dvc" / "config.local").open("w") as file:
-            settings.write(file)
+        """Give the clone the repository's own settings of DVC, and its cache."""
+        from dvc.config import Config
+
+        own: Any = Config(os.fspath(self.root / ".dvc")).load_one("local")
+        content: Any
+        with Config(os.fspath(self.folder / ".dvc")).edit("local") as content:
+            for section, values in own.items():
+                content[section].update(values)
+            content["cache"]["dir"] = os.fspath(cache)
 
     def run(self, command: Sequence[str], log: Log, lock: int) -> None:
         """Run DVC with some arguments in the workspace; it holds the lock on if this process dies.
