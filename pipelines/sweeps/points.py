@@ -17,6 +17,7 @@ from typing import Any
 from implicit_models.parameters import ParameterError, composition
 from implicit_models.parameters.composition import CONFIGURATION
 from pipelines.checking import check_parameters
+from pipelines.sweeps.own_files import leads_out, named
 
 
 class SweepError(ValueError):
@@ -78,7 +79,8 @@ def plan(
     Raises
     ------
     SweepError
-        An override is malformed, or names a key that there is not.
+        An override is malformed, or names a key that there is not; a path leads out of the
+        repository.
     ParameterError
         The check finds mistakes in points.
     """
@@ -99,7 +101,19 @@ def plan(
     # Overrides may differ and yet compose to the same.
     distinct = list({point.name: point for point in reversed(points)}.values())[::-1]
     _check(root, distinct)
+    _check_places(root, distinct)
     return distinct
+
+
+def _check_places(root: Path, points: Sequence[Point]) -> None:
+    """See that what entries name is found from a clone as well."""
+    for key, value in (each for point in points for each in named(point.parameters)):
+        if leads_out(value):
+            place = os.path.normpath(root.resolve() / value)
+            raise SweepError(
+                f"{key} = {value!r} leads out of the repository, and each point runs in a clone; "
+                f"allowed is a path in the repository, or a whole one: {place}"
+            )
 
 
 def _check(root: Path, points: Sequence[Point]) -> None:

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import yaml
 from implicit_models.files import write_whole
 from implicit_models.tracking.stores import stores_of
 from pipelines.running import Log, StageFailedError, pause, run_process, stage_lock
+from pipelines.sweeps.own_files import link_own_files
 from pipelines.sweeps.points import Origin, Point
 
 #: What an attempt leaves to the next one, and what it has tracked and not sent.
@@ -44,8 +45,14 @@ class Workspace:
     folder: Path
     origin: Origin
 
-    def prepare(self, cache: Path) -> None:
-        """Make the clone, with the repository's uncommitted changes, on its cache."""
+    def prepare(self, cache: Path, parameters: Mapping[str, Any]) -> None:
+        """Make the clone, with the repository's uncommitted changes, on its cache.
+
+        Parameters
+        ----------
+        parameters
+            Of the point; what they name and git has not got, such as a text, is linked.
+        """
         aside = self.folder.with_name(f"{self.folder.name}.kept")
         aside.mkdir(parents=True, exist_ok=True)
         for name in KEPT:
@@ -61,6 +68,7 @@ class Workspace:
         if self.origin.changes:
             git(self.folder, "apply", "--whitespace=nowarn", "-", given=self.origin.changes)
         self._share(cache)
+        link_own_files(self.root, self.folder, parameters)
         for name in KEPT:
             if (aside / name).exists():
                 (aside / name).rename(self.folder / name)
@@ -158,7 +166,7 @@ def run_point(
             return False
         # DVC may have gone on to its end after the sweep that had started it was killed.
         if not workspace.has(point):
-            workspace.prepare(cache)
+            workspace.prepare(cache, point.parameters)
             settings = [part for override in point.overrides for part in ("--set-param", override)]
             workspace.run(["exp", "run", "--name", point.name, *settings], log, lock)
         workspace.hand_over(point)
@@ -191,7 +199,7 @@ def run_shared(
     pause(0)
     workspace = Workspace(root, folder, origin)
     with stage_lock(root, folder.name, log) as lock:
-        workspace.prepare(cache)
+        workspace.prepare(cache, point.parameters)
         parameters = yaml.safe_dump(dict(point.parameters), sort_keys=False)
         write_whole(folder / "params.yaml", parameters)
         targets = shared_stages(folder, changed)

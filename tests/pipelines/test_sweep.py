@@ -42,7 +42,8 @@ text = json.dumps({"score": run["steps"] * 10 + run["seed"], "resumed": resumed}
 """
 STAGES = {
     "prepare": {
-        "cmd": "echo prepared >> %s; echo data > data.txt",
+        "cmd": "echo prepared >> %s; cat text/words > data.txt",
+        "deps": ["text"],
         "params": ["shared"],
         "outs": ["data.txt"],
     },
@@ -57,10 +58,14 @@ STAGES = {
 
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory, use) -> Project:
-    """A project in git, with a preset, whose training fails with thirteen steps."""
-    path = tmp_path_factory.mktemp("sweep") / "repository"
+    """A project in git, with a preset, whose training fails with thirteen steps.
+
+    Its text is a user's own, which git has not got.
+    """
+    path = tmp_path_factory.mktemp("sweep") / "repository, #1"
     preset = {"runs": {"x": {"steps": 1, "seed": 0, "mark": str(path.parent / "mark")}}}
     preset["shared"] = 1  # type: ignore[assignment]
+    preset["corpora"] = {"words": {"source": "text"}}
     stages = {**STAGES}
     stages["prepare"] = {
         **STAGES["prepare"],
@@ -69,12 +74,13 @@ def repository(tmp_path_factory, use) -> Project:
     files = {
         ".dvc/config": "[core]\n    analytics = false\n[hydra]\n    enabled = true\n",
         ".dvc/.gitignore": "/tmp\n/cache\n/config.local\n",
-        ".gitignore": "/.prefect/\n/results/sweeps/\n/checkpoints/\n",
+        ".gitignore": "/.prefect/\n/results/sweeps/\n/checkpoints/\n/text/\n",
         "conf/config.yaml": "defaults:\n  - preset: small\n  - _self_\n",
         "conf/preset/small.yaml": "# @package _global_\n" + yaml.safe_dump(preset),
         "params.yaml": yaml.safe_dump(preset),
         "dvc.yaml": yaml.safe_dump({"stages": stages}),
         "train.py": TRAIN,
+        "text/words": "data\n",
     }
     for name, text in files.items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -212,14 +218,14 @@ def test_a_workspace_has_uncommitted_changes_and_the_checkpoints_of_its_last_att
         git(repository.path, "config", "--unset", "diff.noprefix")
         git(repository.path, "config", "--unset", "color.ui")
     folder = tmp_path / "workspace"
-    Workspace(repository.path, folder, origin).prepare(tmp_path / "cache")
+    Workspace(repository.path, folder, origin).prepare(tmp_path / "cache", {})
     assert (folder / "train.py").read_bytes() == changed
     assert (folder / preset).read_text() == "shared: 2\n"
     workspace = Workspace(repository.path, folder, read_origin(repository.path))
     (workspace.folder / "checkpoints").mkdir()
     (workspace.folder / "checkpoints" / "step").write_text("3")
     (workspace.folder / "data.txt").write_text("half written")
-    workspace.prepare(tmp_path / "cache")
+    workspace.prepare(tmp_path / "cache", {})
     assert (workspace.folder / "checkpoints" / "step").read_text() == "3"
     assert (workspace.folder / "train.py").read_text() == TRAIN
     assert not (workspace.folder / "data.txt").exists()

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from dvc.repo import Repo
 
 from pipelines.cluster import node_workspace
 from pipelines.cluster.exchange import Request
-from pipelines.sweeps.points import read_origin
+from pipelines.sweeps.points import Point, SweepError, _check_places, read_origin
 from pipelines.sweeps.workspaces import Workspace, cache_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")  # DVC's
@@ -25,13 +26,17 @@ def git(path: Path, *arguments: str) -> str:
     return subprocess.check_output(["git", *identity, *arguments], cwd=path, text=True)
 
 
+def write(folder: Path, texts: Mapping[str, str]) -> None:
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
 def repository(path: Path, **files: str) -> Path:
     """Make a repository of DVC, with files that git has got."""
     files = {".dvc/config": "[core]\n    analytics = false\n", "dvc.yaml": "stages: {}\n"} | files
     files[".dvc/.gitignore"] = "/tmp\n/cache\n/config.local\n"
-    for name, text in files.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text(text)
+    write(path, files)
     git(path, "init", "--quiet")
     git(path, "add", "--all")
     git(path, "commit", "--quiet", "--message", "A project")
@@ -57,7 +62,7 @@ def test_a_point_has_the_cache_and_the_settings_of_a_repository_of_any_name(tmp_
     root = repository(tmp_path / name)
     set_locally(root, tmp_path / name / "remote")
     workspace = Workspace(root, root / ".dvc" / "tmp" / "point", read_origin(root))
-    workspace.prepare(cache_folder(root))
+    workspace.prepare(cache_folder(root), {})
     assert settings_of(workspace.folder) == settings_of(root)
     assert settings_of(root)[0].startswith(os.fspath(root / ".dvc" / "cache"))
 
@@ -70,3 +75,51 @@ def test_a_stage_of_a_node_has_the_cache_of_a_clone_of_any_name(tmp_path, name):
     request = Request(stage="train@x", commit=commit, parameters={}, dependencies={})
     with node_workspace.workspace(root, request, print) as folder:
         assert settings_of(folder) == settings_of(root)
+
+
+OWN = {
+    "corpora": {
+        "text": {"source": "text", "tokenizer": "text/tokenizer.json"},
+        "mixed": {"source": "./half", "tokenizer": "bytes"},
+        "odd": {"source": "a *#? [b] ", "tokenizer": "EleutherAI/gpt-neox-20b"},
+        "away": {"source": "../elsewhere"},
+        "not_there": {"source": "gone"},
+    },
+    "runs": {"x": {"dataset": "text", "model": {"family": "mamba2", "source": None}}},
+    "baselines": {"y": {"model": {"source": "models/downloaded"}}},
+    "upcycled": {"z": {"model": {"source": "models/x/final"}}},
+    "readings": {"r": {"model": "my_model"}, "s": {"model": "models"}, "t": {"model": "results/a"}},
+}
+
+
+def test_a_point_reads_what_entries_name_and_git_has_not_got(tmp_path):
+    root = repository(
+        tmp_path / "root", **{".gitignore": "/text/\n/models/\n", "half/known.txt": "known"}
+    )
+    own = {"text/train/a": "text", "text/tokenizer.json": "{}", "half/sub/own": "own"}
+    own |= {"models/downloaded/w": "weights", "my_model/w": "mine", "a *#? [b] /file": "odd"}
+    of_stages = {"models/x/final/w": "trained", "results/a": "written"}
+    write(root, own | of_stages | {"../elsewhere/file": "away"})
+    workspace = Workspace(root, root / ".dvc" / "tmp" / "point", read_origin(root))
+    workspace.prepare(cache_folder(root), OWN)
+    folder = workspace.folder
+    assert {name: (folder / name).read_text() for name in own} == own
+    assert (folder / "half" / "known.txt").read_text() == "known"
+    # What a stage writes, and empties before, is no link to the user's.
+    assert not (folder / "models" / "x").exists() and not (folder / "results").exists()
+    assert not (folder / "models").is_symlink() and not (folder / "half").is_symlink()
+    # An experiment takes along nothing of it.
+    assert git(folder, "status", "--porcelain", "--untracked-files=all") == ""
+    workspace.prepare(cache_folder(root), OWN)
+    workspace.remove()
+    assert {name: (root / name).read_text() for name in own} == own
+
+
+def test_a_path_out_of_the_repository_is_told_before_anything_runs(tmp_path):
+    with pytest.raises(SweepError) as raised:
+        _check_places(tmp_path / "root", [Point("s-1", "", (), OWN)])
+    assert str(raised.value) == (
+        "corpora.away.source = '../elsewhere' leads out of the repository, and each point runs in "
+        f"a clone; allowed is a path in the repository, or a whole one: {tmp_path / 'elsewhere'}"
+    )
+    _check_places(tmp_path, [Point("s-1", "", (), OWN | {"corpora": {}})])
