@@ -26,6 +26,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.clones import clone, python  # noqa: E402
+from pipelines.sweeps.own_files import link_own_files  # noqa: E402
+from pipelines.sweeps.workspaces import cache_folder  # noqa: E402
 from scripts.results_tables import main as write_tables  # noqa: E402
 from scripts.results_tables import take  # noqa: E402
 from scripts.store_notebooks import (  # noqa: E402
@@ -37,7 +39,6 @@ from scripts.store_notebooks import (  # noqa: E402
 )
 
 FOLDER = ROOT / ".figures"
-OWN = ("text", "tasks")  # what a user has put here for a preset to read
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -107,11 +108,8 @@ def _missing(preset: str) -> str:
 def _reproduce(preset: str, jobs: int) -> None:
     folder = FOLDER / preset
     clone(folder, preset)
-    for name in OWN:
-        if (ROOT / name).is_dir() and not (folder / name).exists():
-            (folder / name).symlink_to(ROOT / name, target_is_directory=True)
-    cache = ROOT / ".dvc" / "cache"
-    python(folder, "-m", "dvc", "config", "--local", "cache.dir", str(cache))
+    link_own_files(ROOT, folder, yaml.safe_load(composed(preset)))
+    python(folder, "-m", "dvc", "config", "--local", "cache.dir", str(cache_folder(ROOT)))
     python(folder, "-m", "pipelines.reproduce", "--jobs", str(jobs), shown=True)
 
 
