@@ -28,6 +28,7 @@ ENVIRONMENT = ROOT / ".venv"
 PYTHON = ENVIRONMENT / "bin" / "python"
 LOCK = ROOT / "requirements.lock"
 STAMP = ENVIRONMENT / "installed.json"
+UNFINISHED = ENVIRONMENT / "unfinished.json"  # in its place while an installation is under way
 # pip's name of a setting -> uv's variable and what separates several values there
 SETTINGS = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
@@ -83,7 +84,7 @@ def go_on_in_newer_python() -> None:
 
 def install() -> None:
     """Install the lock, unless the stamp says that exactly this is there already."""
-    found = read_stamp()
+    found = read_stamp(STAMP) or read_stamp(UNFINISHED)
     lock = hashlib.sha256(LOCK.read_bytes()).hexdigest()
     backend = os.environ.get("UV_TORCH_BACKEND", found.get("backend"))
     backend = os.environ.get("TORCH_BACKEND", backend)
@@ -91,10 +92,9 @@ def install() -> None:
     wanted["project"] = project_digest()
     if found == wanted:
         return
-    if found:
-        STAMP.unlink()
-    else:
+    if not found or not can_install():
         create_environment()
+        found = {}
     settings = uv_settings()
     if backend is None:
         backend = wanted["backend"] = default_backend(settings.get("UV_FIND_LINKS", ""))
@@ -103,7 +103,10 @@ def install() -> None:
     command += ["--torch-backend", backend] if backend else []
     # Otherwise every stage would compile torch and transformers anew, which takes it 3 s.
     command += ["--compile-bytecode"] if sys.dont_write_bytecode else []
-    command += ["--reinstall-package", "torch"] if found.get("backend", backend) != backend else []
+    before = found.get("backend", backend)
+    has_other_torch = found.get("has_other_torch", False) or before != backend
+    command += ["--reinstall-package", "torch"] if has_other_torch else []
+    mark_unfinished(before, has_other_torch)
     say("installing requirements.lock (torch's build: %s)" % (backend or "the one that is found"))
     run(
         command + ["--requirements", LOCK, "--editable", ROOT],
@@ -111,9 +114,32 @@ def install() -> None:
         "Choose torch's build with TORCH_BACKEND=cpu|auto|cu130|..., "
         "or name a directory of wheels in PIP_FIND_LINKS.",
     )
-    STAMP.with_suffix(".new").write_text(json.dumps(wanted))
-    STAMP.with_suffix(".new").rename(STAMP)
+    write_whole(STAMP, wanted)
+    UNFINISHED.unlink()
     print(NEXT, flush=True)
+
+
+def mark_unfinished(backend: str, has_other_torch: bool) -> None:
+    """Write in the stamp's place what `.venv` is, which the next run goes on with if this fails."""
+    mark = {"environment": str(ENVIRONMENT), "backend": backend}
+    write_whole(UNFINISHED, dict(mark, has_other_torch=has_other_torch))
+    if STAMP.exists():
+        STAMP.unlink()
+
+
+def can_install() -> bool:
+    """Return whether the uv of `.venv` works."""
+    command = [str(ENVIRONMENT / "bin" / "uv"), "--version"]
+    try:
+        return subprocess.call(command, stdout=subprocess.DEVNULL) == 0
+    except OSError:
+        return False
+
+
+def write_whole(path: Path, content: dict) -> None:
+    """Write a file that appears whole or not at all."""
+    path.with_suffix(".new").write_text(json.dumps(content))
+    path.with_suffix(".new").rename(path)
 
 
 def project_digest() -> str:
@@ -122,10 +148,10 @@ def project_digest() -> str:
     return hashlib.sha256(installed.encode("utf-8")).hexdigest()
 
 
-def read_stamp() -> dict:
-    """Return what `.venv` holds, or {} if it is absent, unfinished, moved or without its Python."""
+def read_stamp(path: Path) -> dict:
+    """Return what a file says of `.venv`, or {} if that is absent, moved or without its Python."""
     try:
-        found = json.loads(STAMP.read_text())
+        found = json.loads(path.read_text())
         minor = subprocess.check_output(
             [str(PYTHON), "-I", "-S", "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
             stderr=subprocess.DEVNULL,

@@ -130,19 +130,73 @@ def test_stamp_counts_only_for_a_complete_environment_in_its_place(tmp_path: Pat
     stamp = tmp_path / "installed.json"
     monkeypatch.setattr(bootstrap, "ENVIRONMENT", tmp_path)
     monkeypatch.setattr(bootstrap, "PYTHON", python)
-    monkeypatch.setattr(bootstrap, "STAMP", stamp)
     content = {"environment": str(tmp_path), "lock": "x", "backend": "cpu"}
-    assert bootstrap.read_stamp() == {}  # nothing there
+    assert bootstrap.read_stamp(stamp) == {}  # nothing there
     stamp.write_text(json.dumps(content))
-    assert bootstrap.read_stamp() == {}  # its Python is gone
+    assert bootstrap.read_stamp(stamp) == {}  # its Python is gone
     python.parent.mkdir()
     python.symlink_to(sys.executable)
-    assert bootstrap.read_stamp() == {}  # its Python is another version now
+    assert bootstrap.read_stamp(stamp) == {}  # its Python is another version now
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     (tmp_path / "lib" / version / "site-packages").mkdir(parents=True)
-    assert bootstrap.read_stamp() == content
+    assert bootstrap.read_stamp(stamp) == content
     stamp.write_text(json.dumps(content | {"environment": "/moved/from/here"}))
-    assert bootstrap.read_stamp() == {}
+    assert bootstrap.read_stamp(stamp) == {}
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch) -> Path:
+    """Return an environment whose uv writes what it is told, and fails where `offline` exists."""
+    venv = tmp_path / ".venv"
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (venv / "lib" / version / "site-packages").mkdir(parents=True)
+    (venv / "bin").mkdir()
+    (venv / "bin" / "python").symlink_to(sys.executable)
+    (venv / "bin" / "uv").write_text(
+        f'#!/bin/sh\n[ "$1" = --version ] || echo "$@" >> "{tmp_path}/told"\n'
+        f'[ "$1" = --version ] || [ ! -e "{tmp_path}/offline" ]\n'
+    )
+    (venv / "bin" / "uv").chmod(0o755)
+    monkeypatch.setattr(bootstrap, "ENVIRONMENT", venv)
+    monkeypatch.setattr(bootstrap, "PYTHON", venv / "bin" / "python")
+    monkeypatch.setattr(bootstrap, "STAMP", venv / "installed.json")
+    monkeypatch.setattr(bootstrap, "UNFINISHED", venv / "unfinished.json", raising=False)
+    monkeypatch.setattr(bootstrap, "create_environment", lambda: pytest.fail("it is made afresh"))
+    for name in ("TORCH_BACKEND", "UV_TORCH_BACKEND"):
+        monkeypatch.delenv(name, raising=False)
+    (venv / "installed.json").write_text(json.dumps({"environment": str(venv), "backend": "cpu"}))
+    return venv
+
+
+def test_after_a_failed_installation_the_environment_is_gone_on_with(environment, monkeypatch):
+    told, offline = (environment.with_name(name) for name in ("told", "offline"))
+    offline.touch()
+    monkeypatch.setenv("TORCH_BACKEND", "cu130")
+    for _ in range(2):
+        with pytest.raises(SystemExit, match="uv pip install failed"):
+            bootstrap.install()
+        assert not bootstrap.STAMP.exists()
+    both = told.read_text().splitlines()
+    assert all("cu130" in line and "--reinstall-package torch" in line for line in both)
+    offline.unlink()
+    # What was chosen before counts again, and the torch that came in between does not stay.
+    monkeypatch.delenv("TORCH_BACKEND")
+    bootstrap.install()
+    last = told.read_text().splitlines()[-1]
+    assert "--torch-backend cpu" in last and "--reinstall-package torch" in last
+    assert bootstrap.read_stamp(bootstrap.STAMP)["backend"] == "cpu"
+    assert not bootstrap.UNFINISHED.exists()
+    bootstrap.install()
+    assert len(told.read_text().splitlines()) == 3
+
+
+def test_an_environment_whose_uv_does_not_work_is_made_afresh(environment):
+    (environment / "bin" / "uv").write_text("#!/bin/sh\nexit 1\n")
+    with pytest.raises(pytest.fail.Exception, match="made afresh"):
+        bootstrap.install()
+    (environment / "bin" / "uv").chmod(0o644)
+    with pytest.raises(pytest.fail.Exception, match="made afresh"):
+        bootstrap.install()
 
 
 def test_an_environment_that_is_a_link_is_not_emptied(tmp_path: Path, monkeypatch):
