@@ -29,8 +29,13 @@ from pathlib import Path
 from pipelines.server.embedded import prefect_api
 with prefect_api(Path.cwd()):
     from prefect import flow, task
+    from pipelines.server.open_runs import untagged_tasks
     empty = task(lambda: None, name="empty")
-    flow(lambda: empty.submit().wait(), name="empty")()
+    @flow(name="empty")
+    def run():
+        with untagged_tasks():
+            empty.submit().wait()
+    run()
 """,
 )
 STAGE = "from time import time, sleep; start = time(); sleep({seconds}); print(start, time())"

@@ -25,6 +25,7 @@ from pipelines.presets import parameters_in_use, write_parameters
 from pipelines.publishing import publish
 from pipelines.running import allow_all, stopping
 from pipelines.schedule import walk
+from pipelines.server.open_runs import untagged_tasks
 from pipelines.stage_task import FlowContext, stage_task
 from pipelines.stopping import stopped_from_outside
 from pipelines.terminal import shared_cores
@@ -85,7 +86,12 @@ def reproduce(
     if kept is not None:
         logger.warning("the params.yaml that was there is kept as %s", kept.relative_to(root))
     allow_all()
-    with parameters_in_use(root), shared_cores(jobs), stopped_from_outside(outcomes):
+    with (
+        parameters_in_use(root),
+        shared_cores(jobs),
+        stopped_from_outside(outcomes),
+        untagged_tasks(),
+    ):
         seen = dag_status(root, targets or ())
         outcomes.stages, outcomes.are_stages_known = seen.stages, True
         context = FlowContext(

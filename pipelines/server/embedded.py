@@ -116,7 +116,7 @@ def prefect_api(root: Path, own: OwnApi | None = None) -> Iterator[str]:
         import httpx
         from prefect.exceptions import PrefectHTTPStatusError
 
-        from pipelines.server.open_runs import close_open_runs
+        from pipelines.server.open_runs import close_open_runs, own_tag
 
         if own.server:
             _wait_for(own.server)
@@ -128,7 +128,7 @@ def prefect_api(root: Path, own: OwnApi | None = None) -> Iterator[str]:
         stack.enter_context(without_proxy())
         stack.enter_context(temporary_settings(updates))
         try:
-            stack.enter_context(flows_in_progress(root.resolve() / FOLDER))
+            stack.enter_context(flows_in_progress(root.resolve()))
         except (httpx.HTTPError, PrefectHTTPStatusError) as error:
             said = f"; {own.server.last_words()}" if own.server else ""
             raise ServerError(f"{own.address} has stopped to answer ({error}){said}") from error
@@ -136,7 +136,7 @@ def prefect_api(root: Path, own: OwnApi | None = None) -> Iterator[str]:
             yield own.address
         finally:
             send_what_is_left()
-            close_open_runs(PATIENCE)
+            close_open_runs(own_tag(root), PATIENCE)
 
 
 @contextmanager
@@ -228,18 +228,20 @@ def check_given_server(address: str) -> None:
 
 
 @contextmanager
-def flows_in_progress(folder: Path) -> Iterator[None]:
+def flows_in_progress(root: Path) -> Iterator[None]:
     """Count as one of this repository's flows; the first and the last close what was left open.
 
-    A process that is killed outright leaves its runs as they were. Nobody else writes while
-    nobody holds the lock, so that whatever is open then belongs to nobody.
+    A process that is killed outright leaves its runs as they were. Nobody else begins runs of this
+    repository's tag while nobody holds the lock, so that those open then belong to nobody.
     """
     import httpx
+    from prefect import tags
     from prefect.exceptions import PrefectHTTPStatusError
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-    from pipelines.server.open_runs import close_left_over_runs
+    from pipelines.server.open_runs import close_left_over_runs, own_tag
 
+    folder, tag = root / FOLDER, own_tag(root)
     with writing(folder):
         lock = (folder / "flows").open("ab")
     with lock as held:
@@ -248,10 +250,11 @@ def flows_in_progress(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             pass
         else:
-            close_left_over_runs()
+            close_left_over_runs(tag)
         fcntl.flock(held, fcntl.LOCK_SH)
         try:
-            yield
+            with tags(tag):
+                yield
         finally:
             # The last to leave looks again: a signal may have cut off a run of its own.
             with (
@@ -259,7 +262,7 @@ def flows_in_progress(folder: Path) -> Iterator[None]:
                 temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
             ):
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                close_left_over_runs()
+                close_left_over_runs(tag)
 
 
 @contextmanager

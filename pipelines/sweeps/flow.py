@@ -19,6 +19,7 @@ from prefect.utilities.annotations import quote
 from pipelines.outcomes import Outcomes
 from pipelines.publishing import publish
 from pipelines.running import StageFailedError, StoppedError, allow_all, stopping
+from pipelines.server.open_runs import untagged_tasks
 from pipelines.stopping import stopped_from_outside
 from pipelines.sweeps.comparison import Row, read_metrics, write
 from pipelines.sweeps.points import Origin, Point, changed_keys
@@ -109,7 +110,7 @@ def sweep(overrides: list[str], preset: str | None, jobs: int) -> State:
     logger = get_run_logger()
     root, points = running.root, running.points
     allow_all()
-    with stopped_from_outside(running.outcomes):
+    with stopped_from_outside(running.outcomes), untagged_tasks():
         cache = cache_folder(root)
         missing = [point for point in points if not is_done(root, running.origin, point)]
         if jobs > 1 and len(missing) > 1:

@@ -9,6 +9,8 @@ from pipelines.server.embedded import prefect_api
 with prefect_api(Path.cwd()) as address:
     from prefect import flow, task
 
+    from pipelines.server.open_runs import untagged_tasks
+
     @task(persist_result=False)
     def work(number: int) -> None:
         if number == 2:
@@ -17,7 +19,9 @@ with prefect_api(Path.cwd()) as address:
     @flow(persist_result=False)
     def run() -> None:
         sys.stdout.write("ran\n")
-        for future in [work.with_options(task_run_name=str(n)).submit(n) for n in range(4)]:
+        with untagged_tasks():
+            futures = [work.with_options(task_run_name=str(n)).submit(n) for n in range(4)]
+        for future in futures:
             future.wait()
         Path("running").write_text(address)
         if "hang" in sys.argv:

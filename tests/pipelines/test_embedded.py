@@ -10,11 +10,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from prefect import flow, task
+from prefect.client.orchestration import get_client
 from prefect.settings import (
     PREFECT_API_AUTH_STRING,
     PREFECT_API_URL,
     temporary_settings,
 )
+from prefect.states import Completed, Running
 
 from pipelines.server.embedded import (
     DASHBOARDS,
@@ -30,6 +33,7 @@ from pipelines.server.local_server import (
     prefect_server,
     start_kept,
 )
+from pipelines.server.open_runs import close_left_over_runs, close_open_runs, own_tag
 from tests import warm_python
 from tests.pipelines.tiny import Project, record_of, wait_until
 
@@ -96,6 +100,46 @@ def test_a_block_leaves_everything_recorded_and_nothing_running(tmp_path, empty_
     assert [state for (state,) in project.ask(query)] == ["Completed", "Crashed", "Completed"]
     unended = "select count(*) from task_run where state_type in ('RUNNING', 'PENDING')"
     assert project.ask(unended) == [(0,)]
+    # A tag tells whose they are; tasks would wait for the server because of it.
+    tags = {json.loads(text)[0] for (text,) in project.ask("select tags from flow_run")}
+    assert tags == {own_tag(tmp_path)}
+    assert set(project.ask("select tags from task_run")) == {("[]",)}
+
+
+@pytest.mark.slow
+def test_runs_of_others_are_left_alone(tmp_path, use):
+    address = use(Project(tmp_path)).environment["PREFECT_API_URL"]
+    here = own_tag(tmp_path)
+    tags = {"own": [here, "x"], "other clone": [own_tag(tmp_path / "other")]}
+    tags |= {"other machine": [f"far:{tmp_path}"], "untagged": []}
+
+    @flow
+    def work():
+        pass
+
+    @task
+    def part():
+        pass
+
+    def states(client, name):
+        run, child = client.read_flow_run(runs[name].id), client.read_task_run(tasks[name])
+        return run.state_name, child.state_name
+
+    with temporary_settings({PREFECT_API_URL: address}), get_client(sync_client=True) as client:
+        runs, tasks = {}, {}
+        for name, its in tags.items():
+            runs[name] = client.create_flow_run(work, tags=its, state=Running())
+            key = {"task": part, "flow_run_id": runs[name].id, "dynamic_key": "0"}
+            tasks[name] = client.create_task_run(**key, state=Running()).id
+        close_left_over_runs(here)
+        assert states(client, "own") == ("Crashed", "Crashed")
+        others = [name for name in tags if name != "own"]
+        assert [states(client, name) for name in others] == [("Running", "Running")] * 3
+        # Nor are their tasks that a flow has left behind for a moment.
+        for name in others:
+            client.set_flow_run_state(runs[name].id, Completed(), force=True)
+        close_open_runs(here, patience=0)
+        assert [states(client, name) for name in others] == [("Completed", "Running")] * 3
 
 
 @pytest.mark.slow
