@@ -82,12 +82,13 @@ def _warn_of_unread(found: Findings, content: Mapping[str, Mapping[str, Any]]) -
     keys: dict[str, str] = dict.fromkeys(TABLES, "dataset")
     for table, kind in TESTED_APART.items():
         keys[table] = problem.parameters_of(kind).ENTRIES[table].data_key
-    read = {
+    found_there = (
         entry.get(key)
         for table, key in keys.items()
         for entry in content[table].values()
         if isinstance(entry, Mapping)
-    }
+    )
+    read = {name for name in found_there if isinstance(name, str)}
     for table in KINDS_OF_DATA:
         for name in content[table]:
             if name not in read:

@@ -28,6 +28,13 @@ MISTAKES = [
     (QUICK, {"runs": GONE}, ["runs does not exist; valid: "]),
     (QUICK, {"notes": 1}, ["notes = 1 is not a known setting; valid: "]),
     (QUICK, {f"{RUN}.dataset": ""}, [f"{RUN}.dataset = ''", "an empty name is no entry of data"]),
+    (
+        QUICK,
+        {f"{RUN}.dataset": ["s3"]},
+        [f"{RUN}.dataset = ['s3'] is not", "allowed is str"],
+    ),
+    (QUICK, {f"{LSTM}.dataset": {"s3": 1}}, [f"{LSTM}.dataset = {{'s3': 1}}", "allowed is str"]),
+    (TASKS, {f"{TESTED}.tasks": ["downstream"]}, [f"{TESTED}.tasks = ['downstream']", "is str"]),
     (QUICK, {"report": GONE}, ["report is missing", "laptop.yaml"]),
     (QUICK, {"monitoring": GONE}, ["monitoring is missing", "laptop.yaml"]),
     (QUICK, {"monitoring.validate_every": 7}, ["validate_every is 7", "multiple of log_every, 10"]),
