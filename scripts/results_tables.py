@@ -78,7 +78,8 @@ def take(preset: str, folder: Path) -> None:
     Raises
     ------
     NotStoredError
-        Where the repository's params.yaml is not that of the preset.
+        Where the repository's params.yaml is not that of the preset, or its kind of data has no
+        table.
     """
     check_preset(preset, folder)
     summary = json.loads((folder / "results" / "summary.json").read_text())
@@ -88,6 +89,11 @@ def take(preset: str, folder: Path) -> None:
         for table in ("runs", "upcycled", "baselines", "matched")
         for name, entry in parameters[table].items()
     }
+    if without := {run["data"] for run in summary["runs"].values()} - _SCORES.keys():
+        raise NotStoredError(
+            f"the preset {preset} has models of the kind {', '.join(sorted(without))}, which have "
+            f"no table; those of {', '.join(_SCORES)} have one"
+        )
     runs = []
     for name, run in summary["runs"].items():
         kept = {key: run[key] for key in _KEPT} | {"scores": run[_SCORES[run["data"]]]}

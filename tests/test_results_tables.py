@@ -139,3 +139,16 @@ def test_results_of_something_else_are_refused_and_nothing_is_written(measured, 
         results_tables.main(["--measured", "quick"])
     assert "--measured quick: write PRESET=FOLDER" in capsys.readouterr().err
     assert (measured / "page.md").read_text() == PAGE and not (measured / "measured").exists()
+
+
+def test_a_kind_of_data_without_a_table_is_told(measured, capsys):
+    clone = measured / "clone"
+    (clone / "params.yaml").write_text(composed("text_small"))
+    runs = {"text_implicit_mamba2": RUN | {"data": "text"}}
+    (clone / "results" / "summary.json").write_text(json.dumps({"runs": runs}))
+    assert results_tables.main(["--measured", f"text_small={clone}"]) == 2
+    assert capsys.readouterr().err == (
+        "error: the preset text_small has models of the kind text, which have no table; those of "
+        "word_problem, formal_language, catbabi have one\n"
+    )
+    assert (measured / "page.md").read_text() == PAGE and not (measured / "measured").exists()
