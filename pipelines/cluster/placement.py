@@ -194,6 +194,18 @@ def _check_lines(key: str, options: Mapping[str, Any]) -> None:
             )
 
 
+def _check_keys(section: Mapping[Any, Any], where: str) -> None:
+    """See that all keys are texts: YAML takes 1 for a number."""
+    for name, value in section.items():
+        if not isinstance(name, str):
+            raise ParameterError(
+                f"{where} has the key {name!r}, which is not allowed; allowed is a text: in quotes "
+                f"where it is meant, '{name}'"
+            )
+        if isinstance(value, Mapping):
+            _check_keys(value, name if where == "the file" else f"{where}.{name}")
+
+
 def read_placement(root: Path) -> Placement:
     """Read a repository's placement.yaml; where there is none everything runs here.
 
@@ -209,6 +221,7 @@ def read_placement(root: Path) -> Placement:
     try:
         if not isinstance(tables, Mapping):
             raise ParameterError(f"the file = {tables!r} is not a section; allowed is a mapping")
+        _check_keys(tables, "the file")
         return Placement(**{name: table for name, table in tables.items() if table is not None})
     except ParameterError as error:
         raise ParameterError(f"{path}: {error}") from None

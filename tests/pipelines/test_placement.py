@@ -98,6 +98,13 @@ def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
             "pool = {} is not a known setting; the closest valid key is pools "
             "\\(valid: pools, stages",
         ),
+        ("1: {}", "the file has the key 1, which is not allowed; allowed is a text: .* '1'"),
+        ("pools: {1: {kind: prefect}}", "pools has the key 1, which is not allowed"),
+        ("stages: {x: {true: 2}}", "stages.x has the key True, which is not allowed"),
+        (
+            "pools: {a: {kind: slurm, slurm: {time: 9, additional_parameters: {1: 2}}}}",
+            "pools.a.slurm.additional_parameters has the key 1, which is not allowed",
+        ),
         ("pools: {a: {kind: dask}}", "pools.a.kind = 'dask' is not allowed; .* 'prefect', 'slurm'"),
         ("pools: {a: {}}", "pools.a.kind is missing; allowed is str, one of 'prefect', 'slurm'"),
         ("pools: {here: {kind: prefect}}", "pools.here: this name means this machine"),
