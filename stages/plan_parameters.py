@@ -12,10 +12,9 @@ from implicit_models.families.parameters import ModelParameters
 from implicit_models.parameters import ParameterError, Parameters, read_names, read_section
 from implicit_models.problems.problem import parameters_of
 from implicit_models.training.parameters import MonitoringParameters
-from stages.common import Data, read_dataset
-from stages.entries import BaselineParameters, MatchedParameters, RunParameters
-
-TABLES = {"runs": RunParameters, "baselines": BaselineParameters, "matched": MatchedParameters}
+from stages.checked_entries import model_mistakes
+from stages.common import TABLES, Data, read_dataset
+from stages.entries import BaselineParameters, RunParameters, read_model
 
 
 class PlanParameters(Parameters):
@@ -82,14 +81,15 @@ def read_trainings(path: Path, only: str | None) -> tuple[list[Training], list[s
         Where one of them is wrong, or the only one that is asked for is not there.
     """
     read_section("monitoring", MonitoringParameters, path)
-    tables = {name: table for table in (*TABLES, "upcycled") for name in read_names(table, path)}
+    tables = {name: table for table in TABLES for name in read_names(table, path)}
     wanted = list(tables)
     if only is not None:
         if only not in tables:
             raise ParameterError(f"run = {only!r} does not exist; {_closest(only, tables)}")
         wanted = [only]
         if tables[only] == "matched":  # what it costs follows from its run
-            wanted.insert(0, read_section(f"matched.{only}.match.run", str, path))
+            run = read_section(f"matched.{only}.match.run", str, path)
+            wanted = [each for each in tables if each in (run, only)]
     trainings, others = [], []
     for name in wanted:
         key = f"{tables[name]}.{name}"
@@ -97,7 +97,9 @@ def read_trainings(path: Path, only: str | None) -> tuple[list[Training], list[s
         if not model.is_planned:
             others.append(f"{name} ({model.family})")
             continue
-        entry = read_section(key, TABLES[tables[name]], path)
+        entry = read_model(tables[name], name, path)
+        for mistake in model_mistakes(tables[name], name, entry, path, before_all=True):
+            raise ParameterError(f"{path}: {str(mistake).removeprefix(f'{path}: ')}")
         data = read_dataset(tables[name], name, path)
         trainings.append(Training(name=name, entry=entry, data=data))
     return trainings, others

@@ -17,6 +17,8 @@ from tests.repositories import presets
 ROOT = Path(__file__).parents[2]
 PILE = [preset for preset in presets() if preset.startswith("pile_")]
 RUN = "s3_implicit_mamba2"
+MATCHED = "text_mamba2_same_flops"
+UPCYCLED = "upcycled.s3_upcycled_mamba2.model"
 
 
 @pytest.fixture(autouse=True)
@@ -206,6 +208,23 @@ WRONG = [
         rf"^conf/preset/quick.yaml: runs.{RUN}.free.window = 4 is not allowed; .* null or 'whole'",
     ),
     (["preset=quick", f"runs.{RUN}.dataset=s4"], rf"runs.{RUN}.dataset = 's4' .* closest is s3"),
+    *(
+        (
+            ["preset=text_small", f"matched.{MATCHED}.match.run=nobody", *asked],
+            rf"^conf/preset/text_small.yaml: matched.{MATCHED}.match.run = 'nobody' is not "
+            "allowed; allowed is an entry of runs: text_implicit_mamba2$",
+        )
+        for asked in ([], [f"run={MATCHED}"])
+    ),
+    (
+        [
+            "preset=upcycled",
+            *(f"{UPCYCLED}.family=mamba2", f"~{UPCYCLED}.source", f"+{UPCYCLED}.num_layers=1"),
+            *(f"+{UPCYCLED}.{size}" for size in ("d_model=64", "d_state=16", "head_dim=16")),
+        ],
+        r"^conf/preset/upcycled.yaml: upcycled.s3_upcycled_mamba2.model.family = 'mamba2' is not "
+        "allowed; allowed is 'upcycled'",
+    ),
     (
         ["preset=text_small", "corpora.text.tokenizer=nowhere.json"],
         "tokenizer 'nowhere.json': .*; or give its size: vocabulary=",
