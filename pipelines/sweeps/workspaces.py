@@ -75,7 +75,7 @@ class Workspace:
         aside.rmdir()
 
     def _share(self, cache: Path) -> None:
-        """Give the clone the repository's own settings of DVC, and its cache."""
+        """Write into the clone the repository's own settings of DVC, and its cache."""
         from dvc.config import Config
 
         own: Any = Config(os.fspath(self.root / ".dvc")).load_one("local")
