@@ -99,7 +99,9 @@ def read_trainings(path: Path, only: str | None) -> tuple[list[Training], list[s
             continue
         entry = read_model(tables[name], name, path)
         for mistake in model_mistakes(tables[name], name, entry, path, before_all=True):
-            raise ParameterError(f"{path}: {str(mistake).removeprefix(f'{path}: ')}")
+            line = str(mistake).removeprefix(f"{path}: ")
+            said = f"{path}: {line}"
+            raise ParameterError(said)
         data = read_dataset(tables[name], name, path)
         trainings.append(Training(name=name, entry=entry, data=data))
     return trainings, others

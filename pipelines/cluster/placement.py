@@ -199,8 +199,8 @@ def _check_keys(section: Mapping[Any, Any], where: str) -> None:
     for name, value in section.items():
         if not isinstance(name, str):
             raise ParameterError(
-                f"{where} has the key {name!r}, which is not allowed; allowed is a text: in quotes "
-                f"where it is meant, '{name}'"
+                f"{where} has the key {name!r}, which is not allowed; allowed is a text, in quotes "
+                "where YAML would take it for something else"
             )
         if isinstance(value, Mapping):
             _check_keys(value, name if where == "the file" else f"{where}.{name}")
