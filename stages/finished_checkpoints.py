@@ -8,6 +8,7 @@ was made (``dvc repro --force``) really trains again, and one that starts withou
 once.
 """
 
+import contextlib
 import hashlib
 import logging
 import re
@@ -15,6 +16,7 @@ import shutil
 from pathlib import Path
 
 from implicit_models.files import write_whole
+from stages.training.exclusive import remove_unused
 
 CHECKPOINTS = Path("checkpoints")
 
@@ -63,9 +65,9 @@ def discard_recorded(name: str) -> None:
             )
         elif metrics in recorded:
             shutil.rmtree(mark.parent)
-            for folder in (mark.parents[1], mark.parents[2]):
-                if not any(folder.iterdir()):
-                    folder.rmdir()
+            remove_unused(mark.parents[1])
+            with contextlib.suppress(OSError):
+                mark.parents[2].rmdir()
 
 
 def name_others(folder: Path) -> None:

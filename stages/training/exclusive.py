@@ -27,13 +27,40 @@ def trained_by_one(folder: Path) -> Iterator[None]:
     TrainingBusyError
         Where another process has the lock, and keeps it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _opened(folder) as descriptor:
+            _lock(descriptor, folder)
+            if not _is_at(descriptor, folder):  # who had it before has removed it
+                continue
+            yield
+            return
+
+
+def remove_unused(folder: Path) -> None:
+    """Remove a folder of checkpoints that is empty and that nobody trains with, this process too.
+
+    Where there are no locks it stays.
+    """
+    with contextlib.suppress(OSError), _opened(folder) as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        folder.rmdir()
+
+
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[int]:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        _lock(descriptor, folder)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _is_at(descriptor: int, folder: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(folder))
+    except FileNotFoundError:
+        return False
 
 
 def _lock(descriptor: int, folder: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from stages.training import exclusive, segment
-from stages.training.exclusive import trained_by_one
+from stages.training.exclusive import TrainingBusyError, remove_unused, trained_by_one
 from tests.fuzz.answers import ask
 from tests.stages.in_process import send_nothing
 from tests.stages.small_training import BASELINE, replace_in_parameters, write_project
@@ -55,6 +55,31 @@ def test_two_at_the_same_training(monkeypatch):
     assert f"another process trains with the checkpoints in {folder}" in found.said
     assert not Path("models").exists()
     assert ask(STAGE, BASELINE).kind == "done"
+
+
+def test_a_training_keeps_the_folder_that_it_has_locked_and_takes_no_removed_one(monkeypatch):
+    monkeypatch.setattr(exclusive, "_PATIENCE_SECONDS", 0.2)
+    folder = Path("checkpoints", BASELINE, "train_baseline")
+    with trained_by_one(folder):
+        remove_unused(folder)
+        assert folder.is_dir()
+        with pytest.raises(TrainingBusyError), trained_by_one(folder):
+            pass
+    flock, locked = exclusive.fcntl.flock, []
+
+    def removed_first(descriptor, how):
+        if not locked:
+            folder.rmdir()
+        locked.append(descriptor)
+        return flock(descriptor, how)
+
+    monkeypatch.setattr(exclusive.fcntl, "flock", removed_first)
+    with trained_by_one(folder):  # of a new folder, which others find
+        assert len(locked) == 2
+        with pytest.raises(TrainingBusyError), trained_by_one(folder):
+            pass
+    remove_unused(folder)
+    assert not folder.exists()
 
 
 def test_a_file_system_without_locks(monkeypatch):
