@@ -39,6 +39,7 @@ _DESCRIPTIONS = {
     "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
     "torch.serialization": {"_get_layout"},
     "torch": {"Size", *_DTYPES},
+    "builtins": {"getattr"},  # of an enumeration, as Python 3.11.2 pickles it (Debian 12)
     "pathlib": {"PosixPath"},
     "pathlib._local": {"PosixPath"},  # Python 3.13's
 }

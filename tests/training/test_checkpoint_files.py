@@ -9,7 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
+from torch.distributed.checkpoint.metadata import (
+    _MEM_FORMAT_ENCODING,
+    BytesStorageMetadata,
+    Metadata,
+)
 
 from implicit_models.files import checksum
 from implicit_models.training.checkpoint_files import PROGRESS, write_progress
@@ -119,7 +123,13 @@ def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
     assert folder.resume(*trained(1)) == Progress(4)
 
 
-def test_a_description_is_read_as_torch_reads_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_getattr", [False, True], ids=["this Python's", "3.11.2's"])
+def test_a_description_is_read_as_torch_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_getattr: bool
+) -> None:
+    if has_getattr:
+        reduced = lambda each, _: (getattr, (type(each), each.name))  # noqa: E731
+        monkeypatch.setattr(_MEM_FORMAT_ENCODING, "__reduce_ex__", reduced)
     folder = CheckpointFolder(tmp_path, "identity")
     folder.save(*trained(4), Progress(4))
     folder.wait()
@@ -128,6 +138,8 @@ def test_a_description_is_read_as_torch_reads_it(tmp_path: Path) -> None:
     assert ours.state_dict_metadata == theirs.state_dict_metadata
     assert ours.storage_data == theirs.storage_data
     assert len(ours.storage_data) > 10
+    assert not has_getattr or b"getattr" in path.read_bytes()
+    assert folder.resume(*trained(1)) == Progress(4)
 
 
 def test_the_crafted_ones_would_otherwise_be_loaded(tmp_path: Path) -> None:
