@@ -40,7 +40,7 @@ _QUICK = [
         )
     ),
     *(
-        f"baselines.a5_mamba2_1_layer.training.{key}"
+        f"baselines.a5_mamba2_2_layers.training.{key}"
         for key in ("num_training_steps=20", "decay_steps=10", "lengths.growth_steps=10")
     ),
     *(f"datasets.{name}.train.num_sequences=2048" for name in ("a5", "s5")),

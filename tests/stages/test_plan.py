@@ -160,7 +160,7 @@ def test_without_a_preset_it_plans_the_parameters_that_are_there(folder: Path) -
     text = main([])
     assert text.startswith("params.yaml on 1 x NVIDIA H100")
     assert "a5_implicit_mamba2" in text and "Not planned" in text and "a5_lstm (lstm)" in text
-    longer = main(["baselines.a5_mamba2_1_layer.training.num_training_steps=6000"])
+    longer = main(["baselines.a5_mamba2_2_layers.training.num_training_steps=6000"])
     assert "6,000" in longer and "6,000" not in text
     assert (folder / "params.yaml").read_text() == compose(ROOT, ["preset=laptop"])
 
