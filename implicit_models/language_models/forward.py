@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Solution
 from implicit_models.language_models.language_model import LanguageModel
-from implicit_models.language_models.losses import aligned_loss
+from implicit_models.language_models.losses import IGNORED, aligned_loss
 from implicit_models.language_models.memory import Memory
 from implicit_models.language_models.source_names import SourceError
 
@@ -130,7 +130,9 @@ def forward_labelled(
 ) -> LabelledOutput:
     """Run a forward pass over whole sequences and compute the loss of their labels; see `forward`.
 
-    Models that can do without never hold all logits, which saves memory and time.
+    Models that can do without never hold all logits, which saves memory and time. Where no memory
+    is handed on, tokens behind a sequence's last label are padding to the search, to what ends it
+    and to its penalty: nothing asks for them.
     """
     if not getattr(language_model_of(model), "takes_targets", False):
         if center_weight:
@@ -141,6 +143,7 @@ def forward_labelled(
         return LabelledOutput(loss, found.search, found.penalty, None, logits, found.memory)
     output = model(
         input_ids=tokens,
+        attention_mask=None if phase is None or memory is not None else _asked_for(labels),
         phase=phase,
         targets=labels,
         num_items_in_batch=num_items,
@@ -149,6 +152,11 @@ def forward_labelled(
     )
     found = (output.loss, output.search, output.penalty, output.predictions, None)
     return LabelledOutput(*found, _after(output, memory), output.center)
+
+
+def _asked_for(labels: Int[Tensor, "B L"]) -> Bool[Tensor, "B L"]:
+    """Return which tokens are their sequence's last with a label, or before it."""
+    return (labels != IGNORED).flip(1).cummax(1).values.flip(1)
 
 
 def _before(memory: Memory | None, tokens: Tensor) -> dict[str, Any]:

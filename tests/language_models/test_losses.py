@@ -9,7 +9,11 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from implicit_models.equilibrium.phase import bounded_phase
+from implicit_models.equilibrium.gradients import Phantom
+from implicit_models.equilibrium.jacobian import JacobianPenalty
+from implicit_models.equilibrium.phase import Phase, bounded_phase
+from implicit_models.equilibrium.solvers import Picard
+from implicit_models.equilibrium.stopping import ResidualBelow
 from implicit_models.kernels.dispatch import Kernels, kernels_for, reference_kernels, using
 from implicit_models.language_models import losses
 from implicit_models.language_models.forward import forward, forward_labelled
@@ -187,6 +191,33 @@ def test_a_model_with_targets(kind: str) -> None:
     for name, weight in model.named_parameters():
         torch.testing.assert_close(weight.grad, slopes[name], rtol=1e-9, atol=1e-12)
     assert model(tokens, targets=targets, phase=phase).logits is None
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ALL if kind.startswith("implicit")])
+def test_what_stands_behind_the_last_label_is_padding(kind: str) -> None:
+    """It changes nothing: not the search, the loss, the penalty, or a gradient."""
+    model = small_model(ALL[kind]).train()
+    draw = torch.Generator().manual_seed(1)
+    tokens, targets = torch.randint(VOCABULARY, (2, 4, 9), generator=draw)
+    for row, length in enumerate((9, 4, 0, 6)):
+        targets[row, length:] = IGNORED
+    targets[0, 2] = IGNORED  # a token that nothing asks for, before one of which is asked
+    stopping, penalty = ResidualBelow(1e-6, 50), JacobianPenalty(0.2)
+    phase = Phase(Picard(0.8), stopping, Phantom(2, 0.8), penalty=penalty)
+    found = []
+    others = torch.where(targets == IGNORED, (tokens + 1) % VOCABULARY, tokens)
+    others[0, 2] = tokens[0, 2]
+    for behind in (tokens, others):
+        model.zero_grad()
+        output = forward_labelled(model, behind, targets, phase, 11)
+        (output.loss + output.penalty).backward()
+        slopes = [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
+        found.append((output.loss, output.penalty, output.search.steps, slopes))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    steps = found[0][2].flatten().tolist()
+    alone = forward_labelled(model, tokens[1:2, :4], targets[1:2, :4], phase, 11).search
+    assert steps[1] == alone.steps.item() and steps[2] == 1
 
 
 def test_targets_beside_labels_are_refused() -> None:
