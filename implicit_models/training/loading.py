@@ -51,19 +51,22 @@ class Batch:
         One after the other.
     num_sequences, num_labels
         Of all processes together; `IGNORED` is no label.
+    num_computed
+        How many of the sequences are computed: those that a label asks for something.
     length
         Tokens of each sequence.
     """
 
     micro_batches: tuple[MicroBatch, ...]
     num_sequences: int
+    num_computed: int
     length: int
     num_labels: int
 
     @property
     def num_tokens(self) -> int:
-        """Of all processes together."""
-        return self.num_sequences * self.length
+        """Of the sequences that all processes together compute."""
+        return self.num_computed * self.length
 
 
 def read_batch(
@@ -89,22 +92,37 @@ def read_batch(
     pinned
         Whether the copies can go to a GPU while that computes.
     begins
-        Which places of the global batch begin anew; None means none.
+        Which places of the global batch begin anew, where sequences go on from those of the step
+        before. None: each stands alone, and those without a label are left out, but for one of a
+        micro-batch that has no other.
     """
+    num_labels = _num_labels(sequences.labels, rows, length)
+    asked = num_labels > 0 if begins is None else np.ones(len(rows), dtype=bool)
     begins = np.zeros(len(rows), dtype=bool) if begins is None else begins
     share = len(rows) // size
-    own = range(rank * share, (rank + 1) * share)
+    at_once = at_once or max(share, 1)
+    shares = [range(start, start + share) for start in range(0, size * share, max(share, 1))]
+    computed = [  # of all processes, each with as many micro-batches
+        [_asked(asked, first, min(first + at_once, own.stop)) for first in own[::at_once]]
+        for own in shares
+    ]
     micro_batches = []
-    for first in own[:: at_once or max(share, 1)]:
-        chosen = rows[first : min(first + (at_once or share), own.stop)]
-        inputs = as_tensor(sequences.inputs[chosen, :length])
-        labels = as_tensor(sequences.labels[chosen, :length])
+    for places, first in zip(computed[rank], shares[rank][::at_once], strict=True):
+        inputs = as_tensor(sequences.inputs[rows[places], :length])
+        labels = as_tensor(sequences.labels[rows[places], :length])
         if pinned:
             inputs, labels = inputs.pin_memory(), labels.pin_memory()
-        anew = torch.from_numpy(begins[first : first + len(chosen)].copy())
+        anew = torch.from_numpy(begins[places])
         micro_batches.append(MicroBatch(inputs, labels, first, anew))
-    num_labels = _num_labels(sequences.labels, rows, length)
-    return Batch(tuple(micro_batches), len(rows), length, num_labels)
+    num_computed = sum(len(places) for each in computed for places in each)
+    counts = (len(rows), num_computed, length, int(num_labels.sum()))
+    return Batch(tuple(micro_batches), *counts)
+
+
+def _asked(asked: np.ndarray, first: int, end: int) -> np.ndarray:
+    """Return the places from ``first`` on that are asked for something, or the first alone."""
+    places = first + np.flatnonzero(asked[first:end])
+    return places if len(places) else np.array([first])
 
 
 def as_tensor(tokens: np.ndarray, device: torch.device | None = None) -> Int[Tensor, "B L"]:
@@ -112,11 +130,11 @@ def as_tensor(tokens: np.ndarray, device: torch.device | None = None) -> Int[Ten
     return torch.from_numpy(tokens.astype(np.int64)).to(device)
 
 
-def _num_labels(labels: TokenArray, rows: np.ndarray, length: int) -> int:
-    """Count a global batch's labels: each process by itself, so that none waits for another."""
+def _num_labels(labels: TokenArray, rows: np.ndarray, length: int) -> np.ndarray:
+    """Count each sequence's labels, all processes': each by itself, so that none waits."""
     if labels[rows[:1], :length].dtype.kind == "u":  # which cannot hold IGNORED
-        return len(rows) * length
-    return int((labels[rows, :length] != IGNORED).sum())
+        return np.full(len(rows), length)
+    return (labels[rows, :length] != IGNORED).sum(1)
 
 
 class Loader:

@@ -45,7 +45,7 @@ class Record:
         """
         batch, step, before = outcome.batch, self.progress.step, self.progress
         flops = self._training.count_flops(
-            batch.num_sequences,
+            batch.num_computed,
             batch.length,
             outcome.search_evaluations,
             self._training.segment.passing_at(step) is not None,

@@ -212,7 +212,7 @@ def _add_gradients(
     output = forward_labelled(
         module, micro_batch.inputs, labels, phase, num_labels, memory, center_weight
     )
-    loss, share = output.loss, len(micro_batch.inputs) / batch.num_sequences
+    loss, share = output.loss, len(micro_batch.inputs) / batch.num_computed
     penalty, center = (
         None if each is None else each * share for each in (output.penalty, output.center)
     )

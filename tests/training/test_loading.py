@@ -45,6 +45,33 @@ def test_every_process_knows_how_many_labels_all_have(size):
     np.testing.assert_array_equal(found.numpy(), labels[ROWS, :5])
 
 
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("at_once", [None, 2, 3])
+def test_sequences_without_a_label_are_left_out(size, at_once):
+    """All but one of a micro-batch that has no other, so that each process has as many of them."""
+    data = sequences()
+    data.labels = data.labels.astype(np.int16)
+    data.labels[ROWS[[1, 2, 6]], :5] = IGNORED
+    data.labels[ROWS[3:6], 2:] = IGNORED  # a label is left
+    shares = [
+        read_batch(data, ROWS, 5, rank=rank, size=size, at_once=at_once) for rank in range(size)
+    ]
+    found = [each for share in shares for each in share.micro_batches]
+    ends = [*(each.first for each in found[1:]), len(ROWS)]
+    computed = []
+    for each, end in zip(found, ends, strict=True):
+        places = range(each.first, end)
+        computed.append([place for place in places if place not in {1, 2, 6}] or [each.first])
+        np.testing.assert_array_equal(each.inputs.numpy(), data.inputs[ROWS[computed[-1]], :5])
+        np.testing.assert_array_equal(each.labels.numpy(), data.labels[ROWS[computed[-1]], :5])
+    assert {len(share.micro_batches) for share in shares} == {len(found) // size}
+    assert {share.num_sequences for share in shares} == {8}
+    assert {share.num_computed for share in shares} == {sum(map(len, computed))}
+    assert {share.num_labels for share in shares} == {2 * 5 + 3 * 2}
+    on = read_batch(data, ROWS, 5, begins=np.zeros(8, dtype=bool))
+    assert len_of(on.micro_batches[0]) == on.num_computed == 8
+
+
 def len_of(micro_batch: MicroBatch) -> int:
     return len(micro_batch.inputs)
 
@@ -53,7 +80,7 @@ def batch(step: int) -> Batch:
     micro_batch = MicroBatch(
         torch.tensor([[step]]), torch.tensor([[step]]), 0, torch.tensor([False])
     )
-    return Batch((micro_batch,), 1, 1, 1)
+    return Batch((micro_batch,), 1, 1, 1, 1)
 
 
 def test_steps_come_in_order_and_are_read_ahead():
