@@ -174,7 +174,7 @@ def _scores(runs: Sequence[Mapping[str, Any]]) -> list[_Column]:
     names = list(dict.fromkeys(name for run in runs for name in run["scores"]))
     if kind == "word_problem":
         names.sort(key=int)
-        titles = {name: f"{name} tokens" for name in names}
+        titles = {name: f"{int(name):,} tokens" for name in names}
     else:
         names.sort(reverse=True)  # the validation strings first
         titles = {name: name for name in names}

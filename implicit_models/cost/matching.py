@@ -56,6 +56,7 @@ def match_training_flops(
     batch_size: int,
     lengths: Iterable[int],
     num_passing: int = 0,
+    share_asked: Callable[[int], float] | None = None,
 ) -> TrainingMatch:
     """Return the explicit training whose FLOPs are nearest to a target.
 
@@ -73,6 +74,9 @@ def match_training_flops(
         to have lengths in these proportions.
     num_passing
         How many of the last of these steps pass their carry on, which costs FLOPs of its own.
+    share_asked
+        Which share of the sequences a step of some length computes; those that pass their carry on
+        compute all. None: all.
 
     Raises
     ------
@@ -91,11 +95,13 @@ def match_training_flops(
         raise MatchError("there are no lengths; give at least that of one training step")
 
     kinds = Counter((length, len(steps) - n <= num_passing) for n, length in enumerate(steps))
+    shares = {length: 1.0 if share_asked is None else share_asked(length) for length in set(steps)}
 
     def flops_per_step(chosen: ModelParameters) -> float:
         model = _flops_of(chosen, vocabulary_size)
         total = sum(
             count
+            * (1.0 if passes else shares[length])
             * step_flops(model, None, length=length, num_sequences=batch_size, passes_carry=passes)
             for (length, passes), count in kinds.items()
         )

@@ -119,6 +119,17 @@ def forward(
     return ForwardOutput(output.logits, search, penalty, _after(output, memory))
 
 
+def asked_of(labels: Int[Tensor, "B L"]) -> Bool[Tensor, "B L"] | None:
+    """Return which tokens are their sequence's last with a label, or before it; None where all are.
+
+    The labels lie in the host's memory: nothing waits for a device.
+    """
+    labelled = labels != IGNORED
+    if bool(labelled[:, -1:].all()):
+        return None
+    return labelled.flip(1).cummax(1).values.flip(1)
+
+
 def forward_labelled(
     model: nn.Module,
     tokens: Int[Tensor, "B L"],
@@ -127,12 +138,17 @@ def forward_labelled(
     num_items: Tensor | int | None = None,
     memory: Memory | None = None,
     center_weight: float = 0.0,
+    asked: Bool[Tensor, "B L"] | None = None,
 ) -> LabelledOutput:
     """Run a forward pass over whole sequences and compute the loss of their labels; see `forward`.
 
-    Models that can do without never hold all logits, which saves memory and time. Where no memory
-    is handed on, tokens behind a sequence's last label are padding to the search, to what ends it
-    and to its penalty: nothing asks for them.
+    Models that can do without never hold all logits, which saves memory and time.
+
+    Parameters
+    ----------
+    asked
+        Of `asked_of`: the other tokens are padding to the search, to what ends it and to its
+        penalty. None: all tokens count, which must be so where a memory is handed on.
     """
     if not getattr(language_model_of(model), "takes_targets", False):
         if center_weight:
@@ -143,7 +159,7 @@ def forward_labelled(
         return LabelledOutput(loss, found.search, found.penalty, None, logits, found.memory)
     output = model(
         input_ids=tokens,
-        attention_mask=None if phase is None or memory is not None else _asked_for(labels),
+        attention_mask=None if phase is None else asked,
         phase=phase,
         targets=labels,
         num_items_in_batch=num_items,
@@ -152,11 +168,6 @@ def forward_labelled(
     )
     found = (output.loss, output.search, output.penalty, output.predictions, None)
     return LabelledOutput(*found, _after(output, memory), output.center)
-
-
-def _asked_for(labels: Int[Tensor, "B L"]) -> Bool[Tensor, "B L"]:
-    """Return which tokens are their sequence's last with a label, or before it."""
-    return (labels != IGNORED).flip(1).cummax(1).values.flip(1)
 
 
 def _before(memory: Memory | None, tokens: Tensor) -> dict[str, Any]:

@@ -11,10 +11,12 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from implicit_models.language_models.forward import asked_of
 from implicit_models.language_models.labelled import Sequences, TokenArray
 from implicit_models.language_models.losses import IGNORED
 
 _AHEAD = 2  # steps
+_SAMPLE = 8192  # sequences
 
 
 @dataclass(frozen=True)
@@ -27,18 +29,29 @@ class MicroBatch:
         The place of the first of them in the global batch.
     begins
         Which of them begin anew, where sequences go on from those of the step before.
+    asked
+        Which tokens something is asked of, see `forward_labelled`; None: of all.
+    is_idle
+        Whether nothing is asked: it is computed for other processes alone, which wait for it, and
+        counts nowhere.
     """
 
     inputs: Int[Tensor, "B L"]
     labels: Int[Tensor, "B L"]
     first: int
     begins: Bool[Tensor, " B"]
+    asked: Bool[Tensor, "B L"] | None = None
+    is_idle: bool = False
 
     def to(self, device: torch.device) -> "MicroBatch":
         """Return them on a device."""
-        tensors = (self.inputs, self.labels, self.begins)
-        inputs, labels, begins = (t.to(device, non_blocking=True) for t in tensors)
-        return MicroBatch(inputs, labels, self.first, begins)
+
+        def there(tensor: Tensor) -> Tensor:
+            return tensor.to(device, non_blocking=True)
+
+        asked = None if self.asked is None else there(self.asked)
+        tensors = (there(self.inputs), there(self.labels), self.first, there(self.begins))
+        return MicroBatch(*tensors, asked, self.is_idle)
 
 
 @dataclass(frozen=True)
@@ -52,7 +65,8 @@ class Batch:
     num_sequences, num_labels
         Of all processes together; `IGNORED` is no label.
     num_computed
-        How many of the sequences are computed: those that a label asks for something.
+        How many of the sequences are computed: those that a label asks for something, and all where
+        they go on from others.
     length
         Tokens of each sequence.
     """
@@ -93,36 +107,37 @@ def read_batch(
         Whether the copies can go to a GPU while that computes.
     begins
         Which places of the global batch begin anew, where sequences go on from those of the step
-        before. None: each stands alone, and those without a label are left out, but for one of a
-        micro-batch that has no other.
+        before. None: each stands alone, and those without a label are left out; of a micro-batch
+        without any its first one stays, `is_idle`, so that all processes have as many of them.
     """
+    stands_alone = begins is None
     num_labels = _num_labels(sequences.labels, rows, length)
-    asked = num_labels > 0 if begins is None else np.ones(len(rows), dtype=bool)
+    computed = num_labels > 0 if begins is None else np.ones(len(rows), dtype=bool)
     begins = np.zeros(len(rows), dtype=bool) if begins is None else begins
     share = len(rows) // size
+    own = range(rank * share, (rank + 1) * share)
     at_once = at_once or max(share, 1)
-    shares = [range(start, start + share) for start in range(0, size * share, max(share, 1))]
-    computed = [  # of all processes, each with as many micro-batches
-        [_asked(asked, first, min(first + at_once, own.stop)) for first in own[::at_once]]
-        for own in shares
-    ]
     micro_batches = []
-    for places, first in zip(computed[rank], shares[rank][::at_once], strict=True):
+    for first in own[::at_once]:
+        places = first + np.flatnonzero(computed[first : min(first + at_once, own.stop)])
+        is_idle = not len(places)
+        places = np.array([first]) if is_idle else places
         inputs = as_tensor(sequences.inputs[rows[places], :length])
         labels = as_tensor(sequences.labels[rows[places], :length])
+        asked = asked_of(labels) if stands_alone else None
         if pinned:
             inputs, labels = inputs.pin_memory(), labels.pin_memory()
+            asked = None if asked is None else asked.pin_memory()
         anew = torch.from_numpy(begins[places])
-        micro_batches.append(MicroBatch(inputs, labels, first, anew))
-    num_computed = sum(len(places) for each in computed for places in each)
-    counts = (len(rows), num_computed, length, int(num_labels.sum()))
+        micro_batches.append(MicroBatch(inputs, labels, first, anew, asked, is_idle))
+    counts = (len(rows), int(computed.sum()), length, int(num_labels.sum()))
     return Batch(tuple(micro_batches), *counts)
 
 
-def _asked(asked: np.ndarray, first: int, end: int) -> np.ndarray:
-    """Return the places from ``first`` on that are asked for something, or the first alone."""
-    places = first + np.flatnonzero(asked[first:end])
-    return places if len(places) else np.array([first])
+def share_asked(sequences: Sequences, length: int) -> float:
+    """Return how many of some thousand sequences, cut to a length, a label asks for something."""
+    rows = np.arange(0, len(sequences.labels), max(1, len(sequences.labels) // _SAMPLE))
+    return float((_num_labels(sequences.labels, rows, length) > 0).mean())
 
 
 def as_tensor(tokens: np.ndarray, device: torch.device | None = None) -> Int[Tensor, "B L"]:

@@ -30,7 +30,8 @@ class OptimisationParameters(Parameters):
         Largest norm of the whole gradient.
     batch_size, batch_tokens
         The global batch of a step, whatever the number of processes: in sequences, or in tokens of
-        the longest sequences that are trained on. One of the two is given.
+        the longest sequences that are trained on. One of the two is given. Of sequences without a
+        label, such as strings whose answer is cut off, nothing is computed.
     precision
         Of the activations and of the matrices that multiply them; weights and optimiser are
         float32 in any case.

@@ -210,9 +210,12 @@ def _add_gradients(
     # The mean over the labels of all processes; a batch without any has none to divide by.
     num_labels = max(batch.num_labels, 1)
     output = forward_labelled(
-        module, micro_batch.inputs, labels, phase, num_labels, memory, center_weight
+        *(module, micro_batch.inputs, labels, phase, num_labels, memory, center_weight),
+        asked=micro_batch.asked,
     )
-    loss, share = output.loss, len(micro_batch.inputs) / batch.num_computed
+    loss, num_sequences = output.loss, 0 if micro_batch.is_idle else len(micro_batch.inputs)
+    share = num_sequences / max(batch.num_computed, 1)
+    search = None if micro_batch.is_idle else output.search
     penalty, center = (
         None if each is None else each * share for each in (output.penalty, output.center)
     )
@@ -228,7 +231,7 @@ def _add_gradients(
         loss=loss.detach(),
         penalty=None if penalty is None else penalty.detach(),
         center=None if center is None else center.detach(),
-        search=None if output.search is None else output.search.without_value(),
+        search=None if search is None else search.without_value(),
         right=accuracies(output.predictions(), labels) if measured else {},
         carried=carried,
         went_on=None if begun is None else begun.went_on,

@@ -1,8 +1,9 @@
 """A baseline that is as large as a run, or costs as much to train as that did."""
 
+import functools
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from implicit_models.checksums import compare_folder
@@ -10,6 +11,7 @@ from implicit_models.cost.matching import match_parameters, match_training_flops
 from implicit_models.language_models.pretrained import ModelFileError
 from implicit_models.problems.problem import data_of
 from implicit_models.training.curriculum import explicit_segment
+from implicit_models.training.loading import share_asked
 from implicit_models.training.parameters import ExplicitParameters
 from stages.common import read_dataset
 from stages.entries import MatchedParameters
@@ -41,6 +43,7 @@ def like_its_run(name: str, baseline: MatchedParameters) -> MatchedParameters:
         vocabulary_size=data.vocabulary_size,
         longest=data.train.inputs.shape[1],
         lengths=(segment.length_at(step, baseline.seed) for step in steps),
+        share_asked=functools.partial(share_asked, data.train),
     )
 
 
@@ -52,6 +55,7 @@ def matched_to(
     vocabulary_size: int,
     longest: int,
     lengths: Iterable[int],
+    share_asked: Callable[[int], float] | None = None,
 ) -> MatchedParameters:
     """Fill in what the FLOPs of a run's training, or its parameters, mean; see `like_its_run`.
 
@@ -59,6 +63,8 @@ def matched_to(
     ----------
     longest, lengths
         Tokens of the longest sequences, and of those of each planned step.
+    share_asked
+        Which share of the sequences a step of some length computes; None: all.
     """
     match, training = baseline.match, baseline.training
     if match.quantity == "parameters":
@@ -76,6 +82,7 @@ def matched_to(
             batch_size=baseline.optimisation.sequences_a_step(longest),
             lengths=lengths,
             num_passing=explicit_segment(training).num_passing,
+            share_asked=share_asked,
         )
         model, steps, reached = found.parameters, found.num_training_steps, found.flops
     log.info(

@@ -247,7 +247,8 @@ def _define_training(
         stream_indices=functools.partial(stream_indices, **drawn),
         continuation=data.continuation,
         validate=validator(
-            data.validation, monitoring.validation_sequences, this.segment.phase, batch_size
+            *(data.validation, monitoring.validation_sequences, this.segment.phase, batch_size),
+            passes_carry=this.segment.passing is not None,
         ),
         count_flops=_flops_counter(model, this.segment.phase),
         peak_flops=peak_flops(device, getattr(torch, optimisation.precision)),

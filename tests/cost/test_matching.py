@@ -72,6 +72,17 @@ def test_more_steps_are_the_nearest_number_of_them(kind: str, factor: float) -> 
     assert abs(found.flops - target) <= flops_of(parameters, 1) / 2 * (1 + 1e-9)
 
 
+def test_sequences_that_a_step_leaves_out_cost_nothing() -> None:
+    target = flops_of(EXPLICIT)
+    whole = match(target, EXPLICIT, "steps").num_training_steps
+    half = match(target, EXPLICIT, "steps", share_asked=lambda length: 0.5)
+    assert half.num_training_steps == 2 * whole
+    short = match(target, EXPLICIT, "steps", share_asked=lambda length: float(length > 4))
+    assert whole < short.num_training_steps < 2 * whole
+    passing = match(target, EXPLICIT, "steps", share_asked=lambda length: 0.5, num_passing=4)
+    assert passing.num_training_steps <= whole
+
+
 @pytest.mark.parametrize("vary", ["depth", "width"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_nearest_model_is_found_and_larger_targets_give_no_smaller_ones(

@@ -16,7 +16,7 @@ from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import ResidualBelow
 from implicit_models.kernels.dispatch import Kernels, kernels_for, reference_kernels, using
 from implicit_models.language_models import losses
-from implicit_models.language_models.forward import forward, forward_labelled
+from implicit_models.language_models.forward import asked_of, forward, forward_labelled
 from implicit_models.language_models.losses import (
     IGNORED,
     aligned_loss,
@@ -209,13 +209,14 @@ def test_what_stands_behind_the_last_label_is_padding(kind: str) -> None:
     others[0, 2] = tokens[0, 2]
     for behind in (tokens, others):
         model.zero_grad()
-        output = forward_labelled(model, behind, targets, phase, 11)
+        output = forward_labelled(model, behind, targets, phase, 11, asked=asked_of(targets))
         (output.loss + output.penalty).backward()
         slopes = [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
         found.append((output.loss, output.penalty, output.search.steps, slopes))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
     steps = found[0][2].flatten().tolist()
+    assert asked_of(torch.tensor([[IGNORED, 1], [0, 0]])) is None
     alone = forward_labelled(model, tokens[1:2, :4], targets[1:2, :4], phase, 11).search
     assert steps[1] == alone.steps.item() and steps[2] == 1
 

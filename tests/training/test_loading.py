@@ -1,14 +1,21 @@
 """Batches: every process its share of the same sequences, ahead of time."""
 
+import dataclasses
 import threading
 
 import numpy as np
 import pytest
 import torch
 
+from implicit_models.equilibrium.jacobian import JacobianPenalty
+from implicit_models.families.building import build
 from implicit_models.language_models.losses import IGNORED
-from implicit_models.training.loading import Batch, Loader, MicroBatch, read_batch
-from tests.training.setup_training import sequences
+from implicit_models.training.distributed import Execution, distribute
+from implicit_models.training.interruption import StopRequest
+from implicit_models.training.loading import Batch, Loader, MicroBatch, read_batch, share_asked
+from implicit_models.training.optimisation import build_optimiser
+from implicit_models.training.step import training_step
+from tests.training.setup_training import FREE, MODEL, OPTIMISATION, sequences, small_training
 
 ROWS = np.array([3, 1, 4, 15, 9, 2, 6, 5])
 
@@ -45,31 +52,74 @@ def test_every_process_knows_how_many_labels_all_have(size):
     np.testing.assert_array_equal(found.numpy(), labels[ROWS, :5])
 
 
-@pytest.mark.parametrize("size", [1, 2])
-@pytest.mark.parametrize("at_once", [None, 2, 3])
-def test_sequences_without_a_label_are_left_out(size, at_once):
-    """All but one of a micro-batch that has no other, so that each process has as many of them."""
+def partly_labelled():
+    """Return sequences of which those at the places 1, 2 and 6 of ROWS have no label."""
     data = sequences()
     data.labels = data.labels.astype(np.int16)
     data.labels[ROWS[[1, 2, 6]], :5] = IGNORED
-    data.labels[ROWS[3:6], 2:] = IGNORED  # a label is left
+    data.labels[ROWS[3:6], 2:] = IGNORED  # two labels are left
+    return data
+
+
+@pytest.mark.parametrize("size", [1, 2])
+@pytest.mark.parametrize("at_once", [None, 1, 2, 3])
+def test_sequences_without_a_label_are_left_out(size, at_once):
+    """All but one of a micro-batch that has no other, so that each process has as many of them."""
+    data = partly_labelled()
     shares = [
         read_batch(data, ROWS, 5, rank=rank, size=size, at_once=at_once) for rank in range(size)
     ]
     found = [each for share in shares for each in share.micro_batches]
     ends = [*(each.first for each in found[1:]), len(ROWS)]
-    computed = []
     for each, end in zip(found, ends, strict=True):
-        places = range(each.first, end)
-        computed.append([place for place in places if place not in {1, 2, 6}] or [each.first])
-        np.testing.assert_array_equal(each.inputs.numpy(), data.inputs[ROWS[computed[-1]], :5])
-        np.testing.assert_array_equal(each.labels.numpy(), data.labels[ROWS[computed[-1]], :5])
+        computed = [place for place in range(each.first, end) if place not in {1, 2, 6}]
+        assert each.is_idle == (not computed)
+        chosen = ROWS[computed or [each.first]]
+        np.testing.assert_array_equal(each.inputs.numpy(), data.inputs[chosen, :5])
+        np.testing.assert_array_equal(each.labels.numpy(), data.labels[chosen, :5])
+        ends_at = torch.tensor([2 if row in ROWS[3:6] else 5 for row in chosen])
+        asked = torch.ones_like(each.labels) if each.asked is None else each.asked
+        assert each.is_idle or torch.equal(asked.sum(1), ends_at)
     assert {len(share.micro_batches) for share in shares} == {len(found) // size}
-    assert {share.num_sequences for share in shares} == {8}
-    assert {share.num_computed for share in shares} == {sum(map(len, computed))}
+    counts = {(share.num_sequences, share.num_computed, share.num_tokens) for share in shares}
+    assert counts == {(8, 5, 25)}
     assert {share.num_labels for share in shares} == {2 * 5 + 3 * 2}
     on = read_batch(data, ROWS, 5, begins=np.zeros(8, dtype=bool))
     assert len_of(on.micro_batches[0]) == on.num_computed == 8
+    assert on.micro_batches[0].asked is None
+
+
+def test_a_step_is_the_same_in_whatever_parts():
+    """Loss, penalty, counts and searches: what is computed for other processes alone is no part."""
+    data = partly_labelled()
+    assert FREE.phase is not None
+    penalty = JacobianPenalty(1.0, num_samples=100)  # whose signs are drawn for each part
+    segment = dataclasses.replace(FREE, phase=dataclasses.replace(FREE.phase, penalty=penalty))
+    training, execution = small_training(segment, sequences=data), Execution()
+    outcomes = []
+    for at_once in (None, 3, 1):
+        model = build(MODEL, 5, seed=0)
+        module = distribute(model, "float32", execution)
+        optimiser = build_optimiser(model, OPTIMISATION)
+        batch = read_batch(data, ROWS, 5, at_once=at_once)
+        outcome = training_step(
+            *(training, 7, batch, module, optimiser, execution, StopRequest()), measured=True
+        )
+        outcomes.append((outcome, outcome.metrics(execution.processes)))
+    (whole, expected), *parts = outcomes
+    assert expected["batch_tokens"] == 25
+    for outcome, found in parts:
+        assert outcome.penalty == pytest.approx(whole.penalty, rel=0.1)
+        for name in expected.keys() - {"jacobian_penalty", "gradient_norm"}:
+            assert found[name] == pytest.approx(expected[name], rel=1e-5), name
+
+
+@pytest.mark.parametrize(("length", "share"), [(1, 5 / 8), (5, 5 / 8), (6, 1.0)])
+def test_how_many_are_asked_for_something(length, share):
+    data = partly_labelled()
+    data.inputs, data.labels = data.inputs[ROWS], data.labels[ROWS]
+    assert share_asked(data, length) == share
+    assert share_asked(sequences(), length) == 1.0
 
 
 def len_of(micro_batch: MicroBatch) -> int:

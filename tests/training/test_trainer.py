@@ -287,8 +287,8 @@ def test_a_step_whose_search_diverges_is_left_out(
     model, optimiser, _, _ = run(tmp_path, stop_after=8)
     before = [parameter.clone() for parameter in model.parameters()]
 
-    def diverging(*inputs: Any) -> LabelledOutput:
-        found = forward_labelled(*inputs)
+    def diverging(*inputs: Any, **named: Any) -> LabelledOutput:
+        found = forward_labelled(*inputs, **named)
         assert found.search is not None
         result = found.search.result.clone()
         result[0] = Result.NON_FINITE
