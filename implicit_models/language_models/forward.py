@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.equilibrium.solution import Solution
 from implicit_models.language_models.language_model import LanguageModel
-from implicit_models.language_models.losses import IGNORED, aligned_loss
+from implicit_models.language_models.losses import aligned_loss
 from implicit_models.language_models.memory import Memory
 from implicit_models.language_models.source_names import SourceError
 
@@ -119,17 +119,6 @@ def forward(
     return ForwardOutput(output.logits, search, penalty, _after(output, memory))
 
 
-def asked_of(labels: Int[Tensor, "B L"]) -> Bool[Tensor, "B L"] | None:
-    """Return which tokens are their sequence's last with a label, or before it; None where all are.
-
-    The labels lie in the host's memory: nothing waits for a device.
-    """
-    labelled = labels != IGNORED
-    if bool(labelled[:, -1:].all()):
-        return None
-    return labelled.flip(1).cummax(1).values.flip(1)
-
-
 def forward_labelled(
     model: nn.Module,
     tokens: Int[Tensor, "B L"],
@@ -147,7 +136,7 @@ def forward_labelled(
     Parameters
     ----------
     asked
-        Of `asked_of`: the other tokens are padding to the search, to what ends it and to its
+        Of `losses.asked_of`: the other tokens are padding to the search, to what ends it and to its
         penalty. None: all tokens count, which must be so where a memory is handed on.
     """
     if not getattr(language_model_of(model), "takes_targets", False):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from implicit_models.kernels.dispatch import kernels_for
@@ -24,6 +24,17 @@ _LOGITS_AT_ONCE = 2**22
 # right behind the other, would lie across cache lines, and MKL writes such a product 1.7 times as
 # slowly.
 _ROW_MULTIPLE = 64
+
+
+def asked_of(labels: Int[Tensor, "B L"]) -> Bool[Tensor, "B L"] | None:
+    """Return which tokens are their sequence's last with a label, or before it; None where all are.
+
+    The labels lie in the host's memory: nothing waits for a device.
+    """
+    labelled = labels != IGNORED
+    if bool(labelled[:, -1:].all()):
+        return None
+    return labelled.flip(1).cummax(1).values.flip(1)
 
 
 def aligned_loss(

@@ -11,9 +11,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from implicit_models.language_models.forward import asked_of
 from implicit_models.language_models.labelled import Sequences, TokenArray
-from implicit_models.language_models.losses import IGNORED
+from implicit_models.language_models.losses import IGNORED, asked_of
 
 _AHEAD = 2  # steps
 _SAMPLE = 8192  # sequences
@@ -112,7 +111,7 @@ def read_batch(
     """
     stands_alone = begins is None
     num_labels = _num_labels(sequences.labels, rows, length)
-    computed = num_labels > 0 if begins is None else np.ones(len(rows), dtype=bool)
+    computed = num_labels > 0 if stands_alone else np.ones(len(rows), dtype=bool)
     begins = np.zeros(len(rows), dtype=bool) if begins is None else begins
     share = len(rows) // size
     own = range(rank * share, (rank + 1) * share)

@@ -8,8 +8,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from implicit_models.bars import bar
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.language_models.forward import asked_of, forward_labelled
+from implicit_models.language_models.forward import forward_labelled
 from implicit_models.language_models.labelled import Sequences
+from implicit_models.language_models.losses import asked_of
 from implicit_models.training.distributed import Execution
 from implicit_models.training.loading import as_tensor
 from implicit_models.training.metrics import (

@@ -16,10 +16,11 @@ from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import ResidualBelow
 from implicit_models.kernels.dispatch import Kernels, kernels_for, reference_kernels, using
 from implicit_models.language_models import losses
-from implicit_models.language_models.forward import asked_of, forward, forward_labelled
+from implicit_models.language_models.forward import forward, forward_labelled
 from implicit_models.language_models.losses import (
     IGNORED,
     aligned_loss,
+    asked_of,
     center_loss,
     predicted_loss,
 )

@@ -107,6 +107,22 @@ def test_validation_runs_what_training_runs(phase: Phase) -> None:
     assert measured["accuracy"] == accuracies(logits.argmax(-1), labels)["accuracy"].value
 
 
+def test_validation_judges_what_training_judges() -> None:
+    """All tokens where a training passes its carry, and otherwise those up to the last label."""
+    phase = free_phase(0.1, 5, 2, 0.8)
+    model, data = build(MODEL, 5, 0), sequences()
+    data.labels = data.labels.astype(np.int8)
+    data.labels[:, 2:] = IGNORED
+    judged = {
+        passes_carry: validator(data, 16, phase, 16, passes_carry=passes_carry)(model, Execution())
+        for passes_carry in (False, True)
+    }
+    data.inputs[:, 2:] = (data.inputs[:, 2:] + 1) % 5  # which nothing asks for
+    for passes_carry, before in judged.items():
+        after = validator(data, 16, phase, 16, passes_carry=passes_carry)(model, Execution())
+        assert (after["residual"] == before["residual"]) == (not passes_carry)
+
+
 def test_only_matrices_decay() -> None:
     model = build(MODEL, 5, 0)
     parameters = OptimisationParameters(
