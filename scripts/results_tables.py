@@ -3,8 +3,9 @@
     python scripts/results_tables.py                             # write the tables anew
     python scripts/results_tables.py --measured laptop=../clone  # with a repository's results
 
-A table stands between ``<!-- table: PRESET -->`` and ``<!-- end of table -->``, and nothing there
-is written by hand. `make figures` takes what its presets leave, and `tests/test_results_tables.py`
+A table stands between ``<!-- table: PRESET -->`` and ``<!-- end of table -->``, and how many seeds
+hold between ``<!-- rates: PRESET -->`` and ``<!-- end of rates -->``: nothing there is written by
+hand. `make figures` takes what its presets leave, and `tests/test_results_tables.py`
 fails where a page is not what this writes.
 """
 
@@ -21,6 +22,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from implicit_models.reporting.intervals import share_interval  # noqa: E402
 from scripts.store_notebooks import NotStoredError, check_preset  # noqa: E402
 
 MEASURED = ROOT / "docs" / "measured"
@@ -32,7 +34,10 @@ _SCORES = {
     "catbabi": "accuracy",
 }
 _KEPT = ("kind", "data", "num_parameters", "train_seconds", "training_flops")
-_TABLE = re.compile(r"(<!-- table: (\w+)( short)? -->\n)(.*?)(<!-- end of table -->)", re.DOTALL)
+_HOLDS = 0.99  # as much as a seed must have right to count as one that holds
+_TABLE = re.compile(
+    r"(<!-- (table|rates): (\w+)( short)? -->\n)(.*?)(<!-- end of \2 -->)", re.DOTALL
+)
 _FAMILIES = {"mamba2": "Mamba2", "llama": "Llama", "lstm": "torch's LSTM"}
 _KINDS = ("implicit", "explicit", "recurrent")
 
@@ -128,28 +133,73 @@ def written(page: str) -> str:
     """
 
     def replaced(found: re.Match[str]) -> str:
-        begin, preset, short, _, end = found.groups()
+        begin, which, preset, short, _, end = found.groups()
         runs = json.loads((MEASURED / f"{preset}.json").read_text())
-        return begin + table(runs, short=short is not None) + end
+        return begin + (rates(runs) if which == "rates" else table(runs, short=bool(short))) + end
 
     return _TABLE.sub(replaced, page)
 
 
 def table(runs: Sequence[Mapping[str, Any]], *, short: bool = False) -> str:
     """Return the table of some runs, scored as their kind of data is: one kind for all."""
-    columns = [_Column("parameters", lambda run: f"{run['num_parameters']:,}"), *_scores(runs)]
+    scores = [
+        _Column(title, lambda run, name=name: _percent(_score(run, name)))
+        for name, title in _scores(runs).items()
+    ]
+    columns = [_Column("parameters", lambda run: f"{run['num_parameters']:,}"), *scores]
     columns.append(_Column("training", lambda run: f"{run['train_seconds']:,.0f} s"))
     if not short:
         columns.append(_Column("training FLOPs", lambda run: _power(run["training_flops"])))
-    datasets = list(dict.fromkeys(run["dataset"] for run in runs))
+    datasets = _datasets(runs)
     if len(datasets) > 1:
         columns.insert(0, _Column("data", lambda run: run["dataset"]))
-    words = 1 if len(datasets) == 1 else 2
-    heads = ["", *(each.title for each in columns)]
-    lines = [heads, [*["---"] * words, *["--:"] * (len(heads) - words)]]
+    rows = [
+        [_label(run, runs), *(each.cell(run) for each in columns)]
+        for run in sorted(runs, key=lambda run: _place(run, datasets))
+    ]
+    return _lines(["", *(each.title for each in columns)], rows, 1 if len(datasets) == 1 else 2)
+
+
+def rates(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of how many seeds hold, of the models that have several.
+
+    Such a share has the exact 95 % interval of Clopper and Pearson.
+    """
+    titles, datasets = _scores(runs), _datasets(runs)
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for run in sorted(runs, key=lambda run: _place(run, datasets)):
-        lines.append([_label(run, runs), *(each.cell(run) for each in columns)])
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+        groups.setdefault((run["label"], run["dataset"]), []).append(run)
+    rows = []
+    for (label, dataset), group in groups.items():
+        if len(group) == 1:
+            continue
+        flops = [_power(end(run["training_flops"] for run in group)) for end in (min, max)]
+        named = [label, dataset] if len(datasets) > 1 else [label]
+        shares = [_rate([_score(run, name) for run in group]) for name in titles]
+        rows.append([*named, *shares, " to ".join(dict.fromkeys(flops))])
+    heads = ["", "data"] if len(datasets) > 1 else [""]
+    return _lines([*heads, *titles.values(), "training FLOPs"], rows, len(heads))
+
+
+def _rate(scores: Sequence[float | None]) -> str:
+    """Return how many scores hold, with the interval of their share."""
+    scored = [score for score in scores if score is not None]
+    if not scored:
+        return ""
+    count = sum(score >= _HOLDS for score in scored)
+    low, high = share_interval(count, len(scored))
+    digits = 1 if high < 1 and 100 * high >= 99.5 else 0  # no "100 %" where it is not
+    return f"{count} of {len(scored)} ({100 * low:.0f} to {100 * high:.{digits}f} %)"
+
+
+def _lines(heads: Sequence[str], rows: Sequence[Sequence[str]], num_text_columns: int) -> str:
+    """Return a table in Markdown, whose columns after the first ones are of numbers."""
+    rules = ["---"] * num_text_columns + ["--:"] * (len(heads) - num_text_columns)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (heads, rules, *rows))
+
+
+def _datasets(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(run["dataset"] for run in runs))
 
 
 def _place(run: Mapping[str, Any], datasets: Sequence[str]) -> tuple[int, int, int, str, int]:
@@ -166,22 +216,20 @@ def _label(run: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
     return f"{run['label']}, seed {run['seed']}" if len(alike) > 1 else run["label"]
 
 
-def _scores(runs: Sequence[Mapping[str, Any]]) -> list[_Column]:
-    """Return the columns of the scores of one kind of data."""
+def _scores(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the titles of the scores of one kind of data, by their names."""
     (kind,) = {run["data"] for run in runs}
     if kind == "catbabi":
-        return [_Column("right answers", lambda run: _percent(run["scores"]))]
+        return {"": "right answers"}
     names = list(dict.fromkeys(name for run in runs for name in run["scores"]))
     if kind == "word_problem":
-        names.sort(key=int)
-        titles = {name: f"{int(name):,} tokens" for name in names}
-    else:
-        names.sort(reverse=True)  # the validation strings first
-        titles = {name: name for name in names}
-    return [
-        _Column(titles[name], lambda run, name=name: _percent(run["scores"].get(name)))
-        for name in names
-    ]
+        return {name: f"{int(name):,} tokens" for name in sorted(names, key=int)}
+    return {name: name for name in sorted(names, reverse=True)}  # the validation strings first
+
+
+def _score(run: Mapping[str, Any], name: str) -> float | None:
+    """Return a score of a run: the only one, or that of a name."""
+    return run["scores"].get(name) if isinstance(run["scores"], dict) else run["scores"]
 
 
 def _percent(share: float | None) -> str:

@@ -27,6 +27,7 @@ def test_a_page_has_what_was_measured(page):
     wanted = "python scripts/results_tables.py writes it"
     assert results_tables.written(text) == text, wanted
     assert text.count("<!-- table: ") == text.count("<!-- end of table -->") > 0
+    assert text.count("<!-- rates: ") == text.count("<!-- end of rates -->")
 
 
 def test_every_measurement_is_in_a_table():
@@ -152,3 +153,46 @@ def test_a_kind_of_data_without_a_table_is_told(measured, capsys):
         "word_problem, formal_language, catbabi have one\n"
     )
     assert (measured / "page.md").read_text() == PAGE and not (measured / "measured").exists()
+
+
+def test_rates_count_the_seeds_that_hold_with_an_interval():
+    scores = [{"20": 1.0, "160": 0.99}, {"20": 0.99, "160": 0.989}, {"20": 1.0}]
+    seeds = [
+        RUN | {"seed": seed, "scores": each, "training_flops": 1e12 + seed * 1e11}
+        for seed, each in enumerate(scores)
+    ]
+    lines = results_tables.rates([LSTM, explicit(2), *seeds]).splitlines()
+    assert lines == [
+        "|  | 20 tokens | 160 tokens | training FLOPs |",
+        "| --- | --: | --: | --: |",
+        "| implicit Mamba2, 1 layer | 3 of 3 (29 to 100 %) | 1 of 2 (1 to 99 %) "
+        "| 1.0e12 to 1.2e12 |",
+    ]
+
+
+def test_rates_of_several_kinds_of_data_are_told_apart():
+    found = {"data": "formal_language", "scores": {"test": 0.5, "validation": 1.0}}
+    runs = [
+        RUN | found | {"dataset": dataset, "seed": seed}
+        for dataset in ("parity", "cycle")
+        for seed in (0, 1)
+    ]
+    lines = results_tables.rates([*runs, RUN | found | {"dataset": "cycle", "label": "other"}])
+    assert lines.splitlines()[2:] == [
+        f"| implicit Mamba2, 1 layer | {dataset} | 2 of 2 (16 to 100 %) | 0 of 2 (0 to 84 %) "
+        "| 9.7e12 |"
+        for dataset in ("parity", "cycle")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "rate"),
+    [
+        ([1.0] * 9 + [0.5], "9 of 10 (55 to 99.7 %)"),
+        ([None, 1.0], "1 of 1 (2 to 100 %)"),
+        ([None], ""),
+        ([0.0] * 200 + [1.0], "1 of 201 (0 to 3 %)"),
+    ],
+)
+def test_a_rate_is_not_said_to_be_certain(scores, rate):
+    assert results_tables._rate(scores) == rate
