@@ -28,8 +28,8 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.clones import clone, python  # noqa: E402
 from pipelines.sweeps.own_files import link_own_files  # noqa: E402
 from pipelines.sweeps.workspaces import cache_folder  # noqa: E402
+from scripts.measured import take  # noqa: E402
 from scripts.results_tables import main as write_tables  # noqa: E402
-from scripts.results_tables import take  # noqa: E402
 from scripts.store_notebooks import (  # noqa: E402
     NotStoredError,
     composed,

@@ -3,42 +3,37 @@
     python scripts/results_tables.py                             # write the tables anew
     python scripts/results_tables.py --measured laptop=../clone  # with a repository's results
 
-A table stands between ``<!-- table: PRESET -->`` and ``<!-- end of table -->``, and how many seeds
-hold between ``<!-- rates: PRESET -->`` and ``<!-- end of rates -->``: nothing there is written by
-hand. `make figures` takes what its presets leave, and `tests/test_results_tables.py`
+A table stands between ``<!-- table: PRESET -->`` and ``<!-- end of table -->``, how many seeds hold
+between ``<!-- rates: PRESET -->`` and ``<!-- end of rates -->``, and the tasks of stories, means of
+all seeds, between ``<!-- tasks: PRESET -->`` and ``<!-- end of tasks -->``: nothing there is
+written by hand. A repository has a preset's results whatever seeds were asked for (``--seeds``).
+`make figures` takes what its presets leave, and `tests/test_results_tables.py`
 fails where a page is not what this writes.
 """
 
 import argparse
 import json
 import re
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from implicit_models.reporting.intervals import share_interval  # noqa: E402
-from scripts.store_notebooks import NotStoredError, check_preset  # noqa: E402
+from implicit_models.problems.catbabi.tasks import numbered  # noqa: E402
+from implicit_models.reporting.intervals import share_interval, student_factor  # noqa: E402
+from scripts import measured  # noqa: E402
+from scripts.store_notebooks import NotStoredError  # noqa: E402
 
-MEASURED = ROOT / "docs" / "measured"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
 
-_SCORES = {
-    "word_problem": "accuracy_last_10",
-    "formal_language": "accuracy",
-    "catbabi": "accuracy",
-}
-_KEPT = ("kind", "data", "num_parameters", "train_seconds", "training_flops")
 _HOLDS = 0.99  # as much as a seed must have right to count as one that holds
 _TABLE = re.compile(
-    r"(<!-- (table|rates): (\w+)( short)? -->\n)(.*?)(<!-- end of \2 -->)", re.DOTALL
+    r"(<!-- (table|rates|tasks): (\w+)( short)? -->\n)(.*?)(<!-- end of \2 -->)", re.DOTALL
 )
-_FAMILIES = {"mamba2": "Mamba2", "llama": "Llama", "lstm": "torch's LSTM"}
 _KINDS = ("implicit", "explicit", "recurrent")
 
 
@@ -65,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not equals:
             parser.error(f"--measured {each}: write PRESET=FOLDER")
         try:
-            take(preset, Path(folder))
+            measured.take(preset, Path(folder))
         except FileNotFoundError as error:
             print(f"error: {error.filename} does not exist; dvc repro writes it", file=sys.stderr)
             return 2
@@ -75,52 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for page in PAGES:
         page.write_text(written(page.read_text()))
     return 0
-
-
-def take(preset: str, folder: Path) -> None:
-    """Keep what a repository's summary says of the runs of a preset, which all of them are of.
-
-    Raises
-    ------
-    NotStoredError
-        Where the repository's params.yaml is not that of the preset, or its kind of data has no
-        table.
-    """
-    check_preset(preset, folder)
-    summary = json.loads((folder / "results" / "summary.json").read_text())
-    parameters = yaml.safe_load((folder / "params.yaml").read_text())
-    entries = {
-        name: entry
-        for table in ("runs", "upcycled", "baselines", "matched")
-        for name, entry in parameters[table].items()
-    }
-    if without := {run["data"] for run in summary["runs"].values()} - _SCORES.keys():
-        raise NotStoredError(
-            f"the preset {preset} has models of the kind {', '.join(sorted(without))}, which have "
-            f"no table; those of {', '.join(_SCORES)} have one"
-        )
-    runs = []
-    for name, run in summary["runs"].items():
-        kept = {key: run[key] for key in _KEPT} | {"scores": run[_SCORES[run["data"]]]}
-        runs.append({"name": name, **_described(entries[name], run["kind"]), **kept})
-    MEASURED.mkdir(exist_ok=True)
-    (MEASURED / f"{preset}.json").write_text(json.dumps(runs, indent=1) + "\n")
-
-
-def _described(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """Return what a table says a model is, from its entry of params.yaml."""
-    model = entry["model"]
-    family, layers = model["family"], model.get("num_layers")
-    words = [f"{'' if kind == 'recurrent' else f'{kind} '}{_FAMILIES.get(family, family)}"]
-    if layers is not None:
-        words.append(f"{layers} layer{'' if layers == 1 else 's'}")
-    if model.get("allow_neg_eigval"):
-        words.append("eigenvalues in [-1, 1]")
-    share = (entry.get("bounded") or {}).get("share")
-    if share is not None:
-        words.append(f"{share:.0%} bounded".replace("%", " %"))
-    described = {"dataset": entry["dataset"], "label": ", ".join(words), "layers": layers or 0}
-    return described | {"seed": entry["seed"]}
 
 
 def written(page: str) -> str:
@@ -134,8 +83,10 @@ def written(page: str) -> str:
 
     def replaced(found: re.Match[str]) -> str:
         begin, which, preset, short, _, end = found.groups()
-        runs = json.loads((MEASURED / f"{preset}.json").read_text())
-        return begin + (rates(runs) if which == "rates" else table(runs, short=bool(short))) + end
+        runs = json.loads((measured.MEASURED / f"{preset}.json").read_text())
+        if which == "table":
+            return begin + table(runs, short=bool(short)) + end
+        return begin + (rates(runs) if which == "rates" else tasks(runs)) + end
 
     return _TABLE.sub(replaced, page)
 
@@ -143,7 +94,7 @@ def written(page: str) -> str:
 def table(runs: Sequence[Mapping[str, Any]], *, short: bool = False) -> str:
     """Return the table of some runs, scored as their kind of data is: one kind for all."""
     scores = [
-        _Column(title, lambda run, name=name: _percent(_score(run, name)))
+        _Column(title, lambda run, name=name: _shown(run, name))
         for name, title in _scores(runs).items()
     ]
     columns = [_Column("parameters", lambda run: f"{run['num_parameters']:,}"), *scores]
@@ -161,16 +112,13 @@ def table(runs: Sequence[Mapping[str, Any]], *, short: bool = False) -> str:
 
 
 def rates(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Return the table of how many seeds hold, of the models that have several.
+    """Return the table of how many seeds hold, of the models that have several: of accuracies.
 
     Such a share has the exact 95 % interval of Clopper and Pearson.
     """
     titles, datasets = _scores(runs), _datasets(runs)
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for run in sorted(runs, key=lambda run: _place(run, datasets)):
-        groups.setdefault((run["label"], run["dataset"]), []).append(run)
     rows = []
-    for (label, dataset), group in groups.items():
+    for (label, dataset), group in _groups(runs).items():
         if len(group) == 1:
             continue
         flops = [_power(end(run["training_flops"] for run in group)) for end in (min, max)]
@@ -179,6 +127,55 @@ def rates(runs: Sequence[Mapping[str, Any]]) -> str:
         rows.append([*named, *shares, " to ".join(dict.fromkeys(flops))])
     heads = ["", "data"] if len(datasets) > 1 else [""]
     return _lines([*heads, *titles.values(), "training FLOPs"], rows, len(heads))
+
+
+def tasks(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of the tasks of stories: a column a model, the means of its seeds."""
+    models = [sorted(group, key=lambda run: run["seed"]) for group in _groups(runs).values()]
+    columns = {group[0]["label"]: group for group in models}
+    seeds = sorted({run["seed"] for run in runs})
+
+    def row(title: str, cell: Callable[[Sequence[Mapping[str, Any]]], str]) -> list[str]:
+        return [title, *(cell(group) for group in columns.values())]
+
+    rows = [
+        row("parameters", lambda group: f"{group[0]['num_parameters']:,}"),
+        row("training FLOPs", lambda group: _power(_mean(group, "training_flops"))),
+        row("training", lambda group: f"{_mean(group, 'train_seconds'):,.0f} s"),
+    ]
+    for seed in seeds if len(seeds) > 1 else ():
+        rows.append(
+            row(f"all questions, seed {seed}", lambda group, seed=seed: _of_seed(group, seed))
+        )
+    rows.append(
+        row("**all questions**", lambda group: f"**{_interval([run['scores'] for run in group])}**")
+    )
+    for task in sorted({task for run in runs for task in run["tasks"]}, key=int):
+        rows.append(row(numbered(int(task)), lambda group, task=task: _task(group, task)))
+    return _lines(["", *columns], rows, 1)
+
+
+def _of_seed(group: Sequence[Mapping[str, Any]], seed: int) -> str:
+    return "".join(_percent(run["scores"]) for run in group if run["seed"] == seed)
+
+
+def _task(group: Sequence[Mapping[str, Any]], task: str) -> str:
+    shares = [run["tasks"][task] for run in group if run["tasks"].get(task) is not None]
+    return _percent(statistics.mean(shares)) if shares else ""
+
+
+def _interval(shares: Sequence[float]) -> str:
+    """Return a mean of seeds, with the 95 % interval that Student's t gives it."""
+    mean = _percent(statistics.mean(shares))
+    if len(shares) == 1:
+        return mean
+    error = statistics.stdev(shares) / len(shares) ** 0.5 * student_factor(len(shares))
+    return f"{mean} ± {100 * error:.1f}"
+
+
+def _mean(group: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    found = [run[key] for run in group if run[key] is not None]
+    return statistics.mean(found) if found else None
 
 
 def _rate(scores: Sequence[float | None]) -> str:
@@ -196,6 +193,16 @@ def _lines(heads: Sequence[str], rows: Sequence[Sequence[str]], num_text_columns
     """Return a table in Markdown, whose columns after the first ones are of numbers."""
     rules = ["---"] * num_text_columns + ["--:"] * (len(heads) - num_text_columns)
     return "".join(f"| {' | '.join(line)} |\n" for line in (heads, rules, *rows))
+
+
+def _groups(
+    runs: Sequence[Mapping[str, Any]],
+) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """Return the runs that differ in their seed alone, by their label and their data."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for run in sorted(runs, key=lambda run: _place(run, _datasets(runs))):
+        groups.setdefault((run["label"], run["dataset"]), []).append(run)
+    return groups
 
 
 def _datasets(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -219,8 +226,8 @@ def _label(run: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
 def _scores(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the titles of the scores of one kind of data, by their names."""
     (kind,) = {run["data"] for run in runs}
-    if kind == "catbabi":
-        return {"": "right answers"}
+    if kind in ("catbabi", "text"):
+        return {"": "right answers" if kind == "catbabi" else "test perplexity"}
     names = list(dict.fromkeys(name for run in runs for name in run["scores"]))
     if kind == "word_problem":
         return {name: f"{int(name):,} tokens" for name in sorted(names, key=int)}
@@ -230,6 +237,11 @@ def _scores(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def _score(run: Mapping[str, Any], name: str) -> float | None:
     """Return a score of a run: the only one, or that of a name."""
     return run["scores"].get(name) if isinstance(run["scores"], dict) else run["scores"]
+
+
+def _shown(run: Mapping[str, Any], name: str) -> str:
+    score = _score(run, name)
+    return f"{score:.1f}" if run["data"] == "text" else _percent(score)
 
 
 def _percent(share: float | None) -> str:

@@ -3,7 +3,11 @@
 import json
 
 import pytest
+import yaml
+from omegaconf import OmegaConf
 
+from pipelines.seeds import with_seeds
+from scripts import measured as measurements
 from scripts import results_tables
 from scripts.store_notebooks import composed
 
@@ -26,14 +30,15 @@ def test_a_page_has_what_was_measured(page):
     text = page.read_text()
     wanted = "python scripts/results_tables.py writes it"
     assert results_tables.written(text) == text, wanted
-    assert text.count("<!-- table: ") == text.count("<!-- end of table -->") > 0
-    assert text.count("<!-- rates: ") == text.count("<!-- end of rates -->")
+    assert "<!-- table: " in text
+    for which in ("table", "rates", "tasks"):
+        assert text.count(f"<!-- {which}: ") == text.count(f"<!-- end of {which} -->")
 
 
 def test_every_measurement_is_in_a_table():
     text = "".join(page.read_text() for page in results_tables.PAGES)
-    for path in results_tables.MEASURED.glob("*.json"):
-        assert f"<!-- table: {path.stem} -->" in text
+    for path in measurements.MEASURED.glob("*.json"):
+        assert f"<!-- table: {path.stem} -->" in text or f"<!-- tasks: {path.stem} -->" in text
 
 
 def test_a_number_by_hand_does_not_stay():
@@ -86,15 +91,23 @@ def test_stories_have_one_score():
             *("explicit", "explicit Mamba2, 2 layers, eigenvalues in [-1, 1]"),
         ),
         (
-            {"model": {"family": "mamba2", "num_layers": 1}, "bounded": {"share": 0.7}},
-            *("implicit", "implicit Mamba2, 1 layer, 70 % bounded"),
+            {
+                "model": {"family": "mamba2", "num_layers": 1},
+                "bounded": {"share": 0.7},
+                "free": {"max_steps": 24, "phantom_steps": 4},
+            },
+            *("implicit", "implicit Mamba2, 1 layer, 70 % bounded, (24+4)"),
+        ),
+        (
+            {"model": {"family": "llama", "num_layers": 4}, "match": {"run": "a", "vary": "steps"}},
+            *("explicit", "explicit Llama, 4 layers, training FLOPs of the implicit one"),
         ),
         ({"model": {"family": "lstm", "num_layers": 1}}, "recurrent", "torch's LSTM, 1 layer"),
         ({"model": {"family": "huggingface"}}, "explicit", "explicit huggingface"),
     ],
 )
 def test_a_label_says_what_params_yaml_says(entry, kind, label):
-    described = results_tables._described(entry | {"dataset": "a5", "seed": 3}, kind)
+    described = measurements._described(entry | {"dataset": "a5", "seed": 3}, kind)
     layers = entry["model"].get("num_layers", 0)
     assert described == {"dataset": "a5", "label": label, "layers": layers, "seed": 3}
 
@@ -102,13 +115,13 @@ def test_a_label_says_what_params_yaml_says(entry, kind, label):
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
     """A page with a table of the preset quick, and a repository with its results."""
-    monkeypatch.setattr(results_tables, "MEASURED", tmp_path / "measured")
+    monkeypatch.setattr(measurements, "MEASURED", tmp_path / "measured")
     monkeypatch.setattr(results_tables, "PAGES", (tmp_path / "page.md",))
     (tmp_path / "page.md").write_text(PAGE)
     results = tmp_path / "clone" / "results"
     results.mkdir(parents=True)
     (results.parent / "params.yaml").write_text(composed("quick"))
-    run = {key: RUN[key] for key in results_tables._KEPT}
+    run = {key: RUN[key] for key in measurements._KEPT}
     run |= {"accuracy_last_10": {"12": 0.75}, "mlflow_run_id": "abc"}
     summary = {"runs": {"s3_implicit_mamba2": run}, "success": {}}
     (results / "summary.json").write_text(json.dumps(summary))
@@ -144,15 +157,55 @@ def test_results_of_something_else_are_refused_and_nothing_is_written(measured, 
 
 def test_a_kind_of_data_without_a_table_is_told(measured, capsys):
     clone = measured / "clone"
-    (clone / "params.yaml").write_text(composed("text_small"))
-    runs = {"text_implicit_mamba2": RUN | {"data": "text"}}
+    runs = {"s3_implicit_mamba2": RUN | {"data": "chess"}}
     (clone / "results" / "summary.json").write_text(json.dumps({"runs": runs}))
-    assert results_tables.main(["--measured", f"text_small={clone}"]) == 2
+    assert results_tables.main(["--measured", f"quick={clone}"]) == 2
     assert capsys.readouterr().err == (
-        "error: the preset text_small has models of the kind text, which have no table; those of "
-        "word_problem, formal_language, catbabi have one\n"
+        "error: the preset quick has models of the kind chess, which have no table; those of "
+        "word_problem, formal_language, catbabi, text have one\n"
     )
     assert (measured / "page.md").read_text() == PAGE and not (measured / "measured").exists()
+
+
+def test_results_of_a_preset_under_other_seeds_are_its_own(measured):
+    clone = measured / "clone"
+    parameters = with_seeds(yaml.safe_load(composed("quick")), [0, 5])
+    (clone / "params.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(parameters)))
+    run = {key: RUN[key] for key in measurements._KEPT} | {"accuracy_last_10": {"12": 0.75}}
+    runs = {"s3_implicit_mamba2": run, "s3_implicit_mamba2_seed_5": run}
+    (clone / "results" / "summary.json").write_text(json.dumps({"runs": runs}))
+    assert results_tables.main(["--measured", f"quick={clone}"]) == 0
+    kept = json.loads((measured / "measured" / "quick.json").read_text())
+    assert [each["seed"] for each in kept] == [0, 5]
+    parameters["runs"]["s3_implicit_mamba2_seed_5"]["free"]["max_steps"] = 99
+    (clone / "params.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(parameters)))
+    assert results_tables.main(["--measured", f"quick={clone}"]) == 2
+
+
+def test_text_is_told_in_perplexity():
+    lines = results_tables.table([RUN | {"data": "text", "scores": 61.55}]).splitlines()
+    assert "| test perplexity |" in lines[0] and "| 61.5 |" in lines[2]
+
+
+def test_tasks_are_the_means_of_all_seeds():
+    def answers(seed, scores, one):
+        tasks = {"1": one, "20": scores}
+        return RUN | {"data": "catbabi", "seed": seed, "scores": scores, "tasks": tasks}
+
+    runs = [answers(1, 0.75, 0.2), answers(0, 0.25, 0.4)]
+    lstm = {"label": "torch's LSTM, 1 layer", "kind": "recurrent", "tasks": {"1": 1.0}}
+    assert results_tables.tasks([answers(0, 0.5, 0.5) | lstm, *runs]).splitlines() == [
+        "|  | implicit Mamba2, 1 layer | torch's LSTM, 1 layer |",
+        "| --- | --: | --: |",
+        "| parameters | 1,234 | 1,234 |",
+        "| training FLOPs | 9.7e12 | 9.7e12 |",
+        "| training | 61 s | 61 s |",
+        "| all questions, seed 0 | 25.0 % | 50.0 % |",
+        "| all questions, seed 1 | 75.0 % |  |",
+        "| **all questions** | **50.0 % ± 317.7** | **50.0 %** |",
+        "| 1 single supporting fact | 30.0 % | 100.0 % |",
+        "| 20 agent's motivations | 50.0 % |  |",
+    ]
 
 
 def test_rates_count_the_seeds_that_hold_with_an_interval():
