@@ -127,7 +127,8 @@ def _under_its_seeds(preset: str, parameters: str) -> str | None:
 
     try:
         tables = yaml.safe_load(parameters)
-        seeds = {entry["seed"] for table in MODELS for entry in (tables.get(table) or {}).values()}
+        entries = [entry for table in MODELS for entry in (tables.get(table) or {}).values()]
+        seeds = {entry["seed"] for entry in entries if "seed" in entry}
         widened = with_seeds(yaml.safe_load(composed(preset)), sorted(seeds))
     except (yaml.YAMLError, AttributeError, KeyError, TypeError, SeedError):
         return None  # it is of nothing that was composed
