@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for preset, names in behind.items():
             print(f"{preset}: {', '.join(names)}")
         return 0
-    failed, took = 0, {}
+    failed, begun = 0, time.monotonic()
     for preset, names in behind.items():
         start = time.monotonic()
         if missing := _missing(preset):
@@ -81,10 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 store(known[name], folder, own)
             except NotStoredError as error:
                 failed = _say_failed(f"{name}.ipynb", error)
-        took[preset] = time.monotonic() - start
-        print(f"{preset}: {took[preset]:,.0f} s", flush=True)
-    write_tables([])
-    print(f"{len(took)} of {len(behind)} presets in {sum(took.values()) / 60:,.0f} min")
+        print(f"{preset}: {time.monotonic() - start:,.0f} s", flush=True)
+    if write_tables([]):
+        failed = 1
+    print(f"all: {(time.monotonic() - begun) / 60:,.0f} min")
     return failed
 
 

@@ -1,17 +1,17 @@
 """What presets have left, as docs/measured keeps it: the scores and costs of every model."""
 
 import json
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-
-from scripts.store_notebooks import NotStoredError, check_preset  # noqa: E402
+from implicit_models.files import write_whole
+from implicit_models.parameters import ParameterError
+from pipelines.seeds import EVALUATIONS, MODELS
+from scripts.store_notebooks import ROOT, composed
+from stages.entries import read_models
 
 MEASURED = ROOT / "docs" / "measured"
 
@@ -25,36 +25,106 @@ _KEPT = ("kind", "data", "num_parameters", "train_seconds", "training_flops")
 _FAMILIES = {"mamba2": "Mamba2", "llama": "Llama", "lstm": "torch's LSTM"}
 
 
+class NotMeasuredError(RuntimeError):
+    """A repository without the results that are asked for, or with others."""
+
+
 def take(preset: str, folder: Path) -> None:
-    """Keep what a repository's summary says of the runs of a preset, which all of them are of.
+    """Keep what a repository's summary says of the models of a preset, whatever their seeds.
 
     Raises
     ------
-    NotStoredError
-        Where the repository's params.yaml is not that of the preset, or its kind of data has no
-        table.
+    NotMeasuredError
+        Where there is no such preset, the repository's params.yaml is not that of the preset under
+        any seeds, its results cannot be read, or their kind of data has no table. What was kept
+        before stays.
     """
-    check_preset(preset, folder)
-    summary = json.loads((folder / "results" / "summary.json").read_text())
-    parameters = yaml.safe_load((folder / "params.yaml").read_text())
-    entries = {
-        name: entry
-        for table in ("runs", "upcycled", "baselines", "matched")
-        for name, entry in parameters[table].items()
-    }
-    if without := {run["data"] for run in summary["runs"].values()} - _SCORES.keys():
-        raise NotStoredError(
-            f"the preset {preset} has models of the kind {', '.join(sorted(without))}, which have "
-            f"no table; those of {', '.join(_SCORES)} have one"
-        )
-    runs = []
-    for name, run in summary["runs"].items():
-        kept = {key: run[key] for key in _KEPT} | {"scores": run[_SCORES[run["data"]]]}
-        if run["data"] == "catbabi":
-            kept["tasks"] = run["accuracy_by_task"]
-        runs.append({"name": name, **_described(entries[name], run["kind"]), **kept})
+    try:
+        wanted = yaml.safe_load(composed(preset))
+    except ParameterError as error:
+        raise NotMeasuredError(str(error)) from error
+    path = folder / "params.yaml"
+    parameters = _read(path, yaml.safe_load)
+    groups = _groups(preset, wanted, path, parameters)
+    path = folder / "results" / "summary.json"
+    summary = _read(path, json.loads)
+    try:
+        runs = [
+            {"name": name, "group": groups[name], **_kept(preset, run)}
+            | _described(_entries(parameters)[name], run["kind"])
+            for name, run in summary["runs"].items()
+        ]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise NotMeasuredError(
+            f"{path} is not of the entries of params.yaml: {error}; dvc repro writes it anew"
+        ) from error
+    if not runs:
+        raise NotMeasuredError(f"{path} has no runs; dvc repro writes it anew")
     MEASURED.mkdir(exist_ok=True)
-    (MEASURED / f"{preset}.json").write_text(json.dumps(runs, indent=1) + "\n")
+    write_whole(MEASURED / f"{preset}.json", json.dumps(runs, indent=1) + "\n")
+
+
+def of_preset(preset: str) -> list[dict[str, Any]]:
+    """Return what was kept of a preset.
+
+    Raises
+    ------
+    NotMeasuredError
+        Where nothing was, or it cannot be read.
+    """
+    return _read(MEASURED / f"{preset}.json", json.loads, "scripts/results_tables.py --measured")
+
+
+def _read(path: Path, parse: Callable[[str], Any], writer: str = "dvc repro") -> Any:
+    try:
+        return parse(path.read_text())
+    except FileNotFoundError as error:
+        raise NotMeasuredError(f"{path} does not exist; {writer} writes it") from error
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        said = str(error).replace("\n", " ")
+        raise NotMeasuredError(f"{path} cannot be read: {said}; {writer} writes it anew") from error
+
+
+def _groups(preset: str, wanted: Mapping[str, Any], path: Path, parameters: Any) -> dict[str, str]:
+    """Return for each model of a params.yaml the first that differs from it by its seed alone.
+
+    All that the preset has must be there as it is, and every other model be one of it under
+    another seed.
+    """
+    other = NotMeasuredError(
+        f"{path} is not that of the preset {preset}, under any seeds: `implicit-models run "
+        f"{preset}` there, or `make figures`, leaves its results"
+    )
+    if not isinstance(parameters, dict) or parameters.keys() != wanted.keys():
+        raise other
+    for table, content in wanted.items():
+        found, is_widened = parameters[table], table in MODELS + EVALUATIONS
+        if found != (found | content if is_widened and isinstance(found, dict) else content):
+            raise other
+    try:
+        tables = read_models(path)
+    except ParameterError as error:
+        raise NotMeasuredError(str(error)) from error
+    models = {name: model for table in tables.values() for name, model in table.items()}
+    digests = {name: model.seed_group(models) for name, model in models.items()}
+    first = {digests[name]: name for name in reversed(_entries(wanted))}
+    if not first.keys() >= set(digests.values()):
+        raise other
+    return {name: first[digest] for name, digest in digests.items()}
+
+
+def _entries(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: each for table in MODELS for name, each in (parameters.get(table) or {}).items()}
+
+
+def _kept(preset: str, run: Mapping[str, Any]) -> dict[str, Any]:
+    if run["data"] not in _SCORES:
+        raise NotMeasuredError(
+            f"the preset {preset} has models of the kind {run['data']}, which have no table; those "
+            f"of {', '.join(_SCORES)} have one"
+        )
+    kept = {key: run[key] for key in _KEPT} | {"scores": run[_SCORES[run["data"]]]}
+    return kept | ({"tasks": run["accuracy_by_task"]} if run["data"] == "catbabi" else {})
 
 
 def _described(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
@@ -68,8 +138,8 @@ def _described(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
         words.append("eigenvalues in [-1, 1]")
     share = (entry.get("bounded") or {}).get("share")
     if share is not None:
-        words.append(f"{share:.0%} bounded".replace("%", " %"))
-        words.append(f"({entry['free']['max_steps']}+{entry['free']['phantom_steps']})")
+        free = f"free ({entry['free']['max_steps']}+{entry['free']['phantom_steps']})"
+        words.append(f"{100 * share:.0f} % bounded, {free}")
     if "match" in entry:
         words.append("training FLOPs of the implicit one")
     described = {"dataset": entry["dataset"], "label": ", ".join(words), "layers": layers or 0}

@@ -12,7 +12,6 @@ fails where a page is not what this writes.
 """
 
 import argparse
-import json
 import re
 import statistics
 import sys
@@ -26,7 +25,6 @@ sys.path.insert(0, str(ROOT))
 from implicit_models.problems.catbabi.tasks import numbered  # noqa: E402
 from implicit_models.reporting.intervals import share_interval, student_factor  # noqa: E402
 from scripts import measured  # noqa: E402
-from scripts.store_notebooks import NotStoredError  # noqa: E402
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
 
@@ -55,20 +53,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="first take the results of a repository in which the preset was reproduced",
     )
     options = parser.parse_args(arguments)
+    wanted: list[tuple[str, Path]] = []
     for each in options.measured:
         preset, equals, folder = each.partition("=")
-        if not equals:
+        if not (equals and preset and folder):
             parser.error(f"--measured {each}: write PRESET=FOLDER")
-        try:
-            measured.take(preset, Path(folder))
-        except FileNotFoundError as error:
-            print(f"error: {error.filename} does not exist; dvc repro writes it", file=sys.stderr)
-            return 2
-        except NotStoredError as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
-    for page in PAGES:
-        page.write_text(written(page.read_text()))
+        wanted.append((preset, Path(folder)))
+    try:
+        for preset, folder in wanted:
+            measured.take(preset, folder)
+        pages = {page: written(page.read_text()) for page in PAGES}
+    except measured.NotMeasuredError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    for page, text in pages.items():
+        page.write_text(text)
     return 0
 
 
@@ -77,13 +76,14 @@ def written(page: str) -> str:
 
     Raises
     ------
-    FileNotFoundError
-        Where a table is asked for that nothing was measured of.
+    NotMeasuredError
+        Where a table is asked for that nothing was measured of, or how many seeds hold in a
+        measure that is no accuracy.
     """
 
     def replaced(found: re.Match[str]) -> str:
         begin, which, preset, short, _, end = found.groups()
-        runs = json.loads((measured.MEASURED / f"{preset}.json").read_text())
+        runs = measured.of_preset(preset)
         if which == "table":
             return begin + table(runs, short=bool(short)) + end
         return begin + (rates(runs) if which == "rates" else tasks(runs)) + end
@@ -117,26 +117,28 @@ def rates(runs: Sequence[Mapping[str, Any]]) -> str:
     Such a share has the exact 95 % interval of Clopper and Pearson.
     """
     titles, datasets = _scores(runs), _datasets(runs)
+    if "text" in {run["data"] for run in runs}:
+        raise measured.NotMeasuredError("rates are of accuracies; a perplexity holds nothing")
     rows = []
-    for (label, dataset), group in _groups(runs).items():
+    for group in _groups(runs):
         if len(group) == 1:
             continue
-        flops = [_power(end(run["training_flops"] for run in group)) for end in (min, max)]
-        named = [label, dataset] if len(datasets) > 1 else [label]
+        flops = [run["training_flops"] for run in group if run["training_flops"] is not None]
+        named = [_model(group[0], runs), *([group[0]["dataset"]] if len(datasets) > 1 else [])]
         shares = [_rate([_score(run, name) for run in group]) for name in titles]
-        rows.append([*named, *shares, " to ".join(dict.fromkeys(flops))])
+        ends = dict.fromkeys(_power(end(flops)) for end in (min, max)) if flops else ()
+        rows.append([*named, *shares, " to ".join(ends)])
     heads = ["", "data"] if len(datasets) > 1 else [""]
     return _lines([*heads, *titles.values(), "training FLOPs"], rows, len(heads))
 
 
 def tasks(runs: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of the tasks of stories: a column a model, the means of its seeds."""
-    models = [sorted(group, key=lambda run: run["seed"]) for group in _groups(runs).values()]
-    columns = {group[0]["label"]: group for group in models}
+    groups = _groups(runs)
     seeds = sorted({run["seed"] for run in runs})
 
     def row(title: str, cell: Callable[[Sequence[Mapping[str, Any]]], str]) -> list[str]:
-        return [title, *(cell(group) for group in columns.values())]
+        return [title, *(cell(group) for group in groups)]
 
     rows = [
         row("parameters", lambda group: f"{group[0]['num_parameters']:,}"),
@@ -152,7 +154,7 @@ def tasks(runs: Sequence[Mapping[str, Any]]) -> str:
     )
     for task in sorted({task for run in runs for task in run["tasks"]}, key=int):
         rows.append(row(numbered(int(task)), lambda group, task=task: _task(group, task)))
-    return _lines(["", *columns], rows, 1)
+    return _lines(["", *(_model(group[0], runs) for group in groups)], rows, 1)
 
 
 def _of_seed(group: Sequence[Mapping[str, Any]], seed: int) -> str:
@@ -195,14 +197,12 @@ def _lines(heads: Sequence[str], rows: Sequence[Sequence[str]], num_text_columns
     return "".join(f"| {' | '.join(line)} |\n" for line in (heads, rules, *rows))
 
 
-def _groups(
-    runs: Sequence[Mapping[str, Any]],
-) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """Return the runs that differ in their seed alone, by their label and their data."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+def _groups(runs: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Return the runs that differ in their seed alone, each group in the order of its seeds."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     for run in sorted(runs, key=lambda run: _place(run, _datasets(runs))):
-        groups.setdefault((run["label"], run["dataset"]), []).append(run)
-    return groups
+        groups.setdefault(run["group"], []).append(run)
+    return list(groups.values())
 
 
 def _datasets(runs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -217,10 +217,18 @@ def _place(run: Mapping[str, Any], datasets: Sequence[str]) -> tuple[int, int, i
 
 def _label(run: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
     """Return what a run is, with its seed where others differ in that alone."""
-    alike = [
-        each for each in runs if (each["label"], each["dataset"]) == (run["label"], run["dataset"])
-    ]
-    return f"{run['label']}, seed {run['seed']}" if len(alike) > 1 else run["label"]
+    alike = [each for each in runs if each["group"] == run["group"]]
+    return _model(run, runs) + (f", seed {run['seed']}" if len(alike) > 1 else "")
+
+
+def _model(run: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return what a run is but for its seed, with its first entry where others are called so."""
+    called = {
+        each["group"]
+        for each in runs
+        if (each["label"], each["dataset"]) == (run["label"], run["dataset"])
+    }
+    return f"{run['label']} ({run['group']})" if len(called) > 1 else run["label"]
 
 
 def _scores(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:

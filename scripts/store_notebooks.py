@@ -102,7 +102,7 @@ def store(path: Path, results: Path, output: Path | None = None) -> None:
 
 
 def check_preset(preset: str, folder: Path) -> None:
-    """See that the results in a repository are those of a preset as it is, under any seeds.
+    """See that the results in a repository are those of a preset as it is.
 
     Raises
     ------
@@ -110,29 +110,11 @@ def check_preset(preset: str, folder: Path) -> None:
         Where its params.yaml is another one, or is not there.
     """
     parameters = folder / "params.yaml"
-    found = parameters.read_text() if parameters.is_file() else None
-    if found is None or found not in (composed(preset), _under_its_seeds(preset, found)):
+    if not parameters.is_file() or parameters.read_text() != composed(preset):
         raise NotStoredError(
             f"{parameters} is not that of the preset {preset}: `python scripts/compose.py {preset} "
             "&& dvc repro` there, or `make figures`, leaves its results"
         )
-
-
-def _under_its_seeds(preset: str, parameters: str) -> str | None:
-    """Return the params.yaml of a preset under the seeds that a params.yaml has."""
-    import yaml
-    from omegaconf import OmegaConf
-
-    from pipelines.seeds import MODELS, SeedError, with_seeds
-
-    try:
-        tables = yaml.safe_load(parameters)
-        entries = [entry for table in MODELS for entry in (tables.get(table) or {}).values()]
-        seeds = {entry["seed"] for entry in entries if "seed" in entry}
-        widened = with_seeds(yaml.safe_load(composed(preset)), sorted(seeds))
-    except (yaml.YAMLError, AttributeError, KeyError, TypeError, SeedError):
-        return None  # it is of nothing that was composed
-    return OmegaConf.to_yaml(OmegaConf.create(widened))
 
 
 def composed(preset: str) -> str:

@@ -13,13 +13,24 @@ from scripts.store_notebooks import composed
 
 RUN = {"kind": "implicit", "data": "word_problem", "num_parameters": 1234, "train_seconds": 61.4}
 RUN |= {"training_flops": 9.74e12, "scores": {"160": 0.5, "20": 1.0}, "dataset": "a5", "seed": 0}
-RUN |= {"label": "implicit Mamba2, 1 layer", "layers": 1, "name": "a5_implicit_mamba2"}
-LSTM = RUN | {"kind": "recurrent", "label": "torch's LSTM, 1 layer", "scores": {"20": 0.25}}
+RUN |= {
+    "label": "implicit Mamba2, 1 layer",
+    "layers": 1,
+    "name": "a5_implicit_mamba2",
+    "group": "a",
+}
+LSTM = RUN | {
+    "group": "lstm",
+    "kind": "recurrent",
+    "label": "torch's LSTM, 1 layer",
+    "scores": {"20": 0.25},
+}
 
 
 def explicit(layers):
     return RUN | {
         "kind": "explicit",
+        "group": f"explicit_{layers}",
         "label": f"explicit Mamba2, {layers} layers",
         "layers": layers,
     }
@@ -96,7 +107,7 @@ def test_stories_have_one_score():
                 "bounded": {"share": 0.7},
                 "free": {"max_steps": 24, "phantom_steps": 4},
             },
-            *("implicit", "implicit Mamba2, 1 layer, 70 % bounded, (24+4)"),
+            *("implicit", "implicit Mamba2, 1 layer, 70 % bounded, free (24+4)"),
         ),
         (
             {"model": {"family": "llama", "num_layers": 4}, "match": {"run": "a", "vary": "steps"}},
@@ -143,16 +154,42 @@ def test_what_a_preset_has_left_is_kept_and_written(measured):
 
 def test_results_of_something_else_are_refused_and_nothing_is_written(measured, capsys):
     clone = measured / "clone"
-    (clone / "results" / "summary.json").unlink()
-    assert results_tables.main(["--measured", f"quick={clone}"]) == 2
-    assert "summary.json does not exist; dvc repro writes it" in capsys.readouterr().err
-    (clone / "params.yaml").write_text("runs: {}\n")
-    assert results_tables.main(["--measured", f"quick={clone}"]) == 2
-    assert "params.yaml is not that of the preset quick: " in capsys.readouterr().err
-    with pytest.raises(SystemExit, match="2"):
-        results_tables.main(["--measured", "quick"])
-    assert "--measured quick: write PRESET=FOLDER" in capsys.readouterr().err
+    damage = {
+        "results/summary.json": [
+            (None, "does not exist; dvc repro writes it"),
+            (b'{"runs": ', "cannot be read: "),
+            (b"\xff\xfe", "cannot be read: "),
+            (b"{}", "is not of the entries of params.yaml: 'runs'; dvc repro writes it anew"),
+            (b'{"runs": {}}', "has no runs; dvc repro writes it anew"),
+            (b'{"runs": {"other": {}}}', "is not of the entries of params.yaml: 'other'"),
+        ],
+        "params.yaml": [
+            (b"- 1\n", "is not that of the preset quick, under any seeds: "),
+            (b"runs: {}\n", "is not that of the preset quick, under any seeds: "),
+            (b"\xff\xfe", "cannot be read: "),
+            (b"a: [", "cannot be read: "),
+            (None, "does not exist; dvc repro writes it"),
+        ],
+    }
+    for name, cases in damage.items():
+        whole = (clone / name).read_bytes()
+        for content, message in cases:
+            (clone / name).unlink()
+            if content is not None:
+                (clone / name).write_bytes(content)
+            assert results_tables.main(["--measured", f"quick={clone}"]) == 2
+            error = capsys.readouterr().err
+            assert error.startswith(f"error: {clone / name} {message}") and error.count("\n") == 1
+            (clone / name).write_bytes(whole)
+    assert results_tables.main(["--measured", f"quikc={clone}"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    for wrong in ("quick", "=", "quick=", f"={clone}"):
+        with pytest.raises(SystemExit, match="2"):
+            results_tables.main(["--measured", wrong])
+        assert f"--measured {wrong}: write PRESET=FOLDER" in capsys.readouterr().err
     assert (measured / "page.md").read_text() == PAGE and not (measured / "measured").exists()
+    assert results_tables.main([]) == 2
+    assert "quick.json does not exist; scripts/results_tables.py" in capsys.readouterr().err
 
 
 def test_a_kind_of_data_without_a_table_is_told(measured, capsys):
@@ -167,19 +204,63 @@ def test_a_kind_of_data_without_a_table_is_told(measured, capsys):
     assert (measured / "page.md").read_text() == PAGE and not (measured / "measured").exists()
 
 
-def test_results_of_a_preset_under_other_seeds_are_its_own(measured):
+@pytest.mark.parametrize(
+    ("preset", "seeds", "run"),
+    [
+        ("quick", [2, 1], "s3_implicit_mamba2"),
+        ("laptop", [0, 1], "a5_implicit_mamba2"),
+        ("ten_seeds", [0, 1, 2], "a5_implicit_mamba2"),
+        ("catbabi", [0, 1, 2], "stories_implicit_mamba2"),
+    ],
+)
+def test_results_of_a_preset_under_other_seeds_are_its_own(measured, capsys, preset, seeds, run):
     clone = measured / "clone"
-    parameters = with_seeds(yaml.safe_load(composed("quick")), [0, 5])
+    parameters = with_seeds(yaml.safe_load(composed(preset)), seeds)
     (clone / "params.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(parameters)))
-    run = {key: RUN[key] for key in measurements._KEPT} | {"accuracy_last_10": {"12": 0.75}}
-    runs = {"s3_implicit_mamba2": run, "s3_implicit_mamba2_seed_5": run}
-    (clone / "results" / "summary.json").write_text(json.dumps({"runs": runs}))
-    assert results_tables.main(["--measured", f"quick={clone}"]) == 0
-    kept = json.loads((measured / "measured" / "quick.json").read_text())
-    assert [each["seed"] for each in kept] == [0, 5]
-    parameters["runs"]["s3_implicit_mamba2_seed_5"]["free"]["max_steps"] = 99
+    names = [name for name in parameters["runs"] if name in (run, f"{run}_seed_1")]
+    data = "catbabi" if preset == "catbabi" else "word_problem"
+    kept = {key: RUN[key] for key in measurements._KEPT} | {"accuracy_last_10": {"12": 0.75}}
+    kept |= {"data": data, "accuracy": 0.5, "accuracy_by_task": {"1": 0.5}}
+    summary = {"runs": dict.fromkeys(names, kept)}
+    (clone / "results" / "summary.json").write_text(json.dumps(summary))
+    measurements.take(preset, clone)
+    found = json.loads((measured / "measured" / f"{preset}.json").read_text())
+    assert [(each["seed"], each["group"]) for each in found] == [(0, run), (1, run)]
+    parameters["runs"][names[1]]["free"]["max_steps"] = 99
     (clone / "params.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(parameters)))
-    assert results_tables.main(["--measured", f"quick={clone}"]) == 2
+    with pytest.raises(measurements.NotMeasuredError, match="is not that of the preset"):
+        measurements.take(preset, clone)
+
+
+def test_a_baseline_of_as_many_flops_is_in_one_group_under_all_seeds(measured):
+    parameters = with_seeds(yaml.safe_load(composed("catbabi")), [0, 1])
+    path = measured / "params.yaml"
+    path.write_text(OmegaConf.to_yaml(OmegaConf.create(parameters)))
+    wanted = yaml.safe_load(composed("catbabi"))
+    groups = measurements._groups("catbabi", wanted, path, parameters)
+    assert groups["stories_mamba2_same_flops_seed_1"] == "stories_mamba2_same_flops"
+
+
+def test_models_that_are_called_alike_have_their_entries_names(measured):
+    runs = [RUN | {"seed": seed, "group": group} for group in ("a", "b") for seed in (0, 1)]
+    labels = [line.split(" | ")[0] for line in results_tables.table(runs).splitlines()[2:]]
+    assert labels[0] == "| implicit Mamba2, 1 layer (a), seed 0" and len(set(labels)) == 4
+    rates = results_tables.rates(runs).splitlines()[2:]
+    assert [line.split(" | ")[0] for line in rates] == [
+        "| implicit Mamba2, 1 layer (a)",
+        "| implicit Mamba2, 1 layer (b)",
+    ]
+
+
+def test_perplexities_have_no_rates():
+    text = [RUN | {"data": "text", "scores": 61.5, "seed": seed} for seed in (0, 1)]
+    with pytest.raises(measurements.NotMeasuredError, match="rates are of accuracies"):
+        results_tables.rates(text)
+
+
+def test_what_is_not_known_is_left_out_of_rates():
+    runs = [RUN | {"seed": seed, "training_flops": None} for seed in (0, 1)]
+    assert results_tables.rates(runs).splitlines()[2].endswith("| 0 of 2 (0 to 84 %) |  |")
 
 
 def test_text_is_told_in_perplexity():
@@ -193,7 +274,12 @@ def test_tasks_are_the_means_of_all_seeds():
         return RUN | {"data": "catbabi", "seed": seed, "scores": scores, "tasks": tasks}
 
     runs = [answers(1, 0.75, 0.2), answers(0, 0.25, 0.4)]
-    lstm = {"label": "torch's LSTM, 1 layer", "kind": "recurrent", "tasks": {"1": 1.0}}
+    lstm = {
+        "label": "torch's LSTM, 1 layer",
+        "group": "lstm",
+        "kind": "recurrent",
+        "tasks": {"1": 1.0},
+    }
     assert results_tables.tasks([answers(0, 0.5, 0.5) | lstm, *runs]).splitlines() == [
         "|  | implicit Mamba2, 1 layer | torch's LSTM, 1 layer |",
         "| --- | --: | --: |",
@@ -226,11 +312,13 @@ def test_rates_count_the_seeds_that_hold_with_an_interval():
 def test_rates_of_several_kinds_of_data_are_told_apart():
     found = {"data": "formal_language", "scores": {"test": 0.5, "validation": 1.0}}
     runs = [
-        RUN | found | {"dataset": dataset, "seed": seed}
+        RUN | found | {"dataset": dataset, "group": dataset, "seed": seed}
         for dataset in ("parity", "cycle")
         for seed in (0, 1)
     ]
-    lines = results_tables.rates([*runs, RUN | found | {"dataset": "cycle", "label": "other"}])
+    lines = results_tables.rates(
+        [*runs, RUN | found | {"dataset": "cycle", "group": "b", "label": "other"}]
+    )
     assert lines.splitlines()[2:] == [
         f"| implicit Mamba2, 1 layer | {dataset} | 2 of 2 (16 to 100 %) | 0 of 2 (0 to 84 %) "
         "| 9.7e12 |"
