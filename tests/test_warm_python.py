@@ -27,8 +27,11 @@ exec(sys.argv[1])
 COLD = "import sys; print('torch' in sys.modules)"
 SLEEP = "open('there', 'w').close(); import time; time.sleep(60)"
 THREADS = "import torch; print(torch.get_num_threads())"  # seconds, for the real one: once
+LATER = "import threading; threading.Timer(0.1, print, ['in a thread']).start()"
 ENDS = {
     THREADS: 0,
+    LATER: 0,
+    "sys.exit(261)": 5,
     "sys.exit(3)": 3,
     "sys.exit('no')": 1,
     "raise KeyError('x')": 1,

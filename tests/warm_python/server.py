@@ -1,6 +1,7 @@
 """The process that has imported libraries, once the first has asked, and forks."""
 
 import ast
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -14,6 +15,7 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import NoReturn
 
@@ -201,5 +203,24 @@ def run(command: list[str]) -> None:
         runpy.run_path(what, run_name="__main__")
 
 
+def end(status: object) -> NoReturn:
+    """End as an interpreter does, but for taking apart what was imported: .4 s of a processor."""
+    if not isinstance(status, int | None):
+        sys.stderr.write(f"{status}\n")
+        status = 1
+    threading._shutdown()  # waits for threads
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        status = 120
+    os._exit((status or 0) & 0xFF)
+
+
 if request := serve():
-    run(request["command"])
+    try:
+        run(request["command"])
+    except SystemExit as ending:
+        end(ending.code)
+    end(None)
