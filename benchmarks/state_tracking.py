@@ -26,6 +26,7 @@ _LEFT_OUT = [
     f"~runs.{LLAMA}",
     *(f"~runs.{LLAMA}_seed_{seed}" for seed in range(1, 3)),
     *(f"~baselines.{name}" for name in ("a5_lstm", "a5_mamba2_4_layers", "s5_mamba2_1_layer")),
+    *(f"~baselines.a5_llama_{each}_layers" for each in (2, 4)),
     *(f"~baselines.s5_mamba2_{each}_layers" for each in (2, 4, 8)),
 ]
 _QUICK = [
