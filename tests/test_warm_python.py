@@ -33,6 +33,8 @@ ENDS = {
     LATER: 0,
     "sys.exit(261)": 5,
     "sys.exit(3)": 3,
+    "sys.exit(True)": 1,
+    "sys.stdout.flush(); atexit._clear(); sys.stdout.close()": 0,
     "sys.exit('no')": 1,
     "raise KeyError('x')": 1,
     "os._exit(7)": 7,

@@ -30,7 +30,7 @@ def llama(**options):
 
 @pytest.mark.parametrize("rope", [True, False])
 @pytest.mark.parametrize("window", [None, 2])
-def test_attention_cannot_tell_them_apart(rope, window):
+def test_attention_gives_them_one_state(rope, window):
     found = logits(llama(rope=rope, sliding_window=window), [7, 7, 3])
     assert torch.allclose(found[1], found[0], atol=1e-7)
     assert not torch.allclose(found[2], found[1], atol=1e-3)
