@@ -7,7 +7,7 @@ the host longer than running them takes the GPU, as with small batches.
 import functools
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -56,23 +56,49 @@ class GraphedCallable:
             return tuple(output.clone() for output in self._outputs)
 
     def _capture(self, inputs: Tensor) -> torch.cuda.CUDAGraph:
-        self._inputs, graph = inputs.clone(), torch.cuda.CUDAGraph()
-        present, aside = torch.cuda.current_stream(), torch.cuda.Stream()
-        aside.wait_stream(present)
-        # Casts that autocast remembers would live in the graph's memory.
-        with torch.cuda.stream(aside), _without_autocast_cache():
-            graph.capture_begin(pool=_pool(), capture_error_mode="thread_local")
-            try:
-                self._outputs = self._function(self._inputs)
-            finally:
-                graph.capture_end()
-        present.wait_stream(aside)
-        return graph
+        self._inputs = inputs.clone()
+
+        def run() -> None:
+            self._outputs = self._function(self._inputs)
+
+        memory = _memory(inputs.device)
+        return _captured(run, memory.pool, memory.stream)
+
+
+class _Memory(NamedTuple):
+    """The memory in which a device's graphs take turns.
+
+    Without a graph that stays, the pool would go with its last graph, and could take no other.
+    What was freed on one stream is not given to another, so that all are captured on the same.
+    """
+
+    pool: Any
+    stream: torch.cuda.Stream
+    graph: torch.cuda.CUDAGraph
 
 
 @functools.cache
-def _pool() -> Any:
-    return torch.cuda.graph_pool_handle()
+def _memory(device: torch.device) -> _Memory:
+    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
+    graph = _captured(lambda: torch.zeros(1, device=device), pool, stream)
+    return _Memory(pool, stream, graph)
+
+
+def _captured(
+    run: Callable[[], object], pool: Any, stream: torch.cuda.Stream
+) -> torch.cuda.CUDAGraph:
+    """Capture what runs on a stream, with memory of a pool."""
+    graph, present = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
+    stream.wait_stream(present)
+    # Casts that autocast remembers would live in the graph's memory.
+    with torch.cuda.stream(stream), _without_autocast_cache():
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+        try:
+            run()
+        finally:
+            graph.capture_end()
+    present.wait_stream(stream)
+    return graph
 
 
 def _without_autocast_cache() -> torch.autocast:

@@ -72,3 +72,27 @@ def test_a_captured_search_is_the_search(kind: str, asked) -> None:
             found.append(find_fixed_point(cell, start, Picard(0.8), ResidualBelow(1e-4, 64)))
     torch.testing.assert_close(found[1].value, found[0].value, rtol=1e-5, atol=1e-5)
     assert torch.equal(found[1].steps, found[0].steps)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need an NVIDIA GPU")
+def test_graphs_take_turns_in_one_memory() -> None:
+    inputs = torch.arange(1 << 20, dtype=torch.float32, device="cuda")
+    reserved = []
+    for factor in range(2, 6):
+        graphed = GraphedCallable(lambda x, factor=factor: (x * factor + 1,))
+        for _ in range(3):
+            torch.testing.assert_close(graphed(inputs)[0], inputs * factor + 1)
+        del graphed  # the memory of the next
+        reserved.append(torch.cuda.memory_reserved())
+    assert len(set(reserved[1:])) == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need an NVIDIA GPU")
+def test_two_graphs_at_once_leave_each_other_alone() -> None:
+    inputs = torch.arange(1 << 20, dtype=torch.float32, device="cuda")
+    both = [GraphedCallable(lambda x, n=n: ((x + n).square(),)) for n in (1, 2)]
+    for _ in range(4):
+        found = [graphed(inputs)[0] for graphed in both]
+        torch.testing.assert_close(found, [(inputs + n).square() for n in (1, 2)])

@@ -7,7 +7,6 @@ import torch
 
 from implicit_models.language_models.placement import DeviceError, default_device
 from implicit_models.language_models.serialisation import load_model, save_model
-from implicit_models.training.checkpoints import CheckpointFolder
 from tests.language_models.models import IMPLICIT, small_model
 from tests.training import setup_training
 
@@ -22,20 +21,29 @@ def test_the_environment_names_the_device(monkeypatch: pytest.MonkeyPatch) -> No
     assert default_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_training_saving_and_loading_on_a_gpu(tmp_path: Path) -> None:
-    model, optimiser, _, _ = setup_training.run(tmp_path, device=torch.device("cuda"), stop_after=8)
-    assert next(model.parameters()).is_cuda
-    assert CheckpointFolder(tmp_path, "identity").resume(model, optimiser) is not None
-    model, *_ = setup_training.run(tmp_path, device=torch.device("cuda"))
+GPU = pytest.param(
+    "cuda",
+    marks=[
+        pytest.mark.gpu,
+        pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"),
+    ],
+)
+
+
+@pytest.mark.parametrize("device", ["cpu", GPU])
+def test_training_saving_and_loading_on_a_device(device: str, tmp_path: Path) -> None:
+    there = torch.device(device)
+    *_, interrupted = setup_training.run(tmp_path, device=there, stop_after=8)
+    model, *_, resumed = setup_training.run(tmp_path, device=there)
+    assert next(model.parameters()).device.type == device
+    assert max(interrupted.rows) == min(resumed.rows) == 8  # from the checkpoint of step 6
     save_model(model, tmp_path / "model")
-    on_gpu = load_model(tmp_path / "model", torch.device("cuda"))
-    on_cpu = load_model(tmp_path / "model")
+    on_device = load_model(tmp_path / "model", there)
+    on_cpu = load_model(tmp_path / "model", torch.device("cpu"))
     phase = setup_training.FREE.phase
     tokens = torch.zeros(1, 4, dtype=torch.int64)
     torch.testing.assert_close(
-        on_gpu(tokens.cuda(), phase=phase).logits.cpu(),
+        on_device(tokens.to(there), phase=phase).logits.cpu(),
         on_cpu(tokens, phase=phase).logits,
         rtol=1e-3,
         atol=1e-3,

@@ -123,10 +123,10 @@ def run(
     optimiser = build_optimiser(model, training.optimisation)
     recorder = Recorder(stop_after)
     progress = None
-    checkpoints = CheckpointFolder(folder, "identity")
-    start = checkpoints.resume(module, optimiser) or start_of(training.segment)
-    try:
-        progress = train(training, start, module, optimiser, checkpoints, recorder, execution)
-    except KeyboardInterrupt:
-        assert stop_after is not None
+    with CheckpointFolder(folder, "identity") as checkpoints:
+        start = checkpoints.resume(module, optimiser) or start_of(training.segment)
+        try:
+            progress = train(training, start, module, optimiser, checkpoints, recorder, execution)
+        except KeyboardInterrupt:
+            assert stop_after is not None
     return model, optimiser, progress, recorder
