@@ -99,7 +99,9 @@ class SlidingPositions:
 class SlidingAttentionMixer(AttentionMixer):
     """Attention of which a token reaches itself and ``window - 1`` tokens before it.
 
-    A whole text that is no longer goes through the kernel of `AttentionMixer`.
+    A whole text that is no longer goes through the kernel of `AttentionMixer`. Where the window is
+    padded, the slots before a text are attended to as well: their keys and values are zero, as what
+    stands before a text is to a causal convolution.
     """
 
     def __init__(
@@ -108,13 +110,14 @@ class SlidingAttentionMixer(AttentionMixer):
         rotary: Rotary,
         *,
         window: int,
+        is_padded: bool = False,
         num_layers: int,
         normalised_weights: bool,
     ) -> None:
         super().__init__(
             shape, rotary, num_layers=num_layers, normalised_weights=normalised_weights
         )
-        self.num_slots = window - 1
+        self.num_slots, self.is_padded = window - 1, is_padded
 
     def initial_carry(self, batch: int) -> SlidingCarry:
         """Return the carry at the start of a sequence: empty slots."""
@@ -133,6 +136,7 @@ class SlidingAttentionMixer(AttentionMixer):
         like = self.qkv_proj.weight
         slots = torch.arange(self.num_slots + length, device=like.device)[None]
         filled = slots.new_zeros(1) if carry is None else carry.lengths
+        filled = torch.full_like(filled, self.num_slots) if self.is_padded else filled
         masks = sliding_masks(length, self.num_slots + 1, filled)
         return SlidingPositions(*self.rotary.angles(slots, like.dtype), masks)
 
@@ -162,8 +166,8 @@ class SlidingAttentionMixer(AttentionMixer):
         return mixed, SlidingTrail(keys, values, carry.lengths, self.num_slots)
 
     def _is_short(self, carry: SlidingCarry | None, length: int) -> bool:
-        """Return whether it is a whole text in which a token attends to all before it."""
-        return carry is None and length <= self.num_slots + 1
+        """Return whether it is a whole text in which a token attends to all before it alone."""
+        return carry is None and length <= self.num_slots + 1 and not self.is_padded
 
     def _behind(self, slots: Tensor | None, tokens: Tensor) -> Tensor:
         """Put tokens behind a carry's slots, or behind empty ones."""

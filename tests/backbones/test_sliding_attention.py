@@ -6,8 +6,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from implicit_models.backbones.sliding_attention import SlidingCarry, SlidingTrail
+from implicit_models.kernels.reference import rotate
 from implicit_models.kernels.sliding_attention import num_pairs, sliding_attention, sliding_masks
-from tests.language_models.models import EXPLICIT_SLIDING, our_model, tokens
+from tests.language_models.models import EXPLICIT_PADDED, EXPLICIT_SLIDING, our_model, tokens
 
 GROUPS, HEADS, WIDTH = 2, 4, 6
 
@@ -74,9 +75,11 @@ def test_a_carry_holds_the_last_tokens_of_each_sequence(window: int) -> None:
     assert torch.equal(chosen.keys, carry.keys[[2, 0]]) and chosen.by_sequence is chosen.keys
 
 
-@pytest.mark.parametrize("piece", [50, 200, 1000])
-def test_a_stream_gives_the_same_in_pieces_of_any_length(piece: int) -> None:
-    model, text = our_model(EXPLICIT_SLIDING.replace(sliding_window=30)), tokens(2, 2000)
+@pytest.mark.parametrize("piece", [3, 50, 200, 1000])
+@pytest.mark.parametrize("pads", [False, True])
+def test_a_stream_gives_the_same_in_pieces_of_any_length(piece: int, pads: bool) -> None:
+    parameters = EXPLICIT_SLIDING.replace(sliding_window=30, pad_window=pads)
+    model, text = our_model(parameters), tokens(2, 2000)
     with torch.no_grad():
         whole, cache, found = model(text, use_cache=False).logits, model.initial_cache(2), []
         for part in text.split(piece, dim=1):
@@ -84,6 +87,25 @@ def test_a_stream_gives_the_same_in_pieces_of_any_length(piece: int) -> None:
             found.append(output.logits)
             cache = output.past_key_values
     torch.testing.assert_close(torch.cat(found, dim=1), whole, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("rope", [True, False])
+def test_a_padded_window_is_one_behind_tokens_of_no_key_and_no_value(rope: bool) -> None:
+    """Beside torch's attention over zeros that stand before the text."""
+    model = our_model(EXPLICIT_PADDED.replace(rope=rope))
+    mixer = model.model.stack.mixers[0]
+    hidden, window = drawn(2, 8, 16), 2
+    with torch.no_grad():
+        weights = mixer.weights()
+        found, _ = mixer(hidden, None, None, weights, mixer.positions(None, 8))
+        parts = [hidden @ weight.T for weight in (weights.queries, weights.keys, weights.values)]
+        queries, keys, values = (part.unflatten(2, (-1, 4)) for part in parts)
+        keys, values = (F.pad(each, (0, 0, 0, 0, window - 1, 0)) for each in (keys, values))
+        cosine, sine = mixer.rotary.angles(torch.arange(8 + window - 1)[None], hidden.dtype)
+        queries = rotate(queries, cosine[:, window - 1 :], sine[:, window - 1 :])
+        every = torch.tensor([window - 1] * 2)
+        expected = square(queries, rotate(keys, cosine, sine), values, window, every)
+    torch.testing.assert_close(found, expected.flatten(2) @ weights.output.T)
 
 
 def test_a_carry_after_padding_is_that_of_the_last_token() -> None:

@@ -34,7 +34,11 @@ CHANGES: list[dict[str, Any]] = [
 SHAPES: dict[str, list[dict[str, Any]]] = {
     "mamba2-explicit": [{"n_groups": 1, "expand": 3}, {"chunk_size": None}],
     "llama-explicit": [{"num_key_value_heads": 4}, {"head_dim": 6, "intermediate_size": 40}],
-    "sliding-explicit": [{"sliding_window": 1}, {"sliding_window": 70}],
+    "sliding-explicit": [
+        {"sliding_window": 1},
+        {"sliding_window": 70},
+        {"sliding_window": 30, "pad_window": True},
+    ],
 }
 
 

@@ -22,7 +22,7 @@ INSIDE = {
     "mamba2": ["0.mixer.in_proj.weight", "1.mixer.conv1d.scale", "1.mixer.A_log"],
     "llama": ["0.mixer.qkv_proj.weight", "1.mixer.out_proj.scale", "1.feed_forward_norm"],
 }
-INSIDE["sliding"] = INSIDE["llama"]
+INSIDE |= dict.fromkeys(("sliding", "padded"), INSIDE["llama"])
 
 
 @dataclass

@@ -40,10 +40,22 @@ IMPLICIT_LLAMA = ModelParameters(
 EXPLICIT_LLAMA = IMPLICIT_LLAMA.replace(implicit=False)
 IMPLICIT_SLIDING = IMPLICIT_LLAMA.replace(sliding_window=5)
 EXPLICIT_SLIDING = IMPLICIT_SLIDING.replace(implicit=False)
+IMPLICIT_PADDED = IMPLICIT_LLAMA.replace(sliding_window=2, pad_window=True)
+EXPLICIT_PADDED = IMPLICIT_PADDED.replace(implicit=False)
 LSTM = ModelParameters(family="lstm", num_layers=1, d_model=16, hidden_size=12)
 
-IMPLICIT_FAMILIES = {"mamba2": IMPLICIT, "llama": IMPLICIT_LLAMA, "sliding": IMPLICIT_SLIDING}
-EXPLICIT_FAMILIES = {"mamba2": EXPLICIT, "llama": EXPLICIT_LLAMA, "sliding": EXPLICIT_SLIDING}
+IMPLICIT_FAMILIES = {
+    "mamba2": IMPLICIT,
+    "llama": IMPLICIT_LLAMA,
+    "sliding": IMPLICIT_SLIDING,
+    "padded": IMPLICIT_PADDED,
+}
+EXPLICIT_FAMILIES = {
+    "mamba2": EXPLICIT,
+    "llama": EXPLICIT_LLAMA,
+    "sliding": EXPLICIT_SLIDING,
+    "padded": EXPLICIT_PADDED,
+}
 ALL = {
     "implicit mamba2": IMPLICIT,
     "explicit mamba2": EXPLICIT,
@@ -51,6 +63,8 @@ ALL = {
     "explicit llama": EXPLICIT_LLAMA,
     "implicit sliding": IMPLICIT_SLIDING,
     "explicit sliding": EXPLICIT_SLIDING,
+    "implicit padded": IMPLICIT_PADDED,
+    "explicit padded": EXPLICIT_PADDED,
     "lstm": LSTM,
 }
 

@@ -36,6 +36,15 @@ def test_attention_gives_them_one_state(rope, window):
     assert not torch.allclose(found[2], found[1], atol=1e-3)
 
 
+@pytest.mark.parametrize("rope", [True, False])
+@pytest.mark.parametrize("window", [2, 5])
+def test_a_padded_window_tells_them_apart(rope, window):
+    model = llama(rope=rope, sliding_window=window, pad_window=True)
+    found = logits(model, [7, 7, 3])
+    assert not torch.allclose(found[1], found[0], atol=1e-3)
+    assert not torch.allclose(found[2], logits(model, [7, 3])[1], atol=1e-3)
+
+
 def test_what_follows_cannot_either_where_it_sees_one_token_back():
     model = llama(rope=False, sliding_window=2)
     assert torch.allclose(logits(model, [7, 7, 3])[2], logits(model, [7, 3])[1], atol=1e-7)

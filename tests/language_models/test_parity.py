@@ -248,6 +248,12 @@ def test_conversion_loses_nothing(family: str, name: str) -> None:
     assert tied == theirs.config.tie_word_embeddings
 
 
+@pytest.mark.parametrize("changes", [{"pad_window": True}, {"rope": False}])
+def test_what_transformers_does_not_have_is_not_converted(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="transformers has no model like a ImplicitLlama"):
+        to_transformers(model_of("sliding-explicit", **changes))
+
+
 def test_a_mistral_without_a_window_is_a_llama(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MISTRAL, "all tokens", {"sliding_window": None})
     theirs = peer_of("mistral", "all tokens")

@@ -26,7 +26,7 @@ INSIDE = {
         "1.mixer.out_proj.weight",
     ],
 }
-INSIDE["sliding"] = INSIDE["llama"]
+INSIDE |= dict.fromkeys(("sliding", "padded"), INSIDE["llama"])
 FAMILIES = pytest.mark.parametrize("family", IMPLICIT_FAMILIES)
 
 

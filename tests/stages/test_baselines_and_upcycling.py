@@ -55,6 +55,7 @@ WRONG_MODELS = [
     ("bounded", IMPLICIT, "head_dim", 3, ["head_dim", "even"]),
     ("bounded", IMPLICIT, "d_feed_forward", "wide", ["d_feed_forward = 'wide'", "int"]),
     ("bounded", IMPLICIT, "rope_theta", 0.0, ["rope_theta = 0.0", "above 0.0"]),
+    ("bounded", IMPLICIT, "pad_window", True, ["pad_window = true", "sliding_window = null"]),
     ("bounded", IMPLICIT, "d_state", 16, ["d_state is 16", "family llama has none"]),
     ("bounded", IMPLICIT, "source", "somewhere", ["source is somewhere", "llama has none"]),
     ("bounded", RUN, "source", None, ["source is missing", "family upcycled needs it"]),

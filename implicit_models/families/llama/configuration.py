@@ -21,6 +21,9 @@ class ImplicitLlamaConfig(ImplicitConfig):
         Width of a head; None takes ``hidden_size / num_attention_heads``.
     sliding_window
         A token attends to itself and to the tokens before it, so many in all; None for all of them.
+    pad_window
+        Whether that is so many at the beginning of a text as well: what is missing are keys and
+        values of zero. Otherwise it is not attended to, as in Mistral.
     intermediate_size
         Hidden width of the feed-forward network.
     rope
@@ -41,6 +44,7 @@ class ImplicitLlamaConfig(ImplicitConfig):
     num_key_value_heads: int | None = None
     head_dim: int | None = None
     sliding_window: int | None = None
+    pad_window: bool = False
     intermediate_size: int = 2048
     max_position_embeddings: int = 2048
     rope: bool = True
@@ -66,6 +70,8 @@ class ImplicitLlamaConfig(ImplicitConfig):
         counts = ["num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"]
         counts += ["sliding_window"] if self.sliding_window is not None else []
         check_positive(self, *counts, "max_position_embeddings")
+        if self.pad_window and self.sliding_window is None:
+            raise ValueError("pad_window is True and sliding_window None; there is nothing to pad")
         assert self.num_key_value_heads and self.head_dim
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(

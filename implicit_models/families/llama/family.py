@@ -44,7 +44,9 @@ class ImplicitLlamaModel(ImplicitModel):
         if window is None:
             mixer = AttentionMixer(shape, rotary, **sizes)
         else:
-            mixer = SlidingAttentionMixer(shape, rotary, window=window, **sizes)
+            mixer = SlidingAttentionMixer(
+                shape, rotary, window=window, is_padded=config.pad_window, **sizes
+            )
         feed_forward = FeedForward(config.hidden_size, config.intermediate_size, **sizes)
         return Block(mixer, feed_forward, config.rms_norm_eps)
 
@@ -75,6 +77,7 @@ class LlamaFlops:
     d_projection: int
     d_feed_forward: int
     sliding_window: int | None = None
+    pad_window: bool = False
 
     def evaluation(self, length: int, *, before: float | None = None) -> Work:
         """Return the work of computing some tokens together; see `StackFlops`."""
@@ -85,7 +88,8 @@ class LlamaFlops:
     def _pairs(self, length: int, before: float | None) -> float:
         """Return how many products of a query with a key each head takes."""
         window = self.sliding_window
-        if window is None or (before is None and length <= window):
+        is_whole = before is None and not self.pad_window
+        if window is None or (is_whole and length <= window):
             return length * ((before or 0) + length)
         return num_pairs(length, window)  # of a carry all slots, empty or not
 
@@ -158,6 +162,7 @@ class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
             "rope": parameters.rope,
             "rope_parameters": {"rope_type": "default", "rope_theta": parameters.rope_theta},
             "sliding_window": parameters.sliding_window,
+            "pad_window": parameters.pad_window,
         }
 
     def of_size(self, parameters: Any, vary: str, number: int) -> Any:
@@ -202,6 +207,7 @@ class LlamaFamily(StackFamily[ImplicitLlamaConfig]):
             d_projection=shape.d_projection,
             d_feed_forward=config.intermediate_size,
             sliding_window=config.sliding_window,
+            pad_window=config.pad_window,
         )
 
     def past(self, carry: KeyValueCarry | SlidingCarry) -> Past:

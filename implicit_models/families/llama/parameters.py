@@ -28,6 +28,9 @@ class LlamaParameters(StackParameters):
         The base of the rotary embeddings.
     sliding_window
         A token attends to itself and to the tokens before it, so many in all; null: to all of them.
+    pad_window
+        Whether that is so many at the beginning of a text as well, what is missing being keys and
+        values of zero; a token can then tell the beginning from what follows.
     """
 
     family: Literal["llama"]
@@ -38,6 +41,7 @@ class LlamaParameters(StackParameters):
     rope: bool = True
     rope_theta: float = Field(default=_ROPE_THETA, gt=0.0)
     sliding_window: int | None = Field(default=None, ge=1)
+    pad_window: bool = False
 
     @property
     def has_state(self) -> bool:
@@ -49,6 +53,10 @@ class LlamaParameters(StackParameters):
         if not self.rope and self.rope_theta != _ROPE_THETA:
             raise ParameterError(
                 f"rope_theta = {self.rope_theta} is not allowed; with rope = false there is none"
+            )
+        if self.pad_window and self.sliding_window is None:
+            raise ParameterError(
+                "pad_window = true is not allowed; with sliding_window = null there is no window"
             )
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ParameterError(

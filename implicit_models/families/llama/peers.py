@@ -62,8 +62,8 @@ class MistralPeer(LlamaPeer):
     model_class = MistralForCausalLM
 
     def is_like(self, config: ImplicitLlamaConfig) -> bool:
-        """Return whether a token attends to a window."""
-        return config.rope and config.sliding_window is not None
+        """Return whether a token attends to a window, and to nothing before a text."""
+        return config.rope and config.sliding_window is not None and not config.pad_window
 
     def our_configuration(self, config: MistralConfig) -> ImplicitLlamaConfig:
         """Return the configuration of our explicit model; see `Peer`."""
