@@ -9,7 +9,8 @@ parameters under autocast as well, as transformers' Trainer does it (``bf16=True
 - Training steps: forward, loss, backward and AdamW, of the bounded phase (4+1) and the free phase
   (24+4): self-iterations without gradient, then phantom steps. The number of iterations is fixed,
   so that all do the same work. Peak memory is that of tensors, the optimiser's included.
-- Evaluations of the cell: each of a search's, and one that keeps activations.
+- Evaluations of the cell: each of a search's, and one that keeps activations. Of Mamba2 once more
+  with the search's as a CUDA graph.
 - Kernels of a block of mamba2-350m or llama-350m, each beside mamba-ssm's where it has one, its
   twin in PyTorch and torch.compile of that.
 
@@ -41,16 +42,23 @@ import torch
 from benchmarks import harness
 from benchmarks.gpu_device import FULL, MODELS, TINY, Row, ceilings, describe, device
 from benchmarks.gpu_kernels import measure_kernels
-from benchmarks.gpu_steps import measure_model
+from benchmarks.gpu_steps import BASELINE, CUDA_GRAPHS, OURS_AS_GRAPHS, measure_model
+from implicit_models.kernels import cuda_graph
 
-# Seconds that a part may take; mamba-ssm tunes for a minute and more in the first with it.
+# Seconds that a part may take, what is ours first; mamba-ssm tunes for a minute and more.
 PARTS = {
     "ceilings": 60,
-    "mamba2-350m": 240,
-    "mamba2-130m": 120,
-    "llama-350m": 90,
+    "mamba2-350m": 100,
+    "llama-350m": 60,
+    "mamba2-130m": 60,
+    "llama-130m": 50,
+    f"mamba2-350m, {CUDA_GRAPHS}": 40,
+    f"mamba2-130m, {CUDA_GRAPHS}": 40,
+    f"mamba2-350m, {BASELINE}": 200,
+    f"llama-350m, {BASELINE}": 60,
+    f"llama-130m, {BASELINE}": 50,
+    f"mamba2-130m, {BASELINE}": 120,
     "kernels": 150,
-    "llama-130m": 70,
 }
 ALL_SECONDS = 510
 PACKAGES = ("torch", "triton", "transformers", "torchdeq", "mamba_ssm", "causal_conv1d")
@@ -70,7 +78,7 @@ def run(quick: bool) -> harness.Report:
     end = time.monotonic() + ALL_SECONDS
     rows: list[Row] = []
     for part, seconds in PARTS.items():
-        if quick and part.endswith("350m"):
+        if quick and "350m" in part:
             continue  # as tiny as the other
         limit = min(seconds, end - time.monotonic())
         if limit < 5:
@@ -92,11 +100,12 @@ def _what_is_missing() -> str | None:
 def _in_a_process(part: str, quick: bool, limit: float) -> list[Row]:
     """Run a part, and collect its rows as they come: they stay where it does not end well."""
     program = "import sys; from benchmarks.gpu import measure_part as m; m(*sys.argv[1:])"
+    graphs = {cuda_graph.VARIABLE: str(int(part.endswith(CUDA_GRAPHS)))}
     process = subprocess.Popen(
         [sys.executable, "-c", program, part, "quick" if quick else "full"],
         stdout=subprocess.PIPE,
         text=True,
-        env=os.environ | {"TRITON_CACHE_AUTOTUNING": "1"},
+        env=os.environ | {"TRITON_CACHE_AUTOTUNING": "1"} | graphs,
         start_new_session=True,
     )
     timed_out = threading.Event()
@@ -163,6 +172,7 @@ def bars(rows: Sequence[Row]) -> dict[str, harness.Bar]:
             for row in rows
             if (row["part"], row.get("model"), row.get("phase")) == ("training step", model, free)
             and row.get("parameters") == "bfloat16"
+            and row["loop"] != OURS_AS_GRAPHS
             and "seconds" in row
         ]
         base = next((row for row in steps if row["side"] == "baseline"), None)
@@ -183,6 +193,7 @@ def bars(rows: Sequence[Row]) -> dict[str, harness.Bar]:
             for row in rows
             if (row["part"], row.get("model")) == ("cell evaluation", model)
             and row["side"] == "ours"
+            and row["loop"] != OURS_AS_GRAPHS
             and "seconds" in row
         }
         searching = seconds.get("search only")

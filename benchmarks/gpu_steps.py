@@ -31,11 +31,15 @@ from implicit_models.equilibrium.stopping import FixedSteps
 from implicit_models.families.llama.configuration import ImplicitLlamaConfig
 from implicit_models.families.llama.family import ImplicitLlamaForCausalLM
 from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
+from implicit_models.kernels import cuda_graph
 from implicit_models.kernels.dispatch import Kernels, using
 from implicit_models.language_models.losses import LOSSES
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 
 DAMPING = 0.8
+# What is measured of a model beside our launches: parts are named "mamba2-130m, baseline".
+BASELINE, CUDA_GRAPHS = "baseline", "CUDA graphs"
+OURS_AS_GRAPHS = f"ours, {CUDA_GRAPHS}"
 
 
 @dataclass(frozen=True)
@@ -69,36 +73,43 @@ class Contender:
 def contenders(family: str) -> tuple[Contender, list[Contender]]:
     """Return our contender, and the possible baselines, best first."""
     name, loop = baseline_loop()
-    baselines = [Contender("baseline", kernels, name, loop) for kernels in baseline_kernels(family)]
-    ours = "ours, CUDA graphs" if os.environ.get("IMPLICIT_MODELS_CUDA_GRAPHS") == "1" else "ours"
-    return Contender("ours", our_kernels(), ours, None), baselines
+    baselines = [Contender(BASELINE, kernels, name, loop) for kernels in baseline_kernels(family)]
+    is_graph = os.environ.get(cuda_graph.VARIABLE) == "1"
+    return Contender("ours", our_kernels(), OURS_AS_GRAPHS if is_graph else "ours", None), baselines
 
 
-def measure_model(model: str, scale: Scale) -> Iterator[Row]:
-    """Measure all of one model; what matters most and fails least comes first."""
+def measure_model(part: str, scale: Scale) -> Iterator[Row]:
+    """Measure ours of a model, or its baseline; what matters most and fails least comes first."""
+    model, _, what = part.partition(", ")
     family, _, size = model.partition("-")
     full = scale.batches[size]
     ours, baselines = contenders(family)
-    reached: dict[tuple[int, int], int] = {}
+    if what == BASELINE:
+        yield from _baseline(baselines, ours, model, scale, full)
+        return
     for phase in reversed(scale.phases):
-        for row in _steps(ours, model, scale, phase, full):
-            reached[phase] = row["batch"]
-            yield row
+        yield from _steps(ours, model, scale, phase, full)
     yield from _evaluations(ours, model, scale, full)
+    if size == "130m" and not what:
+        yield from _steps(replace(ours, autocast=True), model, scale, scale.phases[-1], full)
+
+
+def _baseline(
+    baselines: list[Contender], ours: Contender, model: str, scale: Scale, full: int
+) -> Iterator[Row]:
+    """Measure the first baseline that runs, and ours where only a smaller batch fits."""
     for baseline in baselines:
         runs = False
         for phase in reversed(scale.phases):
-            batch = reached[phase]
+            batch = full
             for row in _steps(baseline, model, scale, phase, full):
                 batch, runs = row["batch"], runs or "seconds" in row
                 yield row
-            if batch < reached[phase]:  # compare at the same size
+            if batch < full:  # compare at the same size
                 yield from _steps(ours, model, scale, phase, batch)
         if runs:
             yield from _evaluations(baseline, model, scale, full)
             break
-    if size == "130m":
-        yield from _steps(replace(ours, autocast=True), model, scale, scale.phases[-1], full)
 
 
 def _steps(
