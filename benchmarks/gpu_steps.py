@@ -186,7 +186,10 @@ def _plain_loss(
 def _evaluations(contender: Contender, model_name: str, scale: Scale, batch: int) -> Iterator[Row]:
     """Measure an evaluation of the cell: within a search, and keeping activations."""
     search = scale.phases[-1][0]
-    for what, count in (("search only", search), ("keeping activations", 1)):
+    kinds = [("search only", search), ("keeping activations", 1)]
+    if contender.loop_name == OURS_AS_GRAPHS:
+        del kinds[1]  # no search, and so no graph
+    for what, count in kinds:
         row = {"part": "cell evaluation", "what": what} | contender.row(model_name, scale, batch)
         row |= {"evaluations": count}
         keeps = what == "keeping activations"

@@ -135,8 +135,10 @@ class SlidingAttentionMixer(AttentionMixer):
             return super().positions(None, length)
         like = self.qkv_proj.weight
         slots = torch.arange(self.num_slots + length, device=like.device)[None]
-        filled = slots.new_zeros(1) if carry is None else carry.lengths
-        filled = torch.full_like(filled, self.num_slots) if self.is_padded else filled
+        if self.is_padded:
+            filled = slots.new_full((1,), self.num_slots)
+        else:
+            filled = slots.new_zeros(1) if carry is None else carry.lengths
         masks = sliding_masks(length, self.num_slots + 1, filled)
         return SlidingPositions(*self.rotary.angles(slots, like.dtype), masks)
 

@@ -4,6 +4,7 @@ Off unless IMPLICIT_MODELS_CUDA_GRAPHS is 1. It pays where launching an iteratio
 the host longer than running them takes the GPU, as with small batches.
 """
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable
@@ -68,8 +69,9 @@ class GraphedCallable:
 class _Memory(NamedTuple):
     """The memory in which a device's graphs take turns.
 
-    Without a graph that stays, the pool would go with its last graph, and could take no other.
-    What was freed on one stream is not given to another, so that all are captured on the same.
+    Without a graph that stays, the pool would go with its last graph, and could take no other; its
+    memory stays reserved for graphs. What was freed on one stream is not given to another, so that
+    all are captured on the same.
     """
 
     pool: Any
@@ -95,8 +97,12 @@ def _captured(
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         try:
             run()
-        finally:
-            graph.capture_end()
+        except BaseException:
+            with contextlib.suppress(RuntimeError):  # that the capture is none: this says why
+                graph.capture_end()
+            _memory.cache_clear()  # the pool may be left as it is while capturing
+            raise
+        graph.capture_end()
     present.wait_stream(stream)
     return graph
 

@@ -74,6 +74,7 @@ def test_an_unknown_key_in_a_file_is_named(kind: str, tmp_path: Path) -> None:
         ("llama", {"rope_parameters": {"rope_type": "longrope"}}, "rope_type is 'longrope'"),
         ("llama", {"rope_parameters": {"rope_type": "dynamic"}}, "rope_type is 'dynamic'"),
         ("llama", {"pad_window": True}, "pad_window is True and sliding_window None"),
+        ("llama", {"pad_window": True, "sliding_window": 1}, "sliding_window 1; .* at least 2"),
         ("mamba2", {"head_dim": 5}, r"head_dim is 5; it must divide expand \* hidden_size = 32"),
         ("mamba2", {"n_groups": 3}, "n_groups is 3; it must divide the number of heads, .* = 4"),
         ("mamba2", {"conv_kernel": 0}, "conv_kernel is 0"),

@@ -15,9 +15,10 @@ SIZES = {"vocab_size": 11, "hidden_size": 16, "num_hidden_layers": 1}
 SEARCH = search_phase(1e-9, 500, 0.5)
 
 
-def logits(model, tokens):
+def logits(model, tokens, **options):
     with torch.no_grad():
-        return model.double().eval()(input_ids=torch.tensor([tokens]), phase=SEARCH).logits[0]
+        ids = torch.tensor([tokens])
+        return model.double().eval()(input_ids=ids, phase=SEARCH, **options).logits[0]
 
 
 def llama(**options):
@@ -38,11 +39,13 @@ def test_attention_gives_them_one_state(rope, window):
 
 @pytest.mark.parametrize("rope", [True, False])
 @pytest.mark.parametrize("window", [2, 5])
-def test_a_padded_window_tells_them_apart(rope, window):
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_a_padded_window_tells_them_apart(rope, window, use_cache):
     model = llama(rope=rope, sliding_window=window, pad_window=True)
-    found = logits(model, [7, 7, 3])
+    found = logits(model, [7, 7, 3], use_cache=use_cache)
     assert not torch.allclose(found[1], found[0], atol=1e-3)
-    assert not torch.allclose(found[2], logits(model, [7, 3])[1], atol=1e-3)
+    other = logits(model, [7, 3], use_cache=use_cache)
+    assert not torch.allclose(found[2], other[1], atol=1e-3)
 
 
 def test_what_follows_cannot_either_where_it_sees_one_token_back():

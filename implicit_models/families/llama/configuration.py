@@ -70,8 +70,11 @@ class ImplicitLlamaConfig(ImplicitConfig):
         counts = ["num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size"]
         counts += ["sliding_window"] if self.sliding_window is not None else []
         check_positive(self, *counts, "max_position_embeddings")
-        if self.pad_window and self.sliding_window is None:
-            raise ValueError("pad_window is True and sliding_window None; there is nothing to pad")
+        if self.pad_window and (self.sliding_window or 1) < 2:
+            raise ValueError(
+                f"pad_window is True and sliding_window {self.sliding_window}; there is nothing to "
+                "pad, for which the window must be at least 2"
+            )
         assert self.num_key_value_heads and self.head_dim
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(
