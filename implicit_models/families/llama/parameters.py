@@ -57,8 +57,8 @@ class LlamaParameters(StackParameters):
         if self.pad_window and (self.sliding_window or 1) < 2:
             window = "null" if self.sliding_window is None else self.sliding_window
             raise ParameterError(
-                f"pad_window = true is not allowed; sliding_window = {window} leaves nothing to pad, "
-                "so only false is, or a window of at least 2"
+                f"pad_window = true is not allowed; sliding_window = {window} leaves nothing to "
+                "pad, so only false is, or a window of at least 2"
             )
         if self.head_dim is None and self.d_model % self.num_heads:
             raise ParameterError(
