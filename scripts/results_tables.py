@@ -249,7 +249,9 @@ def _score(run: Mapping[str, Any], name: str) -> float | None:
 
 def _shown(run: Mapping[str, Any], name: str) -> str:
     score = _score(run, name)
-    return f"{score:.1f}" if run["data"] == "text" else _percent(score)
+    if score is None or run["data"] != "text":
+        return _percent(score)
+    return f"{score:.{1 if score >= 10 else 2}f}"  # of bytes it is small
 
 
 def _percent(share: float | None) -> str:

@@ -264,8 +264,10 @@ def test_what_is_not_known_is_left_out_of_rates():
 
 
 def test_text_is_told_in_perplexity():
-    lines = results_tables.table([RUN | {"data": "text", "scores": 61.55}]).splitlines()
-    assert "| test perplexity |" in lines[0] and "| 61.5 |" in lines[2]
+    texts = [RUN | {"data": "text", "scores": each, "seed": each} for each in (61.55, 3.972)]
+    lines = results_tables.table(texts).splitlines()
+    assert "| test perplexity |" in lines[0]
+    assert "| 3.97 |" in lines[2] and "| 61.5 |" in lines[3]
 
 
 def test_tasks_are_the_means_of_all_seeds():
