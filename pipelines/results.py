@@ -142,7 +142,7 @@ def _entry(root: Path, table: str, name: str, scores: Mapping[str, Any]) -> Entr
 def shown(name: str, value: float, error: float | None = None, chance: float | None = None) -> str:
     """Return a metric's value for people: accuracies in percent, two standard errors after ±."""
     if not is_accuracy(name):
-        return f"{value:,.4g}"
+        return f"{value:,.4g}" + ("" if error is None else f" ± {2 * error:,.2g}")
     if error is None:
         return f"{value:.1%}"
     is_chance = chance is not None and abs(value - chance) <= 2 * error

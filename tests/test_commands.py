@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from implicit_models import command
 from pipelines import cli, closing, processes
 from pipelines.model_names import ModelNameError, model_source
+from pipelines.results import shown
 from tests import warm_python
 
 ROOT = Path(__file__).parents[1]
@@ -221,6 +222,13 @@ def results(tmp_path, monkeypatch):
     summary = {"runs": runs, "readings": {"elsewhere": reading}, "benchmarks": {}}
     (tmp_path / "results" / "summary.json").write_text(json.dumps(summary))
     return tmp_path
+
+
+def test_scores_have_their_errors_under_whatever_name():
+    assert shown("accuracy.20", 0.75, 0.01) == "75.0% ± 2.0"
+    assert shown("ARC-E", 0.245, 0.0305) == "0.245 ± 0.061"
+    assert shown("perplexity", 1234.5) == "1,234"
+    assert shown("LAMBADA ppl", 12.5, 0.75) == "12.5 ± 1.5"
 
 
 def test_closing_words_have_the_scores_of_all_entries(results):
