@@ -30,6 +30,13 @@ def model_source(root: Path, name: str) -> str:
     entries = [entry for table in TRAINED for entry in content.get(table) or ()]
     if name in entries:
         raise ModelNameError(f"{name} has no model yet, {final} is not there; `dvc repro` makes it")
+    folder = Path(name).parent
+    if "/" in name and not (root / name).exists() and (root / folder).is_dir():
+        there = sorted(each.name for each in (root / folder).iterdir() if each.is_dir())
+        raise ModelNameError(
+            f"{name} is no folder; {folder} has {', '.join(there) or 'none'} (a model of the hub "
+            "is named OWNER/NAME, where there is no folder OWNER)"
+        )
     if "/" in name or _is_downloaded(name):
         return name
     closest = difflib.get_close_matches(name, entries, n=3)

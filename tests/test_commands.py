@@ -153,6 +153,14 @@ def test_an_entry_without_a_model_is_told_so(invoke, tmp_path):
         model_source(tmp_path, "a5_lstm")
 
 
+def test_a_folder_that_is_not_there_is_no_model_of_the_hub(tmp_path):
+    (tmp_path / "models" / "a5_lstm").mkdir(parents=True)
+    with pytest.raises(ModelNameError, match="models/nope is no folder; models has a5_lstm .a mod"):
+        model_source(tmp_path, "models/nope")
+    assert model_source(tmp_path, "owner/name") == "owner/name"
+    assert model_source(tmp_path, "models/a5_lstm") == "models/a5_lstm"
+
+
 def test_a_model_that_was_downloaded_has_a_name_without_an_owner(invoke, monkeypatch, tmp_path):
     (tmp_path / "models--gpt2").mkdir()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))

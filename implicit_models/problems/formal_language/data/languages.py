@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from implicit_models.parameters import ParameterError
 from implicit_models.problems.formal_language.data.flip_flops import FlipFlop, UndoFlipFlop
 from implicit_models.problems.formal_language.data.language import Language
 from implicit_models.problems.formal_language.data.nested import (
@@ -46,7 +47,19 @@ def language(name: LanguageName, size: int = 5, ignore_probability: float = 0.8)
         Of one that there is in every size; see `SIZED`.
     ignore_probability
         Of an instruction that is ignored; see `IGNORING`.
+
+    Raises
+    ------
+    ParameterError
+        Where a name has no language.
     """
     if name in SIZED:
         return _OF_EVERY_SIZE[name](size)
-    return _IGNORING[name](ignore_probability) if name in IGNORING else _OF_ONE_SIZE[name]()
+    if name in IGNORING:
+        return _IGNORING[name](ignore_probability)
+    if name not in _OF_ONE_SIZE:
+        raise ParameterError(
+            f"language = {name!r} is in formal_language/names.py, and data/languages.py has no "
+            "class of it; add a line there"
+        )
+    return _OF_ONE_SIZE[name]()
