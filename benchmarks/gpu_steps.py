@@ -186,10 +186,10 @@ def _plain_loss(
 def _evaluations(contender: Contender, model_name: str, scale: Scale, batch: int) -> Iterator[Row]:
     """Measure an evaluation of the cell: within a search, and keeping activations."""
     search = scale.phases[-1][0]
-    kinds = [("search only", search), ("keeping activations", 1)]
-    if contender.loop_name == OURS_AS_GRAPHS:
-        del kinds[1]  # no search, and so no graph
-    for what, count in kinds:
+    counts = {"search only": search}
+    if contender.loop_name != OURS_AS_GRAPHS:  # what keeps activations is no graph
+        counts["keeping activations"] = 1
+    for what, count in counts.items():
         row = {"part": "cell evaluation", "what": what} | contender.row(model_name, scale, batch)
         row |= {"evaluations": count}
         keeps = what == "keeping activations"

@@ -5,6 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
+from implicit_models.parameters import ParameterError
 from implicit_models.problems.formal_language.data.language import IGNORED, Language, Strings
 from implicit_models.problems.formal_language.data.languages import SIZED, language
 from implicit_models.problems.formal_language.names import NAMES, LanguageName
@@ -186,6 +187,11 @@ def test_lengths_of_expressions_are_all_possible() -> None:
     for length in range(1, 60):
         strings = chosen.draw(np.random.default_rng(length), 3, length)
         assert strings.inputs.shape == (3, length)
+
+
+def test_a_name_without_a_language_is_told_what_to_do() -> None:
+    with pytest.raises(ParameterError, match="'majority' .* add a line there"):
+        language("majority")  # type: ignore[arg-type]
 
 
 def test_deep_expressions_need_no_recursion() -> None:
