@@ -4,9 +4,11 @@
     python scripts/results_tables.py --measured laptop=../clone  # with a repository's results
 
 A table stands between ``<!-- table: PRESET -->`` and ``<!-- end of table -->``, how many seeds hold
-between ``<!-- rates: PRESET -->`` and ``<!-- end of rates -->``, and the tasks of stories, means of
-all seeds, between ``<!-- tasks: PRESET -->`` and ``<!-- end of tasks -->``: nothing there is
-written by hand. A repository has a preset's results whatever seeds were asked for (``--seeds``).
+between ``<!-- rates: PRESET -->`` and ``<!-- end of rates -->``, the tasks of stories, means of
+all seeds, between ``<!-- tasks: PRESET -->`` and ``<!-- end of tasks -->``, and medians of all
+seeds, a row a score, between ``<!-- scores: PRESET PRESET -->`` and ``<!-- end of scores -->``, of
+whose presets the last that has a model counts: nothing there is written by hand. A repository has
+a preset's results whatever seeds were asked for (``--seeds``).
 `make figures` takes what its presets leave, and `tests/test_results_tables.py`
 fails where a page is not what this writes.
 """
@@ -30,7 +32,8 @@ PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
 
 _HOLDS = 0.99  # as much as a seed must have right to count as one that holds
 _TABLE = re.compile(
-    r"(<!-- (table|rates|tasks): (\w+)( short)? -->\n)(.*?)(<!-- end of \2 -->)", re.DOTALL
+    r"(<!-- (table|rates|tasks|scores): (\w+(?: \w+)*?)( short)? -->\n)(.*?)(<!-- end of \2 -->)",
+    re.DOTALL,
 )
 _KINDS = ("implicit", "explicit", "recurrent")
 
@@ -82,22 +85,23 @@ def written(page: str) -> str:
     """
 
     def replaced(found: re.Match[str]) -> str:
-        begin, which, preset, short, _, end = found.groups()
-        runs = measured.of_preset(preset)
+        begin, which, presets, short, _, end = found.groups()
+        models = {run["name"]: run for each in presets.split() for run in measured.of_preset(each)}
+        runs = list(models.values())
         if which == "table":
             return begin + table(runs, short=bool(short)) + end
-        return begin + (rates(runs) if which == "rates" else tasks(runs)) + end
+        return begin + {"rates": rates, "tasks": tasks, "scores": scores}[which](runs) + end
 
     return _TABLE.sub(replaced, page)
 
 
 def table(runs: Sequence[Mapping[str, Any]], *, short: bool = False) -> str:
     """Return the table of some runs, scored as their kind of data is: one kind for all."""
-    scores = [
+    scored = [
         _Column(title, lambda run, name=name: _shown(run, name))
         for name, title in _scores(runs).items()
     ]
-    columns = [_Column("parameters", lambda run: f"{run['num_parameters']:,}"), *scores]
+    columns = [_Column("parameters", lambda run: f"{run['num_parameters']:,}"), *scored]
     columns.append(_Column("training", lambda run: f"{run['train_seconds']:,.0f} s"))
     if not short:
         columns.append(_Column("training FLOPs", lambda run: _power(run["training_flops"])))
@@ -155,6 +159,32 @@ def tasks(runs: Sequence[Mapping[str, Any]]) -> str:
     for task in sorted({task for run in runs for task in run["tasks"]}, key=int):
         rows.append(row(numbered(int(task)), lambda group, task=task: _task(group, task)))
     return _lines(["", *(_model(group[0], runs) for group in groups)], rows, 1)
+
+
+def scores(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of what every kind of model has on every data set: the medians of its seeds.
+
+    Where there are several seeds, the lowest and the highest stand beside.
+    """
+    models = list(dict.fromkeys(group[0]["label"] for group in _groups(runs)))
+    rows = []
+    for dataset in _datasets(runs):
+        here = [run for run in runs if run["dataset"] == dataset]
+        for name, title in _scores(here).items():
+            alike = [[run for run in here if run["label"] == model] for model in models]
+            cells = [_spread([_score(run, name) for run in each]) for each in alike]
+            rows.append([dataset, title.replace("_", " "), *cells])
+    return _lines(["", "", *models], rows, 2)
+
+
+def _spread(shares: Sequence[float | None]) -> str:
+    found = sorted(share for share in shares if share is not None)
+    if not found:
+        return ""
+    median = _percent(statistics.median(found))
+    if len(found) == 1:
+        return median
+    return f"{median} ({100 * found[0]:.1f} to {100 * found[-1]:.1f}, {len(found)} seeds)"
 
 
 def _of_seed(group: Sequence[Mapping[str, Any]], seed: int) -> str:

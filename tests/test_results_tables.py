@@ -1,6 +1,7 @@
 """Tables of README.md and docs/results.md are what was measured."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -42,14 +43,14 @@ def test_a_page_has_what_was_measured(page):
     wanted = "python scripts/results_tables.py writes it"
     assert results_tables.written(text) == text, wanted
     assert "<!-- table: " in text
-    for which in ("table", "rates", "tasks"):
+    for which in ("table", "rates", "tasks", "scores"):
         assert text.count(f"<!-- {which}: ") == text.count(f"<!-- end of {which} -->")
 
 
 def test_every_measurement_is_in_a_table():
     text = "".join(page.read_text() for page in results_tables.PAGES)
     for path in measurements.MEASURED.glob("*.json"):
-        assert f"<!-- table: {path.stem} -->" in text or f"<!-- tasks: {path.stem} -->" in text
+        assert re.search(rf"<!-- (table|tasks|scores): (\w+ )*{path.stem}( \w+)* -->", text), path
 
 
 def test_a_number_by_hand_does_not_stay():
@@ -86,6 +87,33 @@ def test_several_kinds_of_data_have_a_column():
     assert lines[1].startswith("| --- | --- | --: | ")
     assert lines[2].startswith("| implicit Mamba2, 1 layer | parity | 1,234 | 100.0 % | 50.0 % |")
     assert lines[3].startswith("| explicit Mamba2, 2 layers | cycle | ")
+
+
+def test_medians_of_all_seeds_stand_by_data_and_model():
+    found = {"data": "formal_language"}
+    of_seeds = [
+        RUN | found | {"seed": seed, "scores": {"test_of_it": share, "validation": 1.0}}
+        for seed, share in enumerate((0.9, 0.5, 1.0))
+    ]
+    parity = explicit(2) | found | {"dataset": "parity", "scores": {"validation": 0.25}}
+    assert results_tables.scores([*of_seeds, parity]).splitlines() == [
+        "|  |  | implicit Mamba2, 1 layer | explicit Mamba2, 2 layers |",
+        "| --- | --- | --: | --: |",
+        "| a5 | validation | 100.0 % (100.0 to 100.0, 3 seeds) |  |",
+        "| a5 | test of it | 90.0 % (50.0 to 100.0, 3 seeds) |  |",
+        "| parity | validation |  | 25.0 % |",
+    ]
+
+
+def test_of_several_presets_the_last_that_has_a_model_counts(monkeypatch):
+    found = RUN | {"data": "formal_language"}
+    kept = {
+        "one": [found | {"scores": {"test": 0.1}}, found | {"name": "b", "dataset": "b"}],
+        "two": [found | {"scores": {"test": 0.2}}],
+    }
+    monkeypatch.setattr(measurements, "of_preset", kept.__getitem__)
+    page = results_tables.written("<!-- scores: one two -->\n<!-- end of scores -->")
+    assert "| a5 | test | 20.0 % |" in page and "| b | " in page and "10.0 %" not in page
 
 
 def test_stories_have_one_score():

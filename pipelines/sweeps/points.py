@@ -19,6 +19,8 @@ from implicit_models.parameters.composition import CONFIGURATION
 from pipelines.checking import check_parameters
 from pipelines.sweeps.own_files import leads_out, named
 
+_TAKEN = (CONFIGURATION, "implicit_models", "stages")  # what is new there, git has it or not
+
 
 class SweepError(ValueError):
     """A sweep that cannot be had; the message says what to do."""
@@ -193,7 +195,7 @@ def changed_keys(points: Sequence[Point]) -> set[str]:
 def read_origin(root: Path) -> Origin:
     """Read the present commit, and how files differ from it, less what stages write.
 
-    They are those that git tracks, and presets of one's own that it does not.
+    They are those that git tracks, and presets and code of one's own that it does not.
 
     Raises
     ------
@@ -215,7 +217,7 @@ def read_origin(root: Path) -> Origin:
     # What a user's settings of git could make of a patch, no `git apply` would read.
     plain = ("--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/")
     with TemporaryDirectory() as folder:
-        index = _with_new_configuration(root, Path(folder))
+        index = _with_new_files(root, Path(folder))
         arguments = ("diff", "--binary", *plain, commit, "--", ".", *written)
         diff = _git(root, *arguments, index=index)
     if diff.returncode:
@@ -223,13 +225,14 @@ def read_origin(root: Path) -> Origin:
     return Origin(commit, diff.stdout)
 
 
-def _with_new_configuration(root: Path, folder: Path) -> Path:
-    """Return an index of git's in a folder that has the presets, too, that git has not got yet."""
+def _with_new_files(root: Path, folder: Path) -> Path:
+    """Return an index of git's in a folder that has presets and code, too, that are new to git."""
     found = root / _git(root, "rev-parse", "--git-path", "index").stdout.decode().strip()
     index = folder / "index"
     if found.exists():
         shutil.copy(found, index)
-    _git(root, "add", "--intent-to-add", "--", CONFIGURATION, index=index)
+    for own in _TAKEN:  # one by one: git refuses all where one has nothing
+        _git(root, "add", "--intent-to-add", "--", own, index=index)
     return index
 
 

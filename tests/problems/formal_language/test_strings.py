@@ -11,7 +11,8 @@ import pytest
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.formal_language import checks
 from implicit_models.problems.formal_language.data import interface
-from implicit_models.problems.formal_language.data.language import IGNORED
+from implicit_models.problems.formal_language.data.language import IGNORED, Strings
+from implicit_models.problems.formal_language.data.regular import Parity
 from implicit_models.problems.formal_language.data.splits import StringsError, open_splits
 from implicit_models.problems.formal_language.parameters import (
     FormalLanguageEvaluationParameters,
@@ -54,6 +55,26 @@ def test_splits_have_the_lengths_that_are_asked_for(tmp_path: Path) -> None:
         assert np.array_equal(split.num_tokens, 2 * split.lengths)
         assert ((split.labels != IGNORED).sum(axis=1) == split.lengths).all()
     assert len(np.unique(data.splits["test"].lengths)) > 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "said"),
+    [("inputs", -1, "token -1"), ("inputs", 2, "token 2"), ("labels", 300, "label 300")],
+)
+def test_a_language_that_draws_what_it_has_not_is_told(
+    kind: str, wrong: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = Parity.draw
+
+    def mistaken(self: Parity, *arguments: Any) -> Strings:
+        drawn = draw(self, *arguments)
+        getattr(drawn, kind)[0, 0] = wrong
+        return drawn
+
+    monkeypatch.setattr(Parity, "draw", mistaken)
+    with pytest.raises(StringsError, match=rf"Parity\.draw gives the {said} in a .* are 0 to 1, "):
+        interface.prepare(language("parity"), tmp_path / "data", tmp_path)
+    assert not (tmp_path / "data" / "metadata.json").exists()
 
 
 def test_the_same_seed_gives_the_same_and_another_does_not(tmp_path: Path) -> None:

@@ -10,8 +10,13 @@ from jaxtyping import Int
 from implicit_models.bars import bar
 from implicit_models.data.folders import digest, written_whole
 from implicit_models.data.manifests import write_manifest
-from implicit_models.problems.formal_language.data.language import IGNORED, Language
-from implicit_models.problems.formal_language.data.splits import ARRAYS, FORMAT_VERSION, METADATA
+from implicit_models.problems.formal_language.data.language import IGNORED, Language, Strings
+from implicit_models.problems.formal_language.data.splits import (
+    ARRAYS,
+    FORMAT_VERSION,
+    METADATA,
+    StringsError,
+)
 from implicit_models.problems.formal_language.parameters import (
     FormalLanguageParameters,
     StringsParameters,
@@ -84,7 +89,13 @@ def draw_split(
     strings: StringsParameters,
     answers: str,
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of a split, by their names; see `splits`."""
+    """Return the arrays of a split, by their names; see `splits`.
+
+    Raises
+    ------
+    StringsError
+        Where the language draws a token or a label that is none of its tokens.
+    """
     lengths = draw_lengths(generator, strings)
     most = language.most_tokens(strings.longest)
     inputs = np.zeros((len(lengths), most), dtype=ARRAYS["inputs"])
@@ -94,6 +105,7 @@ def draw_split(
     for length in np.unique(lengths).tolist():
         rows = np.flatnonzero(lengths == length)
         found = language.draw(generator, len(rows), length)
+        _check_drawn(language, found, length)
         width = found.inputs.shape[1]
         inputs[rows, :width] = found.inputs
         labels[rows, :width] = found.labels
@@ -102,6 +114,19 @@ def draw_split(
         is_last = np.arange(most) == sizes[:, 1:] - 1
         labels[~is_last] = IGNORED
     return {"inputs": inputs, "labels": labels, "sizes": sizes}
+
+
+def _check_drawn(language: Language, found: Strings, length: int) -> None:
+    labels = found.labels[found.labels != IGNORED]
+    highest = min(len(language.tokens) - 1, np.iinfo(ARRAYS["inputs"]).max)
+    for what, ids in (("token", found.inputs), ("label", labels)):
+        wrong = ids[(ids < 0) | (ids > highest)]
+        if wrong.size:
+            raise StringsError(
+                f"{type(language).__name__}.draw gives the {what} {wrong[0]} in a string of length "
+                f"{length}; its tokens are 0 to {highest}, and a label is one of them, or "
+                f"{IGNORED} where nothing is asked"
+            )
 
 
 def _is_split(name: str) -> bool:
