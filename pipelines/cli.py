@@ -274,15 +274,25 @@ def models() -> None:
 
 
 @app.command()
-def groups() -> None:
-    """List the groups of word problems, and how they are combined.
+def groups(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[GROUP]...", help="Say what these are.")
+    ] = None,
+) -> None:
+    """List the groups of word problems and how they are combined, or say what some are.
 
-    Example: `implicit-models groups`
+    Example: `implicit-models groups`, or `implicit-models groups A5 "S4 x Z2" "<(1 2 3), (1 2)>"`
     """
     from rich.console import Console
 
-    from pipelines.comparing import group_table, group_words
+    from pipelines.comparing import group_table, group_words, property_table
 
+    if names:
+        try:
+            Console().print(property_table(names))
+        except ValueError as error:
+            fail(str(error))
+        return
     Console().print(group_table())
     print(group_words())
 

@@ -91,6 +91,33 @@ def group_table() -> Table:
     return table
 
 
+def property_table(names: Sequence[str]) -> Table:
+    """Return what some groups and monoids are.
+
+    Raises
+    ------
+    ValueError
+        Where a name is not understood, or has too many elements.
+    """
+    from implicit_models.problems.word_problem.data import groups, properties
+
+    factors = {name: groups.parse(name) for name in names}
+    table = Table("name", "sort", "elements", "commutative", "solvable")
+    for name, parts in factors.items():
+        found = groups.multiplication_table(name)
+        is_group = all(part.is_group for part in parts)
+        solvable = _yes(properties.is_solvable(found)) if is_group else ""
+        commutative = _yes(properties.is_commutative(found))
+        table.add_row(
+            name, "group" if is_group else "monoid", f"{len(found):,}", commutative, solvable
+        )
+    return table
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"
+
+
 def group_words() -> str:
     """Return what the groups are, and how their elements are numbered."""
     from implicit_models.problems.word_problem.data import groups

@@ -183,6 +183,16 @@ def test_groups_are_those_there_are(invoke):
     assert "A5: 60" in done.output and "monoid" in done.output and "A5 x M" in done.output
 
 
+def test_what_groups_are_is_said(invoke):
+    done, _ = invoke("groups", "A5", "S4 x Z2", "M")
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.output.splitlines()]
+    assert ["A5", "group", "60", "no", "no"] in rows
+    assert ["S4 x Z2", "group", "48", "no", "yes"] in rows
+    assert ["M", "monoid", "4", "no", ""] in rows
+    done, _ = invoke("groups", "A5", "B5", status=2)
+    assert done.stderr.startswith("error: 'B5' is not a known group: ") and not done.stdout
+
+
 def test_an_installed_library_says_what_it_lacks(monkeypatch):
     monkeypatch.setitem(sys.modules, "pipelines.cli", None)
     monkeypatch.setattr(
