@@ -1,4 +1,7 @@
-"""The kinds of model, tiny: each family, implicit and explicit; of Llama with a window too."""
+"""The kinds of model, tiny: each family, implicit and explicit; of Llama with a window too.
+
+That of ``padded`` is filled up before a text, and its attention knows no positions.
+"""
 
 from typing import Any
 
@@ -13,7 +16,7 @@ from implicit_models.language_models.modelling import ImplicitForCausalLM
 
 VOCABULARY = 31
 TIGHT = 1e-12  # a tolerance with which all ways to search give the same to 1e-9
-IMPLICIT = ("mamba2-implicit", "llama-implicit", "sliding-implicit")
+IMPLICIT = ("mamba2-implicit", "llama-implicit", "sliding-implicit", "padded-implicit")
 EXPLICIT = ("mamba2-explicit", "llama-explicit", "sliding-explicit")
 KINDS = (*IMPLICIT, *EXPLICIT)
 
@@ -41,6 +44,11 @@ _LLAMA: dict[str, Any] = {
     "num_key_value_heads": 2,
     "intermediate_size": 24,
 }
+_ATTENTION: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "sliding": {"sliding_window": 5},
+    "padded": {"sliding_window": 5, "pad_window": True, "rope": False},
+}
 
 
 def configuration(kind: str, **changes: Any) -> ImplicitConfig:
@@ -48,8 +56,7 @@ def configuration(kind: str, **changes: Any) -> ImplicitConfig:
     changes = {"implicit": explicitness == "implicit"} | changes
     if family == "mamba2":
         return ImplicitMamba2Config(**(_COMMON | _MAMBA2 | changes))
-    window = {"sliding_window": 5} if family == "sliding" else {}
-    return ImplicitLlamaConfig(**(_COMMON | _LLAMA | window | changes))
+    return ImplicitLlamaConfig(**(_COMMON | _LLAMA | _ATTENTION[family] | changes))
 
 
 def model_of(

@@ -68,7 +68,7 @@ def test_the_closed_formula_counts_what_the_model_has(name: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_formula_holds_for_odd_sizes(kind: str, normalised: bool, tied: bool) -> None:
     changes: dict[str, Any] = {"conv_kernel": 3, "expand": 3}
-    if kind.startswith(("llama", "sliding")):
+    if kind.startswith(("llama", "sliding", "padded")):
         changes = {"head_dim": 6, "num_key_value_heads": 1, "intermediate_size": 17}
     changes |= {"weight_normalisation": normalised, "tie_word_embeddings": tied}
     for multiple in (1, 7):
