@@ -1,8 +1,8 @@
 """A training step beside other work: how often PyTorch's threads look before they sleep.
 
 A step is a bounded one of ``make repro``'s implicit model, in a process of its own: alone, and
-beside as many processes that only count as there are cores. What stages choose stands in
-``stages/__init__.py``; it is compared with what libgomp does by itself.
+beside as many processes that only count as there are cores. What stages choose
+(``implicit_models/threads.py``) is compared with what libgomp does by itself.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""What stages tell the threads of PyTorch before these begin."""
+"""What stages, and the commands that start them, tell PyTorch's threads before these begin."""
 
 import os
 import subprocess
@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+import pipelines
 import stages
 
 OPENMP = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
@@ -21,10 +22,11 @@ IN_EFFECT = "GOMP_SPINCOUNT = '"  # in what libgomp says of itself
     ],
     ids=["of_stages", "of_ones_own", "policy_of_ones_own"],
 )
-def test_how_often_a_thread_looks_before_it_sleeps(given: dict[str, str], found: str):
+@pytest.mark.parametrize("package", [stages.__name__, pipelines.__name__])
+def test_how_often_a_thread_looks_before_it_sleeps(package: str, given: dict[str, str], found: str):
     environment = {name: value for name, value in os.environ.items() if name not in OPENMP}
     said = subprocess.run(
-        [sys.executable, "-c", f"import {stages.__name__}, torch"],
+        [sys.executable, "-c", f"import {package}, torch"],
         env=environment | given | {"OMP_DISPLAY_ENV": "verbose"},
         capture_output=True,
         text=True,
