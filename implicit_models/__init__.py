@@ -2,7 +2,8 @@
 
 Importing this makes the models known to transformers' Auto classes, as soon as those or the
 models are imported; parameters can so be read without waiting for transformers and torch. For the
-same reason the configurations and models named here are imported when they are asked for.
+same reason the configurations and models named here are imported when they are asked for. Where
+torch is not imported yet, its threads will wait for each other as `threads` says.
 """
 
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from wrapt import when_imported
 
 from implicit_models.lazy_names import lazy_names
+from implicit_models.threads import wait_briefly
 
 if TYPE_CHECKING:
     from implicit_models.families.llama.configuration import ImplicitLlamaConfig
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     )
     from implicit_models.families.sizes import from_size
     from implicit_models.families.upcycling import upcycle
+
+wait_briefly()
 
 __getattr__, __dir__ = lazy_names(__name__)
 

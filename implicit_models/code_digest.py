@@ -36,6 +36,7 @@ NOT_COMPUTING = (
     "planning",
     "problems/table.py",
     "reporting",
+    "threads.py",
     "tracking",
 )
 

@@ -3,10 +3,6 @@
 import os
 from typing import TYPE_CHECKING, Any
 
-from implicit_models.threads import wait_briefly
-
-wait_briefly()
-
 # Prefect reads it when it is first imported: nothing is sent to its makers from here.
 os.environ.setdefault("DO_NOT_TRACK", "1")
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")

@@ -276,7 +276,7 @@ def models() -> None:
 @app.command()
 def groups(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[GROUP]...", help="Say what these are.")
+        list[str] | None, typer.Argument(metavar="GROUP", help="Names, products or generators.")
     ] = None,
 ) -> None:
     """List the groups of word problems and how they are combined, or say what some are.

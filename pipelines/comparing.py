@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -101,15 +102,16 @@ def property_table(names: Sequence[str]) -> Table:
     """
     from implicit_models.problems.word_problem.data import groups, properties
 
-    factors = {name: groups.parse(name) for name in names}
     table = Table("name", "sort", "elements", "commutative", "solvable")
-    for name, parts in factors.items():
-        found = groups.multiplication_table(name)
-        is_group = all(part.is_group for part in parts)
-        solvable = _yes(properties.is_solvable(found)) if is_group else ""
-        commutative = _yes(properties.is_commutative(found))
+    for name in names:
+        factors = groups.parse(name)
+        tables = [factor.table() for factor in factors]  # a product is what all its factors are
         table.add_row(
-            name, "group" if is_group else "monoid", f"{len(found):,}", commutative, solvable
+            name,
+            "group" if all(factor.is_group for factor in factors) else "monoid",
+            f"{math.prod(factor.size for factor in factors):,}",
+            _yes(all(map(properties.is_commutative, tables))),
+            _yes(all(map(properties.is_solvable, tables))),
         )
     return table
 

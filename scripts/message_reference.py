@@ -44,7 +44,7 @@ file, what was found, what is allowed, and where there is one the way out.
 | a stage fails under `dvc repro` | run it by hand, `python -m STAGE NAME`: it says more |
 | `the disk is full: make room` | `dvc gc --workspace --dry` lists what can go |
 | a training was interrupted | the same command goes on from its last checkpoint |
-| a training is several times slower than it was | other work has its cores: [`OMP_NUM_THREADS=1`](benchmarks.md#beside-other-work) |
+| a training is much slower than before | [other work](benchmarks.md#beside-other-work) |
 | metrics are missing in MLflow | `python -m implicit_models.tracking.sync` |
 | a flow ends with a status | see [orchestration.md](orchestration.md#exit-status) |
 """

@@ -6,9 +6,10 @@
 A table stands between ``<!-- table: PRESET -->`` and ``<!-- end of table -->``, how many seeds hold
 between ``<!-- rates: PRESET -->`` and ``<!-- end of rates -->``, the tasks of stories, means of
 all seeds, between ``<!-- tasks: PRESET -->`` and ``<!-- end of tasks -->``, and medians of all
-seeds, a row a score, between ``<!-- scores: PRESET PRESET -->`` and ``<!-- end of scores -->``, of
-whose presets the last that has a model counts: nothing there is written by hand. A repository has
-a preset's results whatever seeds were asked for (``--seeds``).
+seeds, a row a score, between ``<!-- scores: PRESET -->`` and ``<!-- end of scores -->``: nothing
+there is written by hand. Where there are several presets, ``PRESET PRESET``, the last that has a
+model has all of its seeds. A repository has a preset's results whatever seeds were asked for
+(``--seeds``).
 `make figures` takes what its presets leave, and `tests/test_results_tables.py`
 fails where a page is not what this writes.
 """
@@ -86,8 +87,11 @@ def written(page: str) -> str:
 
     def replaced(found: re.Match[str]) -> str:
         begin, which, presets, short, _, end = found.groups()
-        models = {run["name"]: run for each in presets.split() for run in measured.of_preset(each)}
-        runs = list(models.values())
+        runs: list[Mapping[str, Any]] = []
+        for preset in presets.split():
+            more = measured.of_preset(preset)
+            again = {_alike(run) for run in more}
+            runs = [*(run for run in runs if _alike(run) not in again), *more]
         if which == "table":
             return begin + table(runs, short=bool(short)) + end
         return begin + {"rates": rates, "tasks": tasks, "scores": scores}[which](runs) + end
@@ -121,8 +125,7 @@ def rates(runs: Sequence[Mapping[str, Any]]) -> str:
     Such a share has the exact 95 % interval of Clopper and Pearson.
     """
     titles, datasets = _scores(runs), _datasets(runs)
-    if "text" in {run["data"] for run in runs}:
-        raise measured.NotMeasuredError("rates are of accuracies; a perplexity holds nothing")
+    _check_accuracies(runs)
     rows = []
     for group in _groups(runs):
         if len(group) == 1:
@@ -166,12 +169,13 @@ def scores(runs: Sequence[Mapping[str, Any]]) -> str:
 
     Where there are several seeds, the lowest and the highest stand beside.
     """
-    models = list(dict.fromkeys(group[0]["label"] for group in _groups(runs)))
+    _check_accuracies(runs)
+    models = list(dict.fromkeys(_model(group[0], runs) for group in _groups(runs)))
     rows = []
     for dataset in _datasets(runs):
         here = [run for run in runs if run["dataset"] == dataset]
         for name, title in _scores(here).items():
-            alike = [[run for run in here if run["label"] == model] for model in models]
+            alike = [[run for run in here if _model(run, runs) == model] for model in models]
             cells = [_spread([_score(run, name) for run in each]) for each in alike]
             rows.append([dataset, title.replace("_", " "), *cells])
     return _lines(["", "", *models], rows, 2)
@@ -185,6 +189,11 @@ def _spread(shares: Sequence[float | None]) -> str:
     if len(found) == 1:
         return median
     return f"{median} ({100 * found[0]:.1f} to {100 * found[-1]:.1f}, {len(found)} seeds)"
+
+
+def _check_accuracies(runs: Sequence[Mapping[str, Any]]) -> None:
+    if "text" in {run["data"] for run in runs}:
+        raise measured.NotMeasuredError("rates and scores are of accuracies, and not of perplexity")
 
 
 def _of_seed(group: Sequence[Mapping[str, Any]], seed: int) -> str:
@@ -233,6 +242,11 @@ def _groups(runs: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     for run in sorted(runs, key=lambda run: _place(run, _datasets(runs))):
         groups.setdefault(run["group"], []).append(run)
     return list(groups.values())
+
+
+def _alike(run: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what runs have in common that differ in their seed alone."""
+    return run["group"], run["dataset"]
 
 
 def _datasets(runs: Sequence[Mapping[str, Any]]) -> list[str]:

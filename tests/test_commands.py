@@ -184,11 +184,12 @@ def test_groups_are_those_there_are(invoke):
 
 
 def test_what_groups_are_is_said(invoke):
-    done, _ = invoke("groups", "A5", "S4 x Z2", "M")
+    done, _ = invoke("groups", "A5", "S4 x Z2", "M", "A5 x M")
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.output.splitlines()]
     assert ["A5", "group", "60", "no", "no"] in rows
     assert ["S4 x Z2", "group", "48", "no", "yes"] in rows
-    assert ["M", "monoid", "4", "no", ""] in rows
+    assert ["M", "monoid", "4", "no", "yes"] in rows
+    assert ["A5 x M", "monoid", "240", "no", "no"] in rows
     done, _ = invoke("groups", "A5", "B5", status=2)
     assert done.stderr.startswith("error: 'B5' is not a known group: ") and not done.stdout
 

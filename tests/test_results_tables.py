@@ -105,15 +105,28 @@ def test_medians_of_all_seeds_stand_by_data_and_model():
     ]
 
 
-def test_of_several_presets_the_last_that_has_a_model_counts(monkeypatch):
+def test_of_several_presets_the_last_that_has_a_model_has_all_of_its_seeds(monkeypatch):
     found = RUN | {"data": "formal_language"}
     kept = {
-        "one": [found | {"scores": {"test": 0.1}}, found | {"name": "b", "dataset": "b"}],
+        "one": [found | {"seed": seed, "scores": {"test": 0.1}} for seed in range(3)],
         "two": [found | {"scores": {"test": 0.2}}],
     }
+    kept["one"].append(found | {"dataset": "b", "scores": {"test": 0.3}})
     monkeypatch.setattr(measurements, "of_preset", kept.__getitem__)
     page = results_tables.written("<!-- scores: one two -->\n<!-- end of scores -->")
-    assert "| a5 | test | 20.0 % |" in page and "| b | " in page and "10.0 %" not in page
+    assert "| a5 | test | 20.0 % |" in page and "| b | test | 30.0 % |" in page
+    assert "| a5 | test | 10.0 % (" in results_tables.written(
+        "<!-- scores: two one -->\n<!-- end of scores -->"
+    )
+
+
+def test_models_that_differ_in_more_than_their_seed_are_no_seeds_of_each_other():
+    found = RUN | {"data": "formal_language", "scores": {"test": 0.1}}
+    lines = results_tables.scores([found, found | {"group": "b", "scores": {"test": 0.9}}])
+    assert lines.splitlines()[0] == (
+        "|  |  | implicit Mamba2, 1 layer (a) | implicit Mamba2, 1 layer (b) |"
+    )
+    assert lines.splitlines()[2] == "| a5 | test | 10.0 % | 90.0 % |"
 
 
 def test_stories_have_one_score():
@@ -280,10 +293,11 @@ def test_models_that_are_called_alike_have_their_entries_names(measured):
     ]
 
 
-def test_perplexities_have_no_rates():
+@pytest.mark.parametrize("which", ["rates", "scores"])
+def test_perplexities_are_no_shares(which):
     text = [RUN | {"data": "text", "scores": 61.5, "seed": seed} for seed in (0, 1)]
-    with pytest.raises(measurements.NotMeasuredError, match="rates are of accuracies"):
-        results_tables.rates(text)
+    with pytest.raises(measurements.NotMeasuredError, match="of accuracies, and not of perplex"):
+        getattr(results_tables, which)(text)
 
 
 def test_what_is_not_known_is_left_out_of_rates():

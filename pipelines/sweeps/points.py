@@ -19,7 +19,7 @@ from implicit_models.parameters.composition import CONFIGURATION
 from pipelines.checking import check_parameters
 from pipelines.sweeps.own_files import leads_out, named
 
-_TAKEN = (CONFIGURATION, "implicit_models", "stages")  # what is new there, git has it or not
+_TAKEN = (CONFIGURATION, "implicit_models", "stages")  # what git has not got there counts as well
 
 
 class SweepError(ValueError):
@@ -231,8 +231,12 @@ def _with_new_files(root: Path, folder: Path) -> Path:
     index = folder / "index"
     if found.exists():
         shutil.copy(found, index)
-    for own in _TAKEN:  # one by one: git refuses all where one has nothing
-        _git(root, "add", "--intent-to-add", "--", own, index=index)
+    others = ("ls-files", "--others", "--exclude-standard", "-z", "--")
+    new = _git(root, *others, *_TAKEN).stdout.decode(errors="surrogateescape").split("\0")[:-1]
+    if new:
+        added = _git(root, "add", "--intent-to-add", "--", *new, index=index)
+        if added.returncode:
+            raise SweepError(f"git add: {added.stderr.decode(errors='replace')}")
     return index
 
 

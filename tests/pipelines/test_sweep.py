@@ -205,30 +205,33 @@ def test_a_workspace_has_uncommitted_changes_and_the_checkpoints_of_its_last_att
     repository, tmp_path
 ):
     code, preset = repository.path / "train.py", Path("conf", "preset", "mine.yaml")
-    module, note = Path("implicit_models", "mine.py"), Path("note.txt")
+    modules = [Path(each, "mine.py") for each in ("implicit_models", "stages")]
+    note = Path("note.txt")
     changed = b"# caf\xe9\r\n"  # neither UTF-8 nor the line end of this machine
     git(repository.path, "config", "diff.noprefix", "true")
     git(repository.path, "config", "color.ui", "always")
     try:
         code.write_bytes(changed)
         (repository.path / preset).write_text("shared: 2\n")  # which git has not got yet
-        (repository.path / module).parent.mkdir()
-        (repository.path / module).write_text("STEPS = 3\n")
+        for module in modules:
+            (repository.path / module).parent.mkdir()
+            (repository.path / module).write_text("STEPS = 3\n")
         (repository.path / note).write_text("no code\n")
         origin = read_origin(repository.path)
         assert "mine.yaml" in git(repository.path, "status", "--porcelain", "--untracked-files")
     finally:
         code.write_text(TRAIN)
         (repository.path / preset).unlink()
-        (repository.path / note).unlink()
-        shutil.rmtree((repository.path / module).parent)
+        (repository.path / note).unlink(missing_ok=True)
+        for module in modules:
+            shutil.rmtree((repository.path / module).parent, ignore_errors=True)
         git(repository.path, "config", "--unset", "diff.noprefix")
         git(repository.path, "config", "--unset", "color.ui")
     folder = tmp_path / "workspace"
     Workspace(repository.path, folder, origin).prepare(tmp_path / "cache", {})
     assert (folder / "train.py").read_bytes() == changed
     assert (folder / preset).read_text() == "shared: 2\n"
-    assert (folder / module).read_text() == "STEPS = 3\n"
+    assert all((folder / module).read_text() == "STEPS = 3\n" for module in modules)
     assert not (folder / note).exists()
     workspace = Workspace(repository.path, folder, read_origin(repository.path))
     (workspace.folder / "checkpoints").mkdir()

@@ -1,5 +1,8 @@
 """What is said of groups, against sympy's groups of permutations."""
 
+import itertools
+
+import numpy as np
 import pytest
 
 from implicit_models.problems.word_problem.data.groups import multiplication_table
@@ -20,3 +23,19 @@ def test_properties_are_those_of_sympy(name: str) -> None:
     assert group.order() == len(table)
     assert is_commutative(table) == group.is_abelian
     assert is_solvable(table) == group.is_solvable
+
+
+@pytest.mark.parametrize(("name", "solvable"), [("M", True), ("S4 x M", True), ("A5 x M", False)])
+def test_a_monoid_is_as_solvable_as_the_groups_in_it(name: str, solvable: bool) -> None:
+    assert is_solvable(multiplication_table(name)) == solvable
+
+
+@pytest.mark.parametrize(("points", "solvable"), [(4, True), (5, False)])
+def test_all_maps_of_some_points_are_solvable_if_their_permutations_are(
+    points: int, solvable: bool
+) -> None:
+    maps = np.array(list(itertools.product(range(points), repeat=points)))
+    digits = points ** np.arange(points)[::-1]
+    products = np.array([left[maps] @ digits for left in maps])  # in the order of their numbers
+    assert np.array_equal(maps[products[7, 11]], maps[7][maps[11]])
+    assert is_solvable(products) == solvable

@@ -1,14 +1,13 @@
-"""What a multiplication table says about its group: what decides how hard its word problem is.
+"""What the multiplication table of a group or monoid says about it.
 
-The word problem of a finite group that is not solvable is complete for NC1, so that a fixed number
-of parallel layers cannot follow it unless TC0 = NC1 (Barrington 1989); that of a solvable group is
-in ACC0.
+The word problem of a group that is not solvable is complete for NC1 (Barrington 1989). A fixed
+number of layers of attention or of Mamba2, with numbers of logarithmic precision, computes no more
+than TC0 (Merrill and Sabharwal 2023; Merrill, Petty and Sabharwal 2024), so that it follows no such
+group at all lengths unless TC0 = NC1. Of a solvable one this says nothing, either way.
 """
 
 import numpy as np
 from jaxtyping import Integer
-
-_IDENTITY = 0
 
 
 def is_commutative(table: Integer[np.ndarray, "size size"]) -> bool:
@@ -17,16 +16,22 @@ def is_commutative(table: Integer[np.ndarray, "size size"]) -> bool:
 
 
 def is_solvable(table: Integer[np.ndarray, "size size"]) -> bool:
-    """Return whether commutators of commutators, and so on, end in the identity.
+    """Return whether a group is solvable; of a monoid, whether all groups in it are.
 
-    Parameters
-    ----------
-    table
-        Of a group; entry [a, b] is a * b, and 0 is the identity.
+    A group is, if its commutators, their commutators, and so on, end in the identity.
     """
-    group = np.arange(len(table))
+    elements = np.arange(len(table))
+    identities = elements[table.diagonal() == elements]  # a group has one, a monoid may have more
+    return all(_ends_in(identity, table) for identity in identities)
+
+
+def _ends_in(identity: int, table: Integer[np.ndarray, "size size"]) -> bool:
+    """Return whether the largest group in a monoid that has this identity is solvable."""
+    elements = np.arange(len(table))
+    kept = elements[(table[identity] == elements) & (table[:, identity] == elements)]
+    group = kept[(table[np.ix_(kept, kept)] == identity).any(axis=1)]
     while len(group) > 1:
-        derived = _derived(table, group)
+        derived = _derived(identity, table, group)
         if len(derived) == len(group):
             return False
         group = derived
@@ -34,11 +39,11 @@ def is_solvable(table: Integer[np.ndarray, "size size"]) -> bool:
 
 
 def _derived(
-    table: Integer[np.ndarray, "size size"], group: Integer[np.ndarray, " n"]
+    identity: int, table: Integer[np.ndarray, "size size"], group: Integer[np.ndarray, " n"]
 ) -> Integer[np.ndarray, " m"]:
-    """Return the elements of the subgroup that the commutators of a subgroup generate."""
+    """Return the elements of the group that the commutators of a group generate."""
     products = table[np.ix_(group, group)]
-    inverses = group[(products == _IDENTITY).argmax(axis=1)]
+    inverses = group[(products == identity).argmax(axis=1)]
     turned = table[np.ix_(inverses, inverses)]
     found = _distinct(table[products, turned], len(table))  # a b a^-1 b^-1, of all a and b
     generators = found

@@ -1,4 +1,4 @@
-"""What stages, and the commands that start them, tell PyTorch's threads before these begin."""
+"""What PyTorch's threads are told before they begin."""
 
 import os
 import subprocess
@@ -6,27 +6,24 @@ import sys
 
 import pytest
 
-import pipelines
-import stages
-
 OPENMP = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 IN_EFFECT = "GOMP_SPINCOUNT = '"  # in what libgomp says of itself
 
 
 @pytest.mark.parametrize(
-    ("given", "found"),
+    ("module", "given", "found"),
     [
-        ({}, "1000"),
-        ({"GOMP_SPINCOUNT": "77"}, "77"),
-        ({"OMP_WAIT_POLICY": "passive"}, "0"),
+        ("implicit_models", {"GOMP_SPINCOUNT": "77"}, "77"),
+        ("implicit_models", {"OMP_WAIT_POLICY": "passive"}, "0"),
+        ("implicit_models.problems.word_problem.diagnose", {}, "1000"),
+        ("stages.training.train_free", {}, "1000"),
+        ("benchmarks.training_step", {}, "1000"),
     ],
-    ids=["of_stages", "of_ones_own", "policy_of_ones_own"],
 )
-@pytest.mark.parametrize("package", [stages.__name__, pipelines.__name__])
-def test_how_often_a_thread_looks_before_it_sleeps(package: str, given: dict[str, str], found: str):
+def test_how_often_a_thread_looks_before_it_sleeps(module: str, given: dict[str, str], found: str):
     environment = {name: value for name, value in os.environ.items() if name not in OPENMP}
     said = subprocess.run(
-        [sys.executable, "-c", f"import {package}, torch"],
+        [sys.executable, "-c", f"import {module}, torch"],
         env=environment | given | {"OMP_DISPLAY_ENV": "verbose"},
         capture_output=True,
         text=True,
