@@ -12,4 +12,4 @@ def wait_briefly() -> None:
     (docs/benchmarks.md, "Beside other work").
     """
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+        os.environ.setdefault("GOMP_SPINCOUNT", "2000")

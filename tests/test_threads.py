@@ -15,9 +15,9 @@ IN_EFFECT = "GOMP_SPINCOUNT = '"  # in what libgomp says of itself
     [
         ("implicit_models", {"GOMP_SPINCOUNT": "77"}, "77"),
         ("implicit_models", {"OMP_WAIT_POLICY": "passive"}, "0"),
-        ("implicit_models.problems.word_problem.diagnose", {}, "1000"),
-        ("stages.training.train_free", {}, "1000"),
-        ("benchmarks.training_step", {}, "1000"),
+        ("implicit_models.problems.word_problem.diagnose", {}, "2000"),
+        ("stages.training.train_free", {}, "2000"),
+        ("benchmarks.training_step", {}, "2000"),
     ],
 )
 def test_how_often_a_thread_looks_before_it_sleeps(module: str, given: dict[str, str], found: str):

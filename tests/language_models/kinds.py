@@ -1,6 +1,6 @@
 """The kinds of model, tiny: each family, implicit and explicit; of Llama with a window too.
 
-That of ``padded`` is filled up before a text, and its attention knows no positions.
+``padded`` is an implicit Llama without positions, whose window is filled up before a text.
 """
 
 from typing import Any

@@ -77,6 +77,16 @@ def test_a_language_that_draws_what_it_has_not_is_told(
     assert not (tmp_path / "data" / "metadata.json").exists()
 
 
+def test_a_language_of_more_tokens_than_are_kept_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Parity, "tokens", tuple(map(str, range(128))))
+    interface.prepare(language("parity"), tmp_path / "data", tmp_path)
+    monkeypatch.setattr(Parity, "tokens", tuple(map(str, range(129))))
+    with pytest.raises(StringsError, match="Parity has 129 tokens; at most 128 are supported"):
+        interface.prepare(language("parity"), tmp_path / "more", tmp_path)
+
+
 def test_the_same_seed_gives_the_same_and_another_does_not(tmp_path: Path) -> None:
     digests = []
     for name, seed in (("a", 3), ("b", 3), ("c", 4)):

@@ -25,7 +25,7 @@ ARRAYS = {"inputs": "int8", "labels": "int8", "sizes": "int32"}
 
 
 class StringsError(ValueError):
-    """Strings on disk are missing, incomplete or damaged."""
+    """Strings on disk are missing, incomplete or damaged, or none that a language can have."""
 
 
 @dataclass(frozen=True, eq=False)

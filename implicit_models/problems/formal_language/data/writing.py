@@ -36,6 +36,11 @@ def write_strings(parameters: FormalLanguageParameters, folder: Path) -> dict[st
     -------
     dict
         The metadata, as written.
+
+    Raises
+    ------
+    StringsError
+        As `draw_split`.
     """
     splits = {}
     with written_whole(Path(folder), METADATA, _is_split) as partial:
@@ -94,8 +99,14 @@ def draw_split(
     Raises
     ------
     StringsError
-        Where the language draws a token or a label that is none of its tokens.
+        Where the language has too many tokens, or draws what is none of them.
     """
+    most_kept = np.iinfo(ARRAYS["inputs"]).max + 1
+    if len(language.tokens) > most_kept:
+        raise StringsError(
+            f"{type(language).__name__} has {len(language.tokens)} tokens; at most {most_kept} are "
+            "supported"
+        )
     lengths = draw_lengths(generator, strings)
     most = language.most_tokens(strings.longest)
     inputs = np.zeros((len(lengths), most), dtype=ARRAYS["inputs"])
@@ -118,7 +129,7 @@ def draw_split(
 
 def _check_drawn(language: Language, found: Strings, length: int) -> None:
     labels = found.labels[found.labels != IGNORED]
-    highest = min(len(language.tokens) - 1, np.iinfo(ARRAYS["inputs"]).max)
+    highest = len(language.tokens) - 1
     for what, ids in (("token", found.inputs), ("label", labels)):
         wrong = ids[(ids < 0) | (ids > highest)]
         if wrong.size:
