@@ -71,7 +71,8 @@ def training_step() -> Callable[[], None]:
 
     parameters, group = read_run(), "A5"
     model = untrained_model(group).train()
-    problems = WordProblems.draw(group, parameters.optimisation.batch_size, 6, seed=0)
+    batch_size = parameters.optimisation.sequences_a_step(6)
+    problems = WordProblems.draw(group, batch_size, 6, seed=0)
     inputs, labels = (torch.from_numpy(x).long() for x in (problems.inputs, problems.labels))
     phase = bounded_phase(parameters.bounded.num_self_iterations)
 
@@ -86,7 +87,7 @@ def _seconds_a_step(environment: Mapping[str, str], seconds: float) -> float:
     left_out = ("OMP_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
     command = [sys.executable, "-c", _STEPS, str(seconds)]
-    return float(subprocess.check_output(command, env=kept | environment, text=True))
+    return float(subprocess.check_output(command, env={**kept, **environment}, text=True))
 
 
 @contextlib.contextmanager
