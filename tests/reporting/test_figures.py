@@ -138,6 +138,18 @@ def test_accuracy_by_compute_draws_both_sweeps(runs):
     assert axes[1].lines[0].get_xdata().tolist() == [0.3, 0.1, 0.03, 0.01, 0.003]
 
 
+def test_a_sweep_of_one_self_iteration_whose_residual_is_not_known_is_drawn(runs):
+    def shortened(run):
+        first = dict(run.test_time_compute["self_iterations"][0], relative_residual=None)
+        sweep = run.test_time_compute | {"self_iterations": [first]}
+        return dataclasses.replace(run, test_time_compute=sweep)
+
+    short = [shortened(run) for run in runs if run.test_time_compute is not None]
+    figure = word_problem.accuracy_by_compute(short, figures.run_styles(short))
+    figure.savefig(io.BytesIO(), format="svg")
+    assert {axis.get_yscale() for axis in figure.axes} == {"linear"}
+
+
 def numbered(svg: str) -> str:
     """Return a picture whose ids are numbers; matplotlib's depend on what they are of."""
     numbers: dict[str, int] = {}

@@ -39,6 +39,13 @@ def ticks(axis: Axes, values: Sequence[float]) -> None:
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
+def logarithmic(axis: Axes) -> None:
+    """Make the heights of an axis logarithmic, where it has one that can be."""
+    heights = (height for line in axis.lines for height in np.atleast_1d(line.get_ydata()))
+    if any(height > 0 for height in heights):
+        axis.set_yscale("log")
+
+
 def perplexity_scale(axis: Axes, values: Iterable[float]) -> None:
     """Make an axis of perplexities logarithmic where they lie far apart, with plain ticks."""
     known = [value for value in values if np.isfinite(value)]

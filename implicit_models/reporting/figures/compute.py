@@ -4,7 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.figure import Figure
 
-from implicit_models.reporting.figures.axes import column, legend, mark_chance, percent, ticks
+from implicit_models.reporting.figures.axes import (
+    column,
+    legend,
+    logarithmic,
+    mark_chance,
+    percent,
+    ticks,
+)
 from implicit_models.reporting.figures.style import RunStyle, four_axes, new_figure, set_title
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.tables.table import SELF_ITERATIONS
@@ -57,7 +64,7 @@ def compute_figure(
         bottom,
         sorted({p["self_iterations"] for _, sweep in swept for p in sweep["self_iterations"]}),
     )
-    bottom.set_yscale("log")
+    logarithmic(bottom)
     bottom.set_xlabel("self-iterations, the output's included")
     right_bottom.set_xscale("log")
     ticks(

@@ -13,6 +13,7 @@ from implicit_models.reporting.figures.axes import (
     column,
     label_ends,
     legend,
+    logarithmic,
     mark_training_lengths,
     perplexity_scale,
     ticks,
@@ -98,7 +99,7 @@ def perplexity_by_compute(runs: Sequence[TextResults], styles: Mapping[str, RunS
         set_title(axis, f"Perplexity, {_listed({s['length'] for _, s in swept})} tokens")
     bottom.set_xscale("log", base=2)
     ticks(bottom, _allowed(swept, "self_iterations"))
-    bottom.set_yscale("log")
+    logarithmic(bottom)
     bottom.set_xlabel("self-iterations, the output's included")
     set_title(bottom, "Relative residual")
     right_bottom.set_xscale("log")
