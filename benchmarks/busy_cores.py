@@ -92,7 +92,7 @@ def _seconds_a_step(environment: Mapping[str, str], seconds: float) -> float:
 
 @contextlib.contextmanager
 def _busy(number: int) -> Iterator[None]:
-    """Have processes that do nothing but count."""
+    """Start processes that do nothing but count, and end them after a block."""
     command = [sys.executable, "-c", "while True: pass"]
     processes = [subprocess.Popen(command) for _ in range(number)]
     try:

@@ -4,7 +4,7 @@ import os
 
 
 def wait_briefly() -> None:
-    """Have a thread that waits for another sleep soon, unless the environment says otherwise.
+    """Make a thread that waits for another sleep soon, unless the environment says otherwise.
 
     libgomp reads its environment when torch is first imported: call this before. A waiting thread
     looks 300,000 times before it sleeps, unless told otherwise, after every operation; where other
