@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from implicit_models.tracking import recording, sync
@@ -422,6 +423,8 @@ def running_server(root, port):
             threading.Event().wait(0.1)
         yield server
     finally:
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+            everything = warm_python.family(server.pid)
             os.killpg(server.pid, signal.SIGKILL)
+            assert not psutil.wait_procs(everything, timeout=60)[1]  # and with it the port is free
         server.wait()
