@@ -362,8 +362,8 @@ def _read(
     cache, (texts, length) = None, tokens.shape
     for start in range(0, length, piece):
         some = tokens[:, start : start + piece]
-        output = model(some, past_key_values=cache, use_cache=True, phase=phase)
-        cache, past = output.past_key_values, Past(lengths=np.full(texts, start), reach=start)
+        output = model(some, cache=cache, use_cache=True, phase=phase)
+        cache, past = output.cache, Past(lengths=np.full(texts, start), reach=start)
         size = some.shape[1]
         trunk = reading_flops(
             flops, num_sequences=texts, length=size, past=past, search=output.search

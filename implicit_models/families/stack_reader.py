@@ -43,7 +43,7 @@ class StackReader:
         found = self.model.model(
             input_ids=tokens,
             attention_mask=mask,
-            past_key_values=memory,
+            cache=memory,
             use_cache=keeps_memory,
             return_dict=True,
             phase=phase,
@@ -51,7 +51,7 @@ class StackReader:
         return Piece(
             found.last_hidden_state,
             self._logits,
-            found.past_key_values,
+            found.cache,
             past=past,
             window=None if phase is None or phase.window is None else phase.window.width,
             self_iterations=found.self_iterations,

@@ -63,11 +63,11 @@ class CarryCache(Cache):
 
     def arguments(self, num_tokens: int) -> dict[str, Any]:
         """Return what a forward pass over so many tokens behind it is told."""
-        return {"use_cache": True, "past_key_values": self}
+        return {"use_cache": True, "cache": self}
 
     def following(self, output: Any) -> "CarryCache":
         """Return the cache after these tokens, from what the forward pass has returned."""
-        return output.past_key_values
+        return output.cache
 
     def __len__(self) -> int:
         return 0 if self.carry is None else len(self.carry.blocks)
@@ -85,6 +85,11 @@ class CarryCache(Cache):
     def is_compileable(self) -> bool:
         """A search has no fixed number of steps to compile."""
         return False
+
+    @property
+    def is_linear(self) -> list[bool]:
+        """Whether ``generate`` is to read all that it is given: no, what the cache lacks alone."""
+        return [False]
 
     @property
     def is_initialized(self) -> bool:
@@ -131,11 +136,11 @@ def checked_cache(cache: Any, num_sequences: int) -> CarryCache | None:
         return None
     if not isinstance(cache, CarryCache):
         raise ValueError(
-            f"past_key_values is a {type(cache).__name__}; these models take a CarryCache, as "
+            f"cache is a {type(cache).__name__}; these models take a CarryCache, as "
             "their outputs and generate() have it"
         )
     if cache.carry is not None and cache.num_sequences != num_sequences:
         raise ValueError(
-            f"past_key_values holds {cache.num_sequences} sequences; the input has {num_sequences}"
+            f"cache holds {cache.num_sequences} sequences; the input has {num_sequences}"
         )
     return cache

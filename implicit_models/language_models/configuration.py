@@ -46,7 +46,7 @@ class StrictConfig(PreTrainedConfig):
     """
 
     family: ClassVar[str]
-    keys_to_ignore_at_inference = ["past_key_values", "self_iterations", "search", "penalty"]
+    keys_to_ignore_at_inference = ["cache", "self_iterations", "search", "penalty"]
 
     def __post_init__(self, **kwargs: Any) -> None:
         """Refuse unknown keys, then go on as transformers does."""

@@ -73,7 +73,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
         self,
         input_ids: Int[Tensor, "B L"] | None = None,
         attention_mask: Shaped[Tensor, "B any"] | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Float[Tensor, "B L D"] | None = None,
         labels: Int[Tensor, "B L"] | None = None,
         use_cache: bool | None = None,
@@ -112,7 +112,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
         found = self.model(
             input_ids,
             attention_mask,
-            past_key_values,
+            cache,
             inputs_embeds,
             use_cache,
             output_hidden_states,
@@ -148,7 +148,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
             loss=loss,
             logits=logits,
             predictions=predictions,
-            past_key_values=found.past_key_values,
+            cache=found.cache,
             hidden_states=found.hidden_states,
             self_iterations=found.self_iterations,
             search=found.search,
@@ -167,5 +167,5 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
                 f"cache_implementation is {generation_config.cache_implementation!r}; these models "
                 "have one kind of cache, and take None"
             )
-        if model_kwargs.get("past_key_values") is None and generation_config.use_cache is not False:
-            model_kwargs["past_key_values"] = CarryCache()
+        if model_kwargs.get("cache") is None and generation_config.use_cache is not False:
+            model_kwargs["cache"] = CarryCache()

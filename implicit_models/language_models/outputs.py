@@ -20,7 +20,7 @@ class ImplicitModelOutput(ModelOutput):
     ----------
     last_hidden_state
         The fixed point, or the explicit stack's output: (B, L, D).
-    past_key_values
+    cache
         For the tokens that follow; None unless one was given or ``use_cache``.
     hidden_states
         The inputs of all blocks in the last evaluation, and the output; None unless asked for.
@@ -34,7 +34,7 @@ class ImplicitModelOutput(ModelOutput):
     """
 
     last_hidden_state: Float[Tensor, "B L D"] | None = None
-    past_key_values: CarryCache | None = None
+    cache: CarryCache | None = None
     hidden_states: tuple[Tensor, ...] | None = None
     self_iterations: Int[Tensor, "B L"] | None = None
     search: Solution | None = None
@@ -60,7 +60,7 @@ class ImplicitCausalLMOutput(ModelOutput):
 
     loss: Float[Tensor, ""] | None = None
     logits: Float[Tensor, "B kept V"] | None = None
-    past_key_values: Any = None
+    cache: Any = None
     hidden_states: tuple[Tensor, ...] | None = None
     self_iterations: Int[Tensor, "B L"] | None = None
     search: Solution | None = None

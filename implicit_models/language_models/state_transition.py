@@ -64,10 +64,10 @@ def state_transition_jacobian(
     before = states[copies].requires_grad_()
     with torch.enable_grad():
         cache = CarryCache(_with_states(carry.select(copies), before))
-        output = model(tokens[copies], past_key_values=cache, phase=phase)
+        output = model(tokens[copies], cache=cache, phase=phase)
     if phase is not None:
         _check_converged(output.search, phase)
-    after = _flat_states(output.past_key_values.carry)[:, entries]
+    after = _flat_states(output.cache.carry)[:, entries]
     identity = torch.eye(len(entries), dtype=after.dtype, device=after.device)
     return torch.autograd.grad(after, before, identity)[0][:, entries]
 

@@ -154,7 +154,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
         self,
         input_ids: Int[Tensor, "B L"] | None = None,
         attention_mask: Shaped[Tensor, "B any"] | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         inputs_embeds: Float[Tensor, "B L D"] | None = None,
         use_cache: bool | None = None,
         output_hidden_states: bool | None = None,
@@ -171,7 +171,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
             (B, L) or, with a cache, (B, all tokens so far): false or 0 at padding, which may stand
             on either side of each sequence and then changes nothing: not the search, the other
             tokens' results, or the cache. What padding itself gets means nothing.
-        past_key_values
+        cache
             What came before, a `CarryCache`; it is advanced.
         inputs_embeds
             In place of ``input_ids``.
@@ -193,7 +193,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
         embedded = self._embed(input_ids, inputs_embeds)
         batch, length = embedded.shape[:2]
         phase = self._phase(phase, tolerance, max_self_iterations, length)
-        cache = checked_cache(past_key_values, batch)
+        cache = checked_cache(cache, batch)
         carry = self._carry(cache, batch, use_cache)
 
         before = 0 if cache is None else cache.get_seq_length()
@@ -215,7 +215,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
             found = found.back(alignment)
         output = ImplicitModelOutput(
             last_hidden_state=found.hidden,
-            past_key_values=cache,
+            cache=cache,
             hidden_states=None if found.states is None else tuple(found.states),
             self_iterations=found.self_iterations,
             search=found.search,

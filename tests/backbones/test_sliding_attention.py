@@ -83,9 +83,9 @@ def test_a_stream_gives_the_same_in_pieces_of_any_length(piece: int, pads: bool)
     with torch.no_grad():
         whole, cache, found = model(text, use_cache=False).logits, model.initial_cache(2), []
         for part in text.split(piece, dim=1):
-            output = model(part, past_key_values=cache, use_cache=True)
+            output = model(part, cache=cache, use_cache=True)
             found.append(output.logits)
-            cache = output.past_key_values
+            cache = output.cache
     torch.testing.assert_close(torch.cat(found, dim=1), whole, rtol=1e-10, atol=1e-12)
 
 
@@ -113,9 +113,9 @@ def test_a_carry_after_padding_is_that_of_the_last_token() -> None:
     model, text = our_model(EXPLICIT_SLIDING), tokens(3, 12)
     mask = torch.arange(12) < torch.tensor([[12], [3], [7]])
     with torch.no_grad():
-        together = model(text, attention_mask=mask, use_cache=True).past_key_values.carry
+        together = model(text, attention_mask=mask, use_cache=True).cache.carry
         for row, length in enumerate((12, 3, 7)):
-            alone = model(text[row : row + 1, :length], use_cache=True).past_key_values.carry
+            alone = model(text[row : row + 1, :length], use_cache=True).cache.carry
             for ours, theirs in zip(together.blocks, alone.blocks, strict=True):
                 assert isinstance(ours, SlidingCarry)
                 assert ours.lengths[row] == min(length, 4)
@@ -128,7 +128,7 @@ def test_positions_do_not_grow_with_the_stream() -> None:
     with torch.no_grad():
         cache = model.initial_cache(1)
         for _ in range(50):
-            cache = model(text, past_key_values=cache, use_cache=True).past_key_values
+            cache = model(text, cache=cache, use_cache=True).cache
         assert cache.carry is not None
         first = mixer.positions(mixer.initial_carry(1), 6)
         last = mixer.positions(cache.carry.blocks[0], 6)

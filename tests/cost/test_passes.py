@@ -94,9 +94,7 @@ def test_a_step_that_passes_its_carry_on(kind: str) -> None:
     def step(passes_carry: bool) -> None:
         start = initial_memory(model, BATCH)
         memory = start.resumed(start.tensors()) if passes_carry else None
-        model(
-            ids, labels=ids, past_key_values=memory, use_cache=passes_carry, phase=phase
-        ).loss.backward()
+        model(ids, labels=ids, cache=memory, use_cache=passes_carry, phase=phase).loss.backward()
 
     def found(passes_carry: bool) -> float:
         steps = 0 if phase is None else phase.stopping.max_steps

@@ -72,13 +72,11 @@ def test_reading_in_pieces(kind: str, piece_length: int, phase: Phase) -> None:
     model, cache, start = model_of(kind), None, 0
     for piece in tokens(BATCH, 12).split(piece_length, dim=1):
         expected, output = counted(
-            lambda piece=piece, cache=cache: model(
-                piece, past_key_values=cache, use_cache=True, phase=phase
-            )
+            lambda piece=piece, cache=cache: model(piece, cache=cache, use_cache=True, phase=phase)
         )
         past = Past(lengths=np.full(BATCH, start), reach=start)
         assert flops_of(model, piece.shape[1], output, phase, past=past) == expected
-        cache, start = output.past_key_values, start + piece.shape[1]
+        cache, start = output.cache, start + piece.shape[1]
 
 
 @pytest.mark.parametrize("length", [3, 37])
@@ -105,7 +103,7 @@ def test_sequences_of_unequal_lengths_one_after_another(kind: str, phase: Phase)
         found = flops_of(model, 20, output, phase, past=past, num_tokens=lengths)
         assert found == expected
         lengths = past.lengths + lengths
-        cache, past = output.past_key_values, Past(lengths=lengths, reach=int(lengths.max()))
+        cache, past = output.cache, Past(lengths=lengths, reach=int(lengths.max()))
 
 
 @pytest.mark.parametrize("kind", IMPLICIT)

@@ -232,7 +232,7 @@ def test_spectral_radius_does_not_depend_on_the_place_in_the_batch() -> None:
 @FAMILIES
 def test_token_spectral_radius_is_that_of_the_dense_jacobians_blocks(family: str) -> None:
     model, text, _ = model_at_fixed_point(2, 3, family)
-    carry = model(text, phase=FREE, use_cache=True).past_key_values.carry
+    carry = model(text, phase=FREE, use_cache=True).cache.carry
     for before in (None, carry):
         cell, start = model.cell(text, before)
         value = find_fixed_point(cell, start, FREE.solver, FREE.stopping).value

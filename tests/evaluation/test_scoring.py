@@ -247,7 +247,7 @@ def test_a_model_whose_weights_have_changed_is_tried_out_again():
 
 def test_a_model_that_forgets_is_read_whole(monkeypatch):
     class Forgetful(type(llama())):
-        def forward(self, input_ids, past_key_values=None, **arguments):
+        def forward(self, input_ids, cache=None, **arguments):
             return super().forward(input_ids, **arguments)
 
     model = Forgetful(llama().config).double().eval()

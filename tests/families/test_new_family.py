@@ -94,13 +94,13 @@ def test_the_window_finds_what_a_whole_search_finds() -> None:
         )
         pieces = model.initial_cache(len(tokens))
         parts = [
-            model(part, past_key_values=pieces, phase=search_phase(1e-9, 200, 0.8, None)).logits
+            model(part, cache=pieces, phase=search_phase(1e-9, 200, 0.8, None)).logits
             for part in tokens.split((4, 2), dim=1)
         ]
     assert all(bool((each.search.result == Result.CONVERGED).all()) for each in (whole, slid))
     torch.testing.assert_close(slid.logits, whole.logits, rtol=0, atol=1e-6)
     torch.testing.assert_close(torch.cat(parts, dim=1), whole.logits, rtol=0, atol=1e-6)
-    assert whole.past_key_values.num_sequences == len(tokens)
+    assert whole.cache.num_sequences == len(tokens)
 
 
 def test_it_generates() -> None:

@@ -219,7 +219,7 @@ def outcome(kernels: Kernels, kind: str, phase: Phase | None) -> tuple[dict[str,
         found |= {name: x.grad for name, x in model.named_parameters() if x.grad is not None}
         with torch.no_grad():
             first = model(text[:, :5], use_cache=True, **steps)
-            second = model(text[:, 5:6], past_key_values=first.past_key_values, **steps)
+            second = model(text[:, 5:6], cache=first.cache, **steps)
             found |= {"first piece": first.logits, "second piece": second.logits}
             found["search"] = model(text, **steps).logits
     return {name: x.detach().cpu() for name, x in found.items()}, called

@@ -84,9 +84,9 @@ def test_a_model_has_it_whatever_the_kernels_and_goes_on_from_its_cache() -> Non
             assert not torch.allclose(usual(text).logits, whole)
             if sizes is EXPLICIT:
                 first = signed_model(text[:, :5], use_cache=True)
-                cache = first.past_key_values
+                cache = first.cache
                 rest = [
-                    signed_model(text[:, n : n + 1], past_key_values=cache, use_cache=True).logits
+                    signed_model(text[:, n : n + 1], cache=cache, use_cache=True).logits
                     for n in range(5, 12)
                 ]
                 torch.testing.assert_close(torch.cat([first.logits, *rest], dim=1), whole)

@@ -70,7 +70,7 @@ def test_greedy_is_the_argmax_of_the_full_forward(kind: str) -> None:
     logits = torch.stack(output.logits, 1)  # which transformers makes float32
     torch.testing.assert_close(logits, full.float(), rtol=1e-6, atol=1e-6)
     assert len(output.hidden_states) == NEW and len(output.hidden_states[0]) == 3
-    assert output.past_key_values.get_seq_length() == 6 + NEW - 1
+    assert output.cache.get_seq_length() == 6 + NEW - 1
     assert torch.equal(model.generate(prompt, use_cache=False, **GREEDY), output.sequences)
     embeds = model.get_input_embeddings()(prompt)
     assert torch.equal(model.generate(inputs_embeds=embeds, **GREEDY), output.sequences[:, 6:])
@@ -245,8 +245,8 @@ def test_every_token_iterates_until_it_has_converged(kind: str) -> None:
         assert (output.search.residual < TIGHT).all()
         assert output.self_iterations.shape[1] == (6 if step == 0 else 1)
     assert len({*spy.iterations[1:]}) > 1
-    cache = model(text[:, :7]).past_key_values
-    alone = model(text[:, 7:8], past_key_values=cache)
+    cache = model(text[:, :7]).cache
+    alone = model(text[:, 7:8], cache=cache)
     assert int(alone.self_iterations) == spy.iterations[2]
 
 
@@ -286,15 +286,15 @@ def test_one_prompt_many_continuations(kind: str, padded: bool) -> None:
     mask = mask_of([(2, 8), (0, 8)] if padded else [(0, 8)] * 2, 8)
     text = torch.cat((prompt, more), dim=1)
     whole = model(text, attention_mask=mask).logits[:, 5:]
-    cache = model(prompt, attention_mask=mask[:, :5]).past_key_values
+    cache = model(prompt, attention_mask=mask[:, :5]).cache
     stored = pickle.loads(pickle.dumps(cache))
     for again in (cache.copy(), copy.deepcopy(cache), stored, cache):
         start = again.get_seq_length()
         assert start == 5
-        other = model(tokens(2, 3, seed=2), past_key_values=again.copy(), attention_mask=mask)
-        found = model(more, past_key_values=again, attention_mask=mask)
+        other = model(tokens(2, 3, seed=2), cache=again.copy(), attention_mask=mask)
+        found = model(more, cache=again, attention_mask=mask)
         assert again.get_seq_length() == 8
-        assert other.past_key_values.get_seq_length() == 8
+        assert other.cache.get_seq_length() == 8
         torch.testing.assert_close(found.logits, whole, rtol=1e-9, atol=1e-9)
 
 
@@ -304,13 +304,13 @@ def test_one_prompt_many_continuations(kind: str, padded: bool) -> None:
 def test_continuations_take_turns(kind: str, padded: bool) -> None:
     model, prompt = tight_model(kind), tokens(2, 4)
     mask = mask_of([(2, 7), (0, 7)] if padded else [(0, 7)] * 2, 7)
-    first = model(prompt, attention_mask=mask[:, :4]).past_key_values
+    first = model(prompt, attention_mask=mask[:, :4]).cache
     caches = [first, first.copy(), first.copy()]
     more = [tokens(2, 3, seed=seed) for seed in (1, 2, 3)]
     logits: list[list[Tensor]] = [[], [], []]
     for at in range(3):
         for turn in range(3):
-            found = model(more[turn][:, at : at + 1], past_key_values=caches[turn])
+            found = model(more[turn][:, at : at + 1], cache=caches[turn])
             logits[turn].append(found.logits)
     for turn in range(3):
         whole = model(torch.cat((prompt, more[turn]), dim=1), attention_mask=mask).logits[:, 4:]
@@ -326,7 +326,7 @@ def test_rows_of_a_cache_are_chosen_and_repeated(kind: str) -> None:
         torch.cat((prompt, more.expand(3, -1)), dim=1),
         attention_mask=torch.cat((mask, torch.ones(3, 2, dtype=torch.long)), dim=1),
     ).logits[:, 5:]
-    cache = model(prompt, attention_mask=mask).past_key_values
+    cache = model(prompt, attention_mask=mask).cache
     for method, argument, rows in (
         ("reorder_cache", torch.tensor([2, 0, 0]), [2, 0, 0]),
         ("batch_select_indices", torch.tensor([1]), [1]),
@@ -334,11 +334,11 @@ def test_rows_of_a_cache_are_chosen_and_repeated(kind: str) -> None:
     ):
         chosen = cache.copy()
         getattr(chosen, method)(argument)
-        found = model(more.expand(len(rows), -1), past_key_values=chosen)
+        found = model(more.expand(len(rows), -1), cache=chosen)
         torch.testing.assert_close(found.logits, whole[rows], rtol=1e-9, atol=1e-9)
     cache.reset()
     assert cache.get_seq_length() == 0
-    anew = model(prompt[1:], past_key_values=cache).logits
+    anew = model(prompt[1:], cache=cache).logits
     torch.testing.assert_close(anew, model(prompt[1:]).logits, rtol=1e-9, atol=1e-9)
 
 
@@ -347,11 +347,11 @@ def test_rows_of_a_cache_are_chosen_and_repeated(kind: str) -> None:
 def test_a_conversation_goes_on_from_its_cache(kind: str) -> None:
     model, prompt = tight_model(kind), tokens(1, 4)
     cache = CarryCache()
-    first = model.generate(prompt, past_key_values=cache, **GREEDY)
+    first = model.generate(prompt, cache=cache, **GREEDY)
     assert cache.get_seq_length() == 4 + NEW - 1
     text = torch.cat((first, tokens(1, 3, seed=1)), dim=1)
     spy = Spy(model)
-    found = model.generate(text, past_key_values=cache, **GREEDY)
+    found = model.generate(text, cache=cache, **GREEDY)
     assert spy.outputs[0].logits.shape[1] == 1
     spy.handle.remove()
     assert torch.equal(found, decode_by_full_forward(model, text, NEW))
@@ -362,21 +362,21 @@ def test_a_conversation_goes_on_from_its_cache(kind: str) -> None:
 def test_a_cache_outlives_inference_mode_and_no_grad(kind: str) -> None:
     model, prompt, more = tight_model(kind), tokens(2, 4), tokens(2, 2, seed=1)
     with torch.inference_mode():
-        cache = model(prompt).past_key_values
+        cache = model(prompt).cache
         whole = model(torch.cat((prompt, more), dim=1)).logits[:, 4:].clone()
     with torch.no_grad():
-        found = model(more, past_key_values=cache.copy()).logits
+        found = model(more, cache=cache.copy()).logits
     torch.testing.assert_close(found, whole.clone(), rtol=1e-9, atol=1e-9)
     with torch.inference_mode():
-        again = model(more, past_key_values=cache).logits
+        again = model(more, cache=cache).logits
     torch.testing.assert_close(again.clone(), found, rtol=1e-9, atol=1e-9)
 
 
 @every_kind
 def test_what_the_cache_cannot_do_is_refused(kind: str) -> None:
     model, prompt = model_of(kind), tokens(1, 4)
-    with pytest.raises(ValueError, match="past_key_values is a DynamicCache; .* take a CarryCache"):
-        model.generate(prompt, past_key_values=DynamicCache(), **GREEDY)
+    with pytest.raises(ValueError, match="cache is a DynamicCache; .* take a CarryCache"):
+        model.generate(prompt, cache=DynamicCache(), **GREEDY)
     for name in ("static", "dynamic", "quantized"):
         with pytest.raises(ValueError, match=f"cache_implementation is '{name}'; these models"):
             model.generate(prompt, cache_implementation=name, **GREEDY)
@@ -384,11 +384,11 @@ def test_what_the_cache_cannot_do_is_refused(kind: str) -> None:
         with pytest.raises(ValueError, match="assisted generation is not supported with stateful"):
             model.generate(prompt, **helper, **GREEDY)
     with torch.no_grad():
-        cache = model(prompt).past_key_values
+        cache = model(prompt).cache
     with pytest.raises(ValueError, match="cannot be cut back; keep a copy"):
         cache.crop(2)
-    with pytest.raises(ValueError, match="past_key_values holds 1 sequences; the input has 3"):
-        model(tokens(3, 2), past_key_values=cache)
+    with pytest.raises(ValueError, match="cache holds 1 sequences; the input has 3"):
+        model(tokens(3, 2), cache=cache)
     with pytest.raises(ValueError, match="not used by the model: .'tolerence'"):
         model.generate(prompt, tolerence=0.1, **GREEDY)
 

@@ -99,8 +99,8 @@ def test_pieces_through_a_cache_give_what_the_whole_gives(kind: str) -> None:
     whole = model(text).logits
     cache, start = model.initial_cache(2), 0
     for end in (4, 5, 5, 8, LENGTH):
-        output = model(text[:, start:end], past_key_values=cache)
-        assert output.past_key_values is cache and cache.get_seq_length() == end
+        output = model(text[:, start:end], cache=cache)
+        assert output.cache is cache and cache.get_seq_length() == end
         assert_close(output.logits, whole[:, start:end])
         start = end
 
@@ -115,7 +115,7 @@ def test_padded_pieces_through_a_cache(kind: str, whole_mask: bool) -> None:
     cache, start = CarryCache(), 0
     for end in (4, 6, 7, LENGTH):
         so_far = mask[:, :end] if whole_mask else mask[:, start:end]
-        output = model(text[:, start:end], attention_mask=so_far, past_key_values=cache)
+        output = model(text[:, start:end], attention_mask=so_far, cache=cache)
         there = mask[:, start:end].bool()
         assert_close(output.logits[there], whole[:, start:end][there])
         start = end
@@ -124,15 +124,15 @@ def test_padded_pieces_through_a_cache(kind: str, whole_mask: bool) -> None:
 @every_kind
 def test_a_cache_is_made_where_it_is_wanted(kind: str) -> None:
     model, text = model_of(kind), tokens(1, 3)
-    assert model(text, phase=a_phase(model)).past_key_values is None
-    assert model(text, phase=a_phase(model), use_cache=True).past_key_values is not None
+    assert model(text, phase=a_phase(model)).cache is None
+    assert model(text, phase=a_phase(model), use_cache=True).cache is not None
     with torch.no_grad():
-        assert model(text).past_key_values is not None
+        assert model(text).cache is not None
         without = model(text, use_cache=False)
-        assert without.past_key_values is None
+        assert without.cache is None
         assert_close(without.logits, model(text).logits)
         model.config.use_cache = False
-        assert model(text).past_key_values is None
+        assert model(text).cache is None
 
 
 def a_phase(model: ImplicitForCausalLM) -> Any:
@@ -213,7 +213,7 @@ def test_autocast(kind: str, differentiable: bool) -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             found = model(text, attention_mask=mask, labels=text)
             start = model(text[:, :6], attention_mask=mask[:, :6], use_cache=True)
-            more = model(text[:, 6:], attention_mask=mask, past_key_values=start.past_key_values)
+            more = model(text[:, 6:], attention_mask=mask, cache=start.cache)
     there = mask.bool()
     for logits, of in ((found.logits[there], expected.logits[there]),) + (
         (more.logits, expected.logits[:, 6:]),

@@ -15,7 +15,7 @@ from tests.language_models.kinds import model_of, tokens
 def test_a_state_keeps_nothing_of_the_prompt_but_itself() -> None:
     for kind in ("mamba2-explicit", "mamba2-implicit"):
         with torch.no_grad():
-            carry = model_of(kind)(tokens(2, 40), use_cache=True).past_key_values.carry
+            carry = model_of(kind)(tokens(2, 40), use_cache=True).cache.carry
         for block in carry.blocks:
             assert isinstance(block, Mamba2Carry)
             for tensor in block:
@@ -38,7 +38,7 @@ def test_a_window_over_a_prompt_copies_no_keys_but_where_the_buffer_grows(
     with torch.no_grad():
         output = model(tokens(1, 60), use_cache=True, phase=phase)
     assert output.search.depth.item() > 60 / 8
-    carry = output.past_key_values.carry.blocks[0]
+    carry = output.cache.carry.blocks[0]
     assert isinstance(carry, KeyValueCarry) and carry.reach == 60
     # Once a layer as the window moves on from the start, and once for the evaluation of the whole.
     assert len(copies) <= 4 * model.config.num_hidden_layers

@@ -115,8 +115,8 @@ def test_a_text_in_pieces_gives_what_the_whole_gives(parameters: ModelParameters
     whole = model(text, phase=phase).logits
     cache, pieces = model.initial_cache(2), []
     for start, end in ((0, 5), (5, 6), (6, 6), (6, 11)):
-        output = model(text[:, start:end], phase=phase, past_key_values=cache)
-        assert output.past_key_values is cache
+        output = model(text[:, start:end], phase=phase, cache=cache)
+        assert output.cache is cache
         assert cache.get_seq_length() == end
         pieces.append(output.logits)
     torch.testing.assert_close(torch.cat(pieces, 1), whole, rtol=1e-8, atol=1e-9)
@@ -129,14 +129,14 @@ def test_a_cache_comes_back_where_one_was_given_asked_for_or_no_gradient_is_want
     model = our_model(parameters)
     phase = FIXED if model.is_implicit else None
     given, whole = model.initial_cache(2), model(tokens(2, 3), phase=phase)
-    assert whole.past_key_values is None
+    assert whole.cache is None
     caches = [
-        model(tokens(2, 3), phase=phase, past_key_values=given).past_key_values,
-        model(tokens(2, 3), phase=phase, use_cache=True).past_key_values,
+        model(tokens(2, 3), phase=phase, cache=given).cache,
+        model(tokens(2, 3), phase=phase, use_cache=True).cache,
     ]
     with torch.no_grad():
-        caches.append(model(tokens(2, 3), phase=phase).past_key_values)
-        assert model(tokens(2, 3), phase=phase, use_cache=False).past_key_values is None
+        caches.append(model(tokens(2, 3), phase=phase).cache)
+        assert model(tokens(2, 3), phase=phase, use_cache=False).cache is None
     for cache in caches:
         torch.testing.assert_close(remembered(cache), remembered(given))
 
@@ -146,10 +146,10 @@ def test_going_on_with_a_copy_of_a_cache_leaves_it_as_it_is(parameters: ModelPar
     model = our_model(parameters)
     phase = TIGHT if model.is_implicit else None
     with torch.no_grad():
-        cache = model(tokens(2, 4), phase=phase).past_key_values
+        cache = model(tokens(2, 4), phase=phase).cache
         frozen = remembered(cache)
         first, second = (
-            model(tokens(2, 5, seed=1), phase=phase, past_key_values=cache.copy()) for _ in range(2)
+            model(tokens(2, 5, seed=1), phase=phase, cache=cache.copy()) for _ in range(2)
         )
     assert torch.equal(first.logits, second.logits)
     assert cache.get_seq_length() == 4
@@ -164,11 +164,11 @@ def test_texts_that_branch_off_one_cache_know_nothing_of_each_other(
     model = our_model(parameters)
     phase = TIGHT if model.is_implicit else None
     start, ends = tokens(2, 4), [tokens(2, 5, seed=seed) for seed in (1, 2)]
-    cache = model(start, phase=phase).past_key_values
+    cache = model(start, phase=phase).cache
     caches, pieces = [cache.copy(), cache.copy()], [[], []]
     for piece in (slice(0, 2), slice(2, 3), slice(3, 5)):
         for branch in (0, 1):
-            output = model(ends[branch][:, piece], phase=phase, past_key_values=caches[branch])
+            output = model(ends[branch][:, piece], phase=phase, cache=caches[branch])
             pieces[branch].append(output.logits)
     for branch in (0, 1):
         whole = model(torch.cat((start, ends[branch]), 1), phase=phase).logits[:, 4:]

@@ -82,18 +82,18 @@ def test_real_tokens_get_what_they_get_alone(family: str, place: str, name: str)
     mask, phase = mask_of(MASKS[place]), PHASES[name]
     model, text = model_for(family, phase), tokens(3, LENGTH)
     padded = model(text, attention_mask=mask, phase=phase, use_cache=True)
-    assert padded.past_key_values.get_seq_length() == LENGTH
+    assert padded.cache.get_seq_length() == LENGTH
     for row, there in enumerate(mask):
         cache = model.initial_cache(1)
         if there.any():
-            alone = model(text[row : row + 1, there], phase=phase, past_key_values=cache)
+            alone = model(text[row : row + 1, there], phase=phase, cache=cache)
             assert_close(padded.logits[row, there], alone.logits[0])
             if alone.search is not None:
                 assert_search(padded.search, alone.search, row, there)
                 assert torch.equal(padded.self_iterations[row, there], alone.self_iterations[0])
         if padded.search is not None:
             assert not padded.self_iterations[row, ~there].any()
-        assert_close(remembered(padded.past_key_values)[row], remembered(cache)[0])
+        assert_close(remembered(padded.cache)[row], remembered(cache)[0])
     assert padded.logits.isfinite().all()
 
 
@@ -159,11 +159,11 @@ def test_a_padded_text_in_pieces_gives_what_the_whole_gives(family: str, name: s
                 # All tokens so far, as transformers' generate has it, or those of the piece.
                 attention_mask=mask[:, :end] if start != 3 else mask[:, start:end],
                 phase=phase,
-                past_key_values=cache,
+                cache=cache,
             )
             pieces.append(output.logits)
         assert_close(torch.cat(pieces, 1)[mask], whole.logits[mask])
-        assert_close(remembered(cache), remembered(whole.past_key_values))
+        assert_close(remembered(cache), remembered(whole.cache))
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])
@@ -220,8 +220,8 @@ def test_another_shape_is_named(shape: tuple[int, ...]) -> None:
 @torch.no_grad()
 def test_a_mask_is_of_the_new_tokens_or_of_all() -> None:
     model = our_model(EXPLICIT)
-    cache = model(tokens(2, 3)).past_key_values
+    cache = model(tokens(2, 3)).cache
     for width, past in ((3, None), (5, None), (3, cache), (5, cache), (8, cache)):
         mask = torch.ones(2, width, dtype=torch.int64)
         with pytest.raises(ValueError, match=rf"attention_mask has the shape \(2, {width}\)"):
-            model(tokens(2, 4), attention_mask=mask, past_key_values=past)
+            model(tokens(2, 4), attention_mask=mask, cache=past)

@@ -202,22 +202,20 @@ def test_prefill_then_token_by_token(family: str, name: str, left: int) -> None:
     our_cache = their_cache = None
     for first, last in [(0, prompt), *((at, at + 1) for at in range(prompt, length))]:
         piece, so_far = text[:, first:last], mask[:, :last]
-        found = ours(piece, attention_mask=so_far, past_key_values=our_cache, use_cache=True)
-        our_cache = found.past_key_values
+        found = ours(piece, attention_mask=so_far, cache=our_cache, use_cache=True)
+        our_cache = found.cache
         if family != "mamba2":
             place = positions(family, mask)["position_ids"][:, first:last]
             their_cache = their_cache or DynamicCache(config=theirs.config)
-            expected = theirs(
-                piece, attention_mask=so_far, past_key_values=their_cache, position_ids=place
-            )
+            expected = theirs(piece, attention_mask=so_far, cache=their_cache, position_ids=place)
         else:
             expected = theirs(
                 piece,
                 attention_mask=so_far if first == 0 else None,
-                cache_params=their_cache,
+                cache=their_cache,
                 use_cache=True,
             )
-            their_cache = expected.cache_params
+            their_cache = expected.cache
         there = mask[:, first:last].bool()
         assert_near(found.logits[there], expected.logits[there], f"token {first}")
     assert our_cache is not None and our_cache.get_seq_length() == length

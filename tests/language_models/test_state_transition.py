@@ -50,7 +50,7 @@ def lively_model(parameters: ModelParameters, **changes) -> ImplicitForCausalLM:
 def carry_after(model: ImplicitForCausalLM, text: torch.Tensor) -> StackCarry:
     with torch.no_grad():
         phase = SEARCH if model.is_implicit else None
-        return model(text, phase=phase).past_key_values.carry
+        return model(text, phase=phase).cache.carry
 
 
 def carry_at_start(model: ImplicitForCausalLM) -> StackCarry:
@@ -72,8 +72,8 @@ def by_differences(
         (block.select(rows)._replace(state=shifted.view(-1, *block.state.shape[1:])),)
     )
     with torch.no_grad():
-        output = model(text[rows], phase=phase, past_key_values=CarryCache(carry))
-    after = output.past_key_values.carry.blocks[0].state.flatten(1)
+        output = model(text[rows], phase=phase, cache=CarryCache(carry))
+    after = output.cache.carry.blocks[0].state.flatten(1)
     return ((after[:num_entries] - after[num_entries:]) / (2 * step)).T
 
 
@@ -153,8 +153,8 @@ def test_several_tokens_multiply_where_only_the_state_remembers() -> None:
         token = text[:, position : position + 1]
         product = implicit_function_jacobian(model, token, carry, SEARCH) @ product
         with torch.no_grad():
-            output = model(token, phase=SEARCH, past_key_values=CarryCache(carry))
-        carry = output.past_key_values.carry
+            output = model(token, phase=SEARCH, cache=CarryCache(carry))
+        carry = output.cache.carry
     torch.testing.assert_close(whole, product, rtol=0, atol=1e-9)
     carry = carry_after(model, tokens(1, 4))
     few = torch.arange(0, 128, 13)

@@ -84,13 +84,13 @@ def test_the_implicit_gradient_after_a_window_is_the_finite_difference(family: s
 def test_pieces_from_cache_to_cache_give_what_the_whole_gives(family: str, width: int) -> None:
     model, text = implicit_model(family), tokens(2, 8)
     phase = search_phase(1e-11, 2000, 1.0, Window(width, 1))
-    whole = model(text, phase=phase, past_key_values=model.initial_cache(2))
+    whole = model(text, phase=phase, cache=model.initial_cache(2))
     cache, pieces = model.initial_cache(2), []
     for piece in text.split([4, 1, 3], dim=1):
-        output = model(piece, phase=phase, past_key_values=cache)
+        output = model(piece, phase=phase, cache=cache)
         pieces.append(output.logits)
     torch.testing.assert_close(torch.cat(pieces, 1), whole.logits, rtol=1e-8, atol=1e-9)
-    expected = remembered(whole.past_key_values)
+    expected = remembered(whole.cache)
     torch.testing.assert_close(remembered(cache), expected, rtol=1e-8, atol=1e-9)
 
 
@@ -98,11 +98,9 @@ def test_pieces_from_cache_to_cache_give_what_the_whole_gives(family: str, width
 def test_searching_from_one_cache_twice_is_the_same_to_the_bit(family: str) -> None:
     model = implicit_model(family)
     phase = search_phase(1e-6, 200, 1.0, Window(3))
-    cache = model(tokens(3, 4), phase=phase, use_cache=True).past_key_values
+    cache = model(tokens(3, 4), phase=phase, use_cache=True).cache
     frozen = remembered(cache)
-    first, second = (
-        model(tokens(3, 5, seed=1), phase=phase, past_key_values=cache.copy()) for _ in "ab"
-    )
+    first, second = (model(tokens(3, 5, seed=1), phase=phase, cache=cache.copy()) for _ in "ab")
     assert torch.equal(first.logits, second.logits)
     for name, tensor in vars(first.search).items():
         assert torch.equal(tensor, getattr(second.search, name)), name

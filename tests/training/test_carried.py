@@ -190,11 +190,11 @@ def test_the_carry_that_follows_may_have_a_gradient() -> None:
         model, phase = built(name, torch.float64)
         cache = model.initial_cache(3)
         keywords = {} if phase is None else {"phase": phase}
-        first = model(input_ids=TEXT[:, :6], past_key_values=cache, use_cache=True, **keywords)
-        carry = first.past_key_values.tensors().values()
+        first = model(input_ids=TEXT[:, :6], cache=cache, use_cache=True, **keywords)
+        carry = first.cache.tensors().values()
         assert all(tensor.requires_grad for tensor in carry if tensor.is_floating_point())
         second = model(
-            input_ids=TEXT[:, 6:8], past_key_values=first.past_key_values, use_cache=True,
+            input_ids=TEXT[:, 6:8], cache=first.cache, use_cache=True,
             **keywords,
         )  # fmt: skip
         second.logits.sum().backward()
@@ -382,12 +382,12 @@ def test_a_carry_of_another_model_or_batch_is_refused() -> None:
     deeper = build(MODELS["implicit"].replace(num_layers=3), VOCABULARY, seed=0)
     for other in (wider, deeper):
         with pytest.raises(ValueError, match="the carry is of another model"):
-            implicit(input_ids=TEXT, past_key_values=other.initial_cache(3))  # type: ignore
+            implicit(input_ids=TEXT, cache=other.initial_cache(3))  # type: ignore
     with pytest.raises(ValueError, match="holds 2 sequences; the input has 3"):
-        implicit(input_ids=TEXT, past_key_values=implicit.initial_cache(2))
+        implicit(input_ids=TEXT, cache=implicit.initial_cache(2))
     lstm, _ = built("lstm", torch.float32)
     for states in (lstm.initial_cache(2), build(
         MODELS["lstm"].replace(num_layers=1), VOCABULARY, seed=0
     ).initial_cache(3)):  # type: ignore  # fmt: skip
         with pytest.raises(ValueError, match=r"this model and 3 sequences take \(3, 2, 12\)"):
-            lstm(input_ids=TEXT, past_key_values=states)
+            lstm(input_ids=TEXT, cache=states)

@@ -196,10 +196,20 @@ def initial_memory(model: LanguageModel, num_sequences: int) -> TransformersMemo
     return found.resumed(rows)
 
 
+def cache_argument(model: LanguageModel) -> str | None:
+    """Return which argument takes a model's cache, and which output has it; None where none does.
+
+    Code from elsewhere has the names that transformers had before 5.24.
+    """
+    taken = inspect.signature(model.forward).parameters
+    names = ("cache", "past_key_values", "cache_params")
+    return next((name for name in names if name in taken), None)
+
+
 @torch.no_grad()
 def _tried_out(model: LanguageModel) -> TransformersMemory:
     taken = inspect.signature(model.forward).parameters
-    argument = next((name for name in ("past_key_values", "cache_params") if name in taken), None)
+    argument = cache_argument(model)
     if argument is None:
         raise NoMemory("it takes no cache")
     rope = getattr(model.config, "rope_parameters", None) or {}

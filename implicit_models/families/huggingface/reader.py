@@ -5,7 +5,6 @@ of its trunk, makes its logits to the bit, and whether its cache remembers a tex
 """
 
 import copy
-import inspect
 import logging
 import weakref
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.families.costs import Past
+from implicit_models.families.huggingface.memory import cache_argument
 from implicit_models.families.reader import Piece
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.source_names import SourceError
@@ -179,8 +179,7 @@ def _has_separate_head(model: LanguageModel, tokens: Tensor, logits: Tensor) -> 
 
 def _cache_of(model: LanguageModel, tokens: Tensor, logits: Tensor) -> str | None:
     """Return which argument takes the model's cache; None where it does not remember a text."""
-    taken = inspect.signature(model.forward).parameters
-    name = next((name for name in ("past_key_values", "cache_params") if name in taken), None)
+    name = cache_argument(model)
     half = tokens.shape[1] // 2 + 1
     first, rest = tokens[:, :half], tokens[:, half:]
     if name is None or not rest.shape[1]:

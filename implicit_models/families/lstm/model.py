@@ -40,11 +40,11 @@ class LSTMStates:
 
     def arguments(self, num_tokens: int) -> dict[str, Any]:
         """Return what a forward pass over so many tokens behind it is told."""
-        return {"use_cache": True, "past_key_values": self}
+        return {"use_cache": True, "cache": self}
 
     def following(self, output: Any) -> "LSTMStates":
         """Return the states after these tokens, from what the forward pass has returned."""
-        return output.past_key_values
+        return output.cache
 
 
 class LSTMLanguageModel(StrictPreTrainedModel):
@@ -80,7 +80,7 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         labels: Int[Tensor, "B L"] | None = None,
         phase: Phase | None = None,
         use_cache: bool | None = None,
-        past_key_values: LSTMStates | None = None,
+        cache: LSTMStates | None = None,
     ) -> ImplicitCausalLMOutput:
         """Compute logits for each token; see `ImplicitForCausalLM.forward`.
 
@@ -92,10 +92,10 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         if phase is not None:
             raise ValueError(f"phase is {phase}; this explicit model takes None")
         embedded = self.embed_tokens(input_ids)
-        hidden, after = self.lstm(embedded, self._states(past_key_values, embedded))
+        hidden, after = self.lstm(embedded, self._states(cache, embedded))
         kept = None
-        if use_cache or past_key_values is not None:
-            is_detached = past_key_values is not None and past_key_values.is_detached
+        if use_cache or cache is not None:
+            is_detached = cache is not None and cache.is_detached
             hidden_state, cell_state = (
                 (state.detach() if is_detached else state).transpose(0, 1) for state in after
             )
@@ -104,7 +104,7 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         loss = None
         if labels is not None:
             loss = LOSSES[self.config.label_alignment](logits, labels, None)
-        return ImplicitCausalLMOutput(loss=loss, logits=logits, past_key_values=kept)
+        return ImplicitCausalLMOutput(loss=loss, logits=logits, cache=kept)
 
     def initial_cache(self, batch: int) -> LSTMStates:
         """Return the states of a text's start: zeros."""
@@ -121,7 +121,7 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         expected = (batch, self.config.num_hidden_layers, self.config.hidden_size)
         if tuple(cache.hidden.shape) != expected:
             raise ValueError(
-                f"past_key_values has states of the shape {tuple(cache.hidden.shape)}; this model "
+                f"cache has states of the shape {tuple(cache.hidden.shape)}; this model "
                 f"and {batch} sequences take {expected}"
             )
         states = (cache.hidden, cache.cell)
