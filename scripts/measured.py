@@ -1,7 +1,7 @@
 """What presets have left, as docs/measured keeps it: the scores and costs of every model."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +29,18 @@ class NotMeasuredError(RuntimeError):
     """A repository without the results that are asked for, or with others."""
 
 
-def take(preset: str, folder: Path) -> None:
+def take(preset: str, folder: Path, overrides: Sequence[str] = ()) -> None:
     """Keep what a repository's summary says of the models of a preset, whatever their seeds.
 
     Raises
     ------
     NotMeasuredError
-        Where there is no such preset, the repository's params.yaml is not that of the preset under
-        any seeds, its results cannot be read, or their kind of data has no table. What was kept
-        before stays.
+        Where there is no such preset, the repository's params.yaml is not that of the preset with
+        these overrides under any seeds, its results cannot be read, or their kind of data has no
+        table. What was kept before stays.
     """
     try:
-        wanted = yaml.safe_load(composed(preset))
+        wanted = yaml.safe_load(composed(preset, overrides))
     except ParameterError as error:
         raise NotMeasuredError(str(error)) from error
     path = folder / "params.yaml"
@@ -93,7 +93,8 @@ def _groups(preset: str, wanted: Mapping[str, Any], path: Path, parameters: Any)
     """
     other = NotMeasuredError(
         f"{path} is not that of the preset {preset}, under any seeds: `implicit-models run "
-        f"{preset}` there, or `make figures`, leaves its results"
+        f"{preset}` there, or `make figures`, leaves its results (what was overridden there "
+        "must be given here as well)"
     )
     if not isinstance(parameters, dict) or parameters.keys() != wanted.keys():
         raise other

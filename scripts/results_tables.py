@@ -2,6 +2,7 @@
 
     python scripts/results_tables.py                             # write the tables anew
     python scripts/results_tables.py --measured laptop=../clone  # with a repository's results
+    python scripts/results_tables.py --measured laptop=../clone KEY=VALUE  # of the preset with it
 
 A table stands between ``<!-- table: PRESET -->`` and ``<!-- end of table -->``, how many seeds hold
 between ``<!-- rates: PRESET -->`` and ``<!-- end of rates -->``, the tasks of stories, means of
@@ -56,7 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="PRESET=FOLDER",
         help="first take the results of a repository in which the preset was reproduced",
     )
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
+        help="with what the preset was reproduced there",
+    )
     options = parser.parse_args(arguments)
+    if options.overrides and len(options.measured) != 1:
+        parser.error(f"{options.overrides[0]}: give one --measured, which was reproduced so")
     wanted: list[tuple[str, Path]] = []
     for each in options.measured:
         preset, equals, folder = each.partition("=")
@@ -65,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted.append((preset, Path(folder)))
     try:
         for preset, folder in wanted:
-            measured.take(preset, folder)
+            measured.take(preset, folder, options.overrides)
         pages = {page: written(page.read_text()) for page in PAGES}
     except measured.NotMeasuredError as error:
         print(f"error: {error}", file=sys.stderr)

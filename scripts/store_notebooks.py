@@ -117,11 +117,11 @@ def check_preset(preset: str, folder: Path) -> None:
         )
 
 
-def composed(preset: str) -> str:
-    """Return the params.yaml of a preset."""
+def composed(preset: str, overrides: Sequence[str] = ()) -> str:
+    """Return the params.yaml of a preset, with some values of one's own."""
     from implicit_models.parameters.composition import compose
 
-    return compose(ROOT, [f"preset={preset}"])
+    return compose(ROOT, [f"preset={preset}", *overrides])
 
 
 def preset_digest(preset: str) -> str:

@@ -273,6 +273,21 @@ def test_results_of_a_preset_under_other_seeds_are_its_own(measured, capsys, pre
         measurements.take(preset, clone)
 
 
+def test_results_of_a_preset_with_a_value_of_ones_own(measured, capsys):
+    clone, override = measured / "clone", "runs.s3_implicit_mamba2.free.max_steps=99"
+    (clone / "params.yaml").write_text(composed("quick", [override]))
+    given = ["--measured", f"quick={clone}"]
+    assert results_tables.main(given) == 2
+    assert "what was overridden there must be given here as well" in capsys.readouterr().err
+    assert results_tables.main([*given, override]) == 0
+    assert json.loads((measured / "measured" / "quick.json").read_text())
+    assert results_tables.main([*given, "runs.s3_implicit_mamba2.fre.max_steps=99"]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+    with pytest.raises(SystemExit, match="2"):
+        results_tables.main([override])
+    assert f"{override}: give one --measured" in capsys.readouterr().err
+
+
 def test_a_baseline_of_as_many_flops_is_in_one_group_under_all_seeds(measured):
     parameters = with_seeds(yaml.safe_load(composed("catbabi")), [0, 1])
     path = measured / "params.yaml"
