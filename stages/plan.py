@@ -5,6 +5,7 @@ python -m stages.plan preset=pile_1.3b_mamba2 gpus=32 micro_batch=4
 
 import difflib
 import inspect
+import signal
 import sys
 import tempfile
 import typing
@@ -88,6 +89,7 @@ def _run(arguments: Sequence[str]) -> None:
         return
     from implicit_models.cost.devices import DeviceFactsError
 
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `plan | head` ends when head has enough
     try:
         print(main(arguments))
     except (ParameterError, DeviceFactsError, OSError) as error:

@@ -5,6 +5,7 @@ import importlib
 import json
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from runpy import run_path
@@ -173,6 +174,19 @@ def test_the_preset_of_the_how_to_is_right(tmp_path):
     (tmp_path / "conf" / "preset" / "bits.yaml").write_text(preset)
     found = check_text(compose(tmp_path, ["preset=bits"]), "bits")
     assert [each.line for each in found] == ["bits: datasets.s3 is read by no entry"]
+
+
+def test_a_copy_of_it_passes_the_checks_of_the_house(tmp_path):
+    copied = tmp_path / "implicit_models" / "problems" / "bits"
+    shutil.copytree(ROOT / "tests" / "problems" / "parity", copied)
+    for file in copied.rglob("*.py"):
+        new_name = "implicit_models.problems.bits"
+        file.write_text(file.read_text().replace("tests.problems.parity", new_name))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for check in (("check", "--fix"), ("check",), ("format", "--check")):
+        command = [sys.executable, "-m", "ruff", *check, "--no-cache", "implicit_models"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
 
 
 def test_nobody_else_names_a_problem():

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -266,3 +267,16 @@ def test_on_the_command_line_a_mistake_is_one_line_and_status_2(folder: Path) ->
         assert (done.returncode, done.stdout) == (2, "")
         assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
         assert named in done.stderr
+
+
+def test_a_reader_that_has_enough_is_no_mistake() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "stages.plan", "preset=quick"],
+        cwd=ROOT,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")

@@ -69,25 +69,30 @@ ENTRIES: dict[str, type[TestedApart]] = {}
 
 
 def check_entry(key: str, data: ParityParameters) -> None:
+    """See that an entry can be prepared."""
     if data.num_sequences % 2:
         raise ParameterError(f"{key}.num_sequences = {data.num_sequences} is not allowed; even is")
 
 
 def check_training(key: str, data: ParityParameters) -> tuple[int, str]:
+    """Return how long the sequences are that are trained on, and the key that says so."""
     return data.length, f"{key}.length"
 
 
 def check_carry(key: str, data: ParityParameters, shortest: int) -> None:
+    """Refuse: no sequence goes on from another."""
     raise ParameterError(f"carry is not allowed: the sequences of {key} stand alone")
 
 
 def num_sequences(data: ParityParameters, split: str) -> tuple[int, str]:
+    """Return how many sequences a split has, and the key of it."""
     return data.num_sequences, "num_sequences"
 
 
 def check_evaluation(
     key: str, data: ParityParameters, parameters: Any, where: str = "evaluation.parity"
 ) -> None:
+    """See that there are as many sequences as an evaluation asks for."""
     if parameters.num_sequences > data.num_sequences:
         raise ParameterError(f"{where} asks for more than {key}.num_sequences")
 
@@ -95,10 +100,12 @@ def check_evaluation(
 def check_sweep(
     key: str, data: ParityParameters, parameters: Any, where: str = "sweep.parity"
 ) -> None:
+    """See that the data are as a sweep asks for them."""
     if parameters.length != data.length:
         raise ParameterError(f"{where}.length is not {key}.length, {data.length}")
     check_evaluation(key, data, parameters, where)
 
 
 def vocabulary_size(data: ParityParameters) -> int:
+    """Return the number of token ids."""
     return 2

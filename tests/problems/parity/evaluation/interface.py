@@ -1,3 +1,5 @@
+"""How models of parities are tested."""
+
 from pathlib import Path
 
 from implicit_models.cost.meter import Meter
@@ -14,10 +16,14 @@ from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.problems.problem import Evaluated, Swept
 from tests.problems.parity.data.interface import split
-from tests.problems.parity.parameters import ParityEvaluationParameters, ParitySweepParameters
+from tests.problems.parity.parameters import (
+    ParityEvaluationParameters,
+    ParitySweepParameters,
+)
 
 
 def evaluate(model: Path, data: Path, parameters: ParityEvaluationParameters) -> Evaluated:
+    """Return how many answers of a model are right, by position."""
     loaded, test = load_model(model, default_device()), split(data, "test")
     inputs = test.inputs[: parameters.num_sequences]
     implicit = is_implicit(loaded)
@@ -42,6 +48,7 @@ def evaluate(model: Path, data: Path, parameters: ParityEvaluationParameters) ->
 
 
 def sweep(model: Path, data: Path, parameters: ParitySweepParameters) -> Swept:
+    """Return how many are right with more self-iterations and with fewer."""
     loaded, test = load_model(model, default_device()), split(data, "test")
 
     inputs, labels = (each[: parameters.num_sequences] for each in (test.inputs, test.labels))

@@ -1,3 +1,5 @@
+"""What the report says of parities."""
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,16 +18,21 @@ from implicit_models.reporting.tables.table import Table, percent
 
 @dataclass(frozen=True, kw_only=True)
 class ParityResults(RunResults):
+    """What the stages have left of one run."""
+
     def scores(self) -> dict[str, Any]:
+        """Return the scores of the summary, by their names."""
         return {"parity_accuracy": self.evaluation["parity_accuracy"]}
 
     def solutions(self) -> dict[int, float]:
+        """Return the share of right answers, by the length that it is of."""
         return {self.training_length: self.evaluation["parity_accuracy"]}
 
     @classmethod
     def section(
         cls, runs: "Sequence[ParityResults]", dataset: Any, parameters: Any, styles: Any
     ) -> Section:
+        """Return the section of the runs on one entry of data."""
         rows = [[run.name, run.kind, percent(run.scores()["parity_accuracy"])] for run in runs]
         table = Table(
             title="Parity", note="All tokens.", columns=["run", "kind", "right"], rows=rows
