@@ -121,9 +121,6 @@ def _value(field: FieldInfo, places: dict[type[Parameters], list[str]]) -> str:
     if nested:
         return " or ".join(f"[{places[each][0]}](#{_anchor(places[each][0])})" for each in nested)
     words = in_words(field.annotation, field.metadata)
-    words = re.sub(r"typing\.Annotated\[(\w+),.*?\]\)?\]", r"\1", words)
-    words = words.replace("dict[str, typing.Any]", "a section")
-    words = words.replace("tuple[", "list[").replace(", ...]", "]").replace("None", "null")
     return words.replace("|", "\\|").replace("'", "`")
 
 

@@ -110,7 +110,7 @@ def test_reads_tables_and_lists(read):
         ("max_steps: 1e3, tolerance: 0.1", ["max_steps = 1000.0", "int"]),
         ("max_steps: 1, tolerance: true", ["tolerance = True", "float, above 0.0"]),
         ("max_steps: 1, tolerance: '0.1'", ["tolerance = '0.1'", "float, above 0.0"]),
-        ("max_steps: 1, tolerance: .1, num_heads: .inf", ["num_heads = inf", "int | None"]),
+        ("max_steps: 1, tolerance: .1, num_heads: .inf", ["num_heads = inf", "int | null"]),
         ("max_steps: 1, tolerance: .1, tolerances: [.inf]", ["tolerances = [inf]", "above 0.0"]),
         ("max_steps: 1, tolerance: .1, tolerances: [true]", ["tolerances = [True]", "above 0.0"]),
         ("max_steps: 1, tolerance: .1, 3: 4", [".3 = 4 is not a known setting"]),
@@ -122,7 +122,7 @@ def test_reads_tables_and_lists(read):
         ("max_steps: 1, tolerance: .1, implicit: 1", ["implicit = 1", "bool"]),
         ("max_steps: 1, tolerance: .1, num_heads: 0", ["num_heads = 0", "at least 1"]),
         ("max_steps: 1, tolerance: .1, tolerances: [1, 0]", ["tolerances = [1, 0]", "above"]),
-        ("max_steps: 1, tolerance: .1, tolerances: 1", ["tolerances = 1", "tuple[float, ...]"]),
+        ("max_steps: 1, tolerance: .1, tolerances: 1", ["tolerances = 1", "list[float]"]),
         (
             "max_steps: 1, tolerance: .1, family: mamba",
             ["'mamba'", "'lstm'", "closest is 'mamba2'"],
@@ -271,7 +271,7 @@ def test_distinct_choices():
 
     assert TasksParameters().names is None
     assert TasksParameters(names=("arc", "piqa")).names == ("arc", "piqa")
-    allowed = "names = {} is not allowed; allowed is tuple[str, ...] | None, one of 'piqa', 'arc', "
+    allowed = "names = {} is not allowed; allowed is list[str] | null, one of 'piqa', 'arc', "
     allowed += "one element or more and each only once"
     for names, closest in [((), ""), (("arc", "arc"), ""), (("piqua",), "; the closest is 'piqa'")]:
         with pytest.raises(ParameterError) as caught:

@@ -41,7 +41,7 @@ def refusal(
 
 
 def in_words(hint: Any, metadata: Iterable[Any] = ()) -> str:
-    """Return what a value may be: its type, and its range."""
+    """Return what a value may be: its type, as YAML has it, and its range."""
     return ", ".join([_type(hint), *_ranges(hint), *_bounds(metadata)])
 
 
@@ -57,9 +57,11 @@ def _type(hint: Any) -> str:
         sections = [each for each in arguments if _is_section(each)]
         return " | ".join(map(_type, sections or arguments))
     if origin is tuple:
-        return f"tuple[{', '.join('...' if each is ... else _type(each) for each in arguments)}]"
+        return f"list[{', '.join(_type(each) for each in arguments if each is not ...)}]"
+    if origin is dict:
+        return "a section"
     if hint is type(None):
-        return "None"
+        return "null"
     return hint.__name__ if isinstance(hint, type) and not arguments else str(hint)
 
 
