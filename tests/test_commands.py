@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from implicit_models import command
+from implicit_models.parameters.composition import compose
 from pipelines import cli, closing, processes
 from pipelines.model_names import ModelNameError, model_source
 from pipelines.results import shown
@@ -67,9 +68,21 @@ def test_the_page_of_commands_has_all_of_them():
 
 
 @pytest.fixture
-def invoke(monkeypatch):
-    """Return a function that runs the command line here; what it would start is kept instead."""
-    monkeypatch.chdir(ROOT)
+def clone(tmp_path):
+    """Return a folder that is this repository with the preset laptop, whatever was run in it."""
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    for name in ("conf", "dvc.yaml"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / "a_model").mkdir()
+    (folder / "params.yaml").write_text(compose(ROOT, ["preset=laptop"]))
+    return folder
+
+
+@pytest.fixture
+def invoke(monkeypatch, clone):
+    """Return a function that runs the command line there; what it would start is kept instead."""
+    monkeypatch.chdir(clone)
     started = []
 
     def call(arguments, **_):
@@ -123,8 +136,8 @@ def test_nothing_heavy_is_imported_to_answer():
         (["generate", "openai-community/gpt2", "one", "--tokens", "3"],
          ["-m", "stages.generate", "openai-community/gpt2", "one",
           "--tokens", "3", "--temperature", "0.0", "--seed", "0"]),
-        (["diagnose", "a5_lstm", "tests", "--length", "40", "--dataset", "a5"],
-         ["-m", "implicit_models.problems.word_problem.diagnose", "a5_lstm", str(ROOT / "tests"),
+        (["diagnose", "a5_lstm", "a_model", "--length", "40", "--dataset", "a5"],
+         ["-m", "implicit_models.problems.word_problem.diagnose", "a5_lstm", "CLONE/a_model",
           "--length", "40", "--sequences", "256", "--radii", "8", "--exponents", "8",
           "--dataset", "a5"]),
         (["evaluate", "some/model", "--tasks", "piqa"],
@@ -132,9 +145,9 @@ def test_nothing_heavy_is_imported_to_answer():
           "--model_args", "pretrained=some/model", "--tasks", "piqa"]),
     ],
 )  # fmt: skip
-def test_commands_hand_over_to_what_exists(invoke, given, handed_over):
+def test_commands_hand_over_to_what_exists(invoke, clone, given, handed_over):
     _, started = invoke(*given)
-    assert started == [handed_over]
+    assert started == [[each.replace("CLONE", str(clone)) for each in handed_over]]
 
 
 @pytest.mark.parametrize(
@@ -147,10 +160,9 @@ def test_a_name_of_no_model_is_refused_without_the_hub(invoke, arguments):
     assert "a5_implicit_mamba2" in done.stderr and "OWNER/NAME" in done.stderr
 
 
-def test_an_entry_without_a_model_is_told_so(invoke, tmp_path):
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+def test_an_entry_without_a_model_is_told_so(invoke, clone):
     with pytest.raises(ModelNameError, match="a5_lstm has no model yet.*dvc repro"):
-        model_source(tmp_path, "a5_lstm")
+        model_source(clone, "a5_lstm")
 
 
 def test_a_folder_that_is_not_there_is_no_model_of_the_hub(tmp_path):
