@@ -44,7 +44,7 @@ SETTINGS = {
 NEXT = """\
 Installed. What to do next:
   source .venv/bin/activate
-  implicit-models run quick      a first look: the whole chain on S3, in some minutes
+  implicit-models run quick      a first look: the whole chain on S3, in a minute or two
   implicit-models presets        what else there is
   make repro                     every result of the README"""
 LOCK_HEADER = """\

@@ -26,6 +26,7 @@ from implicit_models.parameters import (
     read_content,
     read_section,
 )
+from implicit_models.parameters.errors import similar_name
 from implicit_models.problems import problem
 from implicit_models.problems.table import TABLES as DEFAULT_KINDS
 from stages.order import stage_number
@@ -187,8 +188,11 @@ def read_data(table: str, name: str, path: Path = PARAMETERS) -> Data:
     kind = section.get("kind", DEFAULT_KINDS[table])
     if kind not in kinds:
         found = "is missing" if kind is None else f"= {kind!r} is not allowed"
+        similar = similar_name(kind, kinds) if isinstance(kind, str) else None
+        closest = f"; the closest is {similar}" if similar else ""
         raise ParameterError(
-            f"{path}: {table}.{name}.kind {found}; allowed is one of {', '.join(kinds)}"
+            f"{path}: {table}.{name}.kind {found}; allowed is one of {', '.join(kinds)} (a new one "
+            f"is a line of implicit_models/problems/table.py){closest}"
         )
     schema = problem.parameters_of(kind).SCHEMAS[table]
     parameters = read_section(f"{table}.{name}", schema, path)

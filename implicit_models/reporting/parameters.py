@@ -11,8 +11,9 @@ class ReportParameters(Parameters):
     Attributes
     ----------
     success_threshold
-        Accuracy of the last 10 tokens from which a run counts as solved: at the longest evaluated
-        length that is not longer than the training length, and at each longer one.
+        Accuracy (of word problems that of the last 10 tokens) from which a run counts as solved:
+        at the longest evaluated length that is not longer than the training length, and at each
+        longer one.
     """
 
     success_threshold: float = Field(default=0.99, gt=0.0, le=1.0)

@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from implicit_models.reporting.entries import TrainedEntry, trained_entry
 from implicit_models.reporting.files import (
@@ -116,6 +116,9 @@ class RunResults(abc.ABC):
     @abc.abstractmethod
     def scores(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of the run beside its costs."""
+
+    solved_over: ClassVar[str] = "all tokens"
+    """What of a sequence the accuracies of `solutions` are of."""
 
     def solutions(self) -> dict[int, float]:
         """Return the accuracies that decide whether a run has solved its task, by length.

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from runpy import run_path
 
@@ -14,10 +15,8 @@ import pytest
 import yaml
 
 from implicit_models.families.table import FAMILIES
-from implicit_models.parameters.composition import compose
 from implicit_models.problems.table import KINDS
 from implicit_models.tracking.opening import open_tracker
-from stages.check import check_text
 from stages.common import run_stage
 from tests.repositories import ROOT
 from tests.stages.commands import STAGES
@@ -48,7 +47,9 @@ SEARCH = {"window": 4, "patience": 1, "max_steps": 8, "damping": 0.8}
 PARAMETERS = {
     **{table: {} for table in ("corpora", "hub_corpora", "tasks", "hub_tasks", "upcycled")},
     **{table: {} for table in ("matched", "benchmarks", "readings")},
-    "datasets": {"bits": {"kind": "parity", "num_sequences": 8, "length": 8, "seed": 0}},
+    "datasets": {
+        "bits": {"kind": "parity", "num_sequences": 8, "length": 8, "test_length": 8, "seed": 0}
+    },
     "runs": {"implicit": RUN},
     "baselines": {"explicit": BASELINE},
     "monitoring": {
@@ -111,13 +112,19 @@ def test_they_go_from_their_data_to_the_report():
     assert "Accuracy against the allowed self-iterations" in report
     assert "1 implicit model and 1 explicit one." in report
     assert "## Parity of 8 bits" in report and "| implicit | implicit |" in report
+    assert "reads at least the threshold over all tokens." in report
     assert Path("results/figures/bits_training_curves.svg").exists()
 
 
 @pytest.mark.parametrize(
     ("stage", "name", "change", "words"),
     [
-        ("prepare", "bits", {"datasets": {"bits": {"num_sequences": 7}}}, "num_sequences = 7"),
+        (
+            "prepare",
+            "bits",
+            {"datasets": {"bits": {"test_length": 7}}},
+            "test_length = 7 is not allowed; allowed is at least datasets.bits.length, 8",
+        ),
         (
             "prepare",
             "bits",
@@ -134,7 +141,7 @@ def test_they_go_from_their_data_to_the_report():
             "evaluation.evaluate_benchmarks",
             "explicit",
             {"evaluation": {"parity": {"num_sequences": 10}}},
-            "more than datasets.bits.num_sequences",
+            "num_sequences = 10 .* at most datasets.bits.num_sequences, 8",
         ),
         (
             "evaluation.sweep_test_time_compute",
@@ -167,26 +174,46 @@ def test_the_reference_has_its_parameters():
     assert "Sequences of the test split to read." in reference
 
 
-def test_the_preset_of_the_how_to_is_right(tmp_path):
-    page = (ROOT / "docs" / "architecture.md").read_text()
-    (preset,) = re.findall(r"```yaml\n(# @package _global_\n.*?)```", page, re.S)
-    shutil.copytree(ROOT / "conf", tmp_path / "conf")
-    (tmp_path / "conf" / "preset" / "bits.yaml").write_text(preset)
-    found = check_text(compose(tmp_path, ["preset=bits"]), "bits")
-    assert [each.line for each in found] == ["bits: datasets.s3 is read by no entry"]
-
-
-def test_a_copy_of_it_passes_the_checks_of_the_house(tmp_path):
-    copied = tmp_path / "implicit_models" / "problems" / "bits"
-    shutil.copytree(ROOT / "tests" / "problems" / "parity", copied)
-    for file in copied.rglob("*.py"):
-        new_name = "implicit_models.problems.bits"
-        file.write_text(file.read_text().replace("tests.problems.parity", new_name))
+def test_the_how_to_makes_one_that_passes_the_checks_of_the_house(tmp_path):
+    """Its commands, its line and its preset, in a copy of the project."""
+    for name in ("implicit_models", "stages", "conf", "tests/problems/parity"):
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for check in (("check", "--fix"), ("check",), ("format", "--check")):
-        command = [sys.executable, "-m", "ruff", *check, "--no-cache", "implicit_models"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout
+    page = (ROOT / "docs" / "architecture.md").read_text().partition("## How to add a problem")[2]
+    commands, line, _, preset, *_ = re.findall(r"```\w*\n(.*?)```", page, re.S)
+    commands = commands.replace(".venv/bin/ruff", f"{sys.executable} -m ruff")
+
+    def run(command: str, status: int = 0) -> str:
+        done = subprocess.run(
+            ["bash", "-ec", f"{{ {command}\n}} 2>&1"], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == status, done.stdout
+        return done.stdout
+
+    run(commands)
+    (tmp_path / "conf" / "preset" / "majority.yaml").write_text(preset)
+    check = f"{sys.executable} -m stages.check majority"
+    unknown = run(check, 2)
+    assert "'majority' is not allowed" in unknown and "problems/table.py" in unknown
+    assert "the closest" not in unknown
+    table = tmp_path / "implicit_models" / "problems" / "table.py"
+    table.write_text(table.read_text().replace("KINDS = {\n", f"KINDS = {{\n{line}", 1))
+    assert "warning" not in run(check)
+    run(f"{sys.executable} -m ruff check --no-cache implicit_models")
+    run(f"{sys.executable} -m ruff format --check --no-cache implicit_models/problems/majority")
+    copied = (tmp_path / "implicit_models" / "problems" / "majority").rglob("*.py")
+    assert not [file for file in copied if re.search("(?i)parit|tests", file.read_text())]
+
+
+def test_kinds_of_problems_know_nothing_of_each_other():
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (kinds,) = (
+        contract["modules"]
+        for contract in contracts["contracts"]
+        if contract["name"] == "Kinds of problems know nothing of each other"
+    )
+    assert {*kinds} == {*KINDS.values()} - {"tests.problems.parity"}
 
 
 def test_nobody_else_names_a_problem():

@@ -11,7 +11,7 @@ def missing(key: str, data: ParityParameters) -> tuple[str, ...]:
     return ()
 
 
-def downloads(key: str, data: ParityParameters) -> tuple[str, ...]:
+def downloads(key: str, data: ParityParameters) -> tuple[tuple[str, bool], ...]:
     """Return nothing: it is generated."""
     return ()
 
@@ -21,9 +21,10 @@ def check_trained(key: str, length: int, evaluation: Any) -> None:
 
 
 def longest_read(data: ParityParameters | None, evaluation: Any) -> Iterator[tuple[str, int]]:
-    """Yield the key that says how long the texts are, and how many tokens they have."""
+    """Yield the keys that say how long the texts are, and how many tokens they have."""
     if data is not None:
         yield "length", data.length
+        yield "test_length", data.test_length
 
 
 def tokens_at_most(data: ParityParameters) -> dict[str, int]:
@@ -47,4 +48,4 @@ def known_vocabulary(data: ParityParameters) -> int:
 
 def data_bytes(data: ParityParameters) -> int:
     """Return what an entry takes on the disk."""
-    return data.num_sequences * data.length
+    return data.num_sequences * (2 * data.length + data.test_length)

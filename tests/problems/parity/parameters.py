@@ -1,4 +1,4 @@
-"""Parameters of a problem from elsewhere: the parity of bits, asked for after each of them."""
+"""What stands in params.yaml of the parity of bits, which is asked for after each of them."""
 
 from typing import Any, Literal
 
@@ -15,16 +15,19 @@ class ParityParameters(Parameters):
     Attributes
     ----------
     num_sequences
-        Of each split; an even number.
+        Of each split.
     length
-        Bits of a sequence.
+        Bits of a sequence that is trained on or validated with.
+    test_length
+        Bits of a sequence of the test.
     seed
         The same seed draws the same bits.
     """
 
     kind: Literal["parity"]
     num_sequences: int = Field(ge=1)
-    length: int = Field(ge=1)
+    length: int = Field(ge=2)
+    test_length: int = Field(ge=2)
     seed: int = Field(ge=0)
 
 
@@ -48,7 +51,7 @@ class ParitySweepParameters(SweepParameters):
     Attributes
     ----------
     length
-        That of the data.
+        That of the test.
     num_sequences
         Sequences of the test split to read.
     batch_size
@@ -69,9 +72,12 @@ ENTRIES: dict[str, type[TestedApart]] = {}
 
 
 def check_entry(key: str, data: ParityParameters) -> None:
-    """See that an entry can be prepared."""
-    if data.num_sequences % 2:
-        raise ParameterError(f"{key}.num_sequences = {data.num_sequences} is not allowed; even is")
+    """See that an entry can be prepared: here, that a test is no shorter than the training."""
+    if data.test_length < data.length:
+        raise ParameterError(
+            f"{key}.test_length = {data.test_length} is not allowed; allowed is at least "
+            f"{key}.length, {data.length}"
+        )
 
 
 def check_training(key: str, data: ParityParameters) -> tuple[int, str]:
@@ -94,15 +100,21 @@ def check_evaluation(
 ) -> None:
     """See that there are as many sequences as an evaluation asks for."""
     if parameters.num_sequences > data.num_sequences:
-        raise ParameterError(f"{where} asks for more than {key}.num_sequences")
+        raise ParameterError(
+            f"{where}.num_sequences = {parameters.num_sequences} is not allowed; allowed is at "
+            f"most {key}.num_sequences, {data.num_sequences}"
+        )
 
 
 def check_sweep(
     key: str, data: ParityParameters, parameters: Any, where: str = "sweep.parity"
 ) -> None:
     """See that the data are as a sweep asks for them."""
-    if parameters.length != data.length:
-        raise ParameterError(f"{where}.length is not {key}.length, {data.length}")
+    if parameters.length != data.test_length:
+        raise ParameterError(
+            f"{where}.length = {parameters.length} is not allowed; allowed is {key}.test_length, "
+            f"{data.test_length}"
+        )
     check_evaluation(key, data, parameters, where)
 
 

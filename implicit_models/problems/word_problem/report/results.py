@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float
@@ -26,6 +26,8 @@ class UnknownLengthError(ValueError):
 @dataclass(frozen=True, kw_only=True)
 class WordProblemResults(RunResults):
     """A run on a word problem: accuracy by length and by position."""
+
+    solved_over: ClassVar[str] = "the last 10 tokens"
 
     @property
     def lengths(self) -> list[int]:

@@ -1,1 +1,1 @@
-"""A kind of problem of the tests: the parity of the bits so far."""
+"""The data of parities."""

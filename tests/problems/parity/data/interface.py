@@ -1,36 +1,38 @@
 """The data of parities: a file of bits for each split."""
 
+import functools
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from implicit_models.checksums import compare_folder, filled
 from implicit_models.problems.problem import TrainingData
 from tests.problems.parity.parameters import ParityParameters
 
-SPLITS = ("train", "validation", "test")
 
-
-class Bits(NamedTuple):
-    """The sequences of a split: bits, and after each whether the number of ones is odd."""
+class Split(NamedTuple):
+    """Tokens, and what is asked for after each: both (num_sequences, length)."""
 
     inputs: np.ndarray
     labels: np.ndarray
 
 
 def prepare(parameters: ParityParameters, folder: Path, unfinished: Path) -> None:
-    """Draw the bits of each split, and write them."""
-    for number, name in enumerate(SPLITS):
-        draw = np.random.default_rng([parameters.seed, number])
-        bits = draw.integers(0, 2, (parameters.num_sequences, parameters.length), dtype=np.uint8)
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        np.save(folder / name / "bits.npy", bits)
+    """Draw the bits of each split, write them, and read them back."""
+    length, test_length = parameters.length, parameters.test_length
+    with filled(folder) as new:
+        for name, bits in (("train", length), ("validation", length), ("test", test_length)):
+            draw = np.random.default_rng([parameters.seed, *name.encode()])
+            drawn = draw.integers(0, 2, (parameters.num_sequences, bits), dtype=np.uint8)
+            np.save(new / f"{name}.npy", drawn)
+    compare_folder(folder)
 
 
-def split(folder: Path, name: str) -> Bits:
-    """Return the sequences of a split."""
-    bits = np.load(folder / name / "bits.npy")
-    return Bits(bits, np.cumsum(bits, axis=1) % 2)
+def split(folder: Path, name: str) -> Split:
+    """Open a split, memory-mapped, with its labels: whether the ones so far are odd in number."""
+    bits = np.load(folder / f"{name}.npy", mmap_mode="r")
+    return Split(inputs=bits, labels=np.cumsum(bits, axis=1) % 2)
 
 
 def open_training(folder: Path, parameters: ParityParameters) -> TrainingData:
@@ -42,5 +44,5 @@ def open_training(folder: Path, parameters: ParityParameters) -> TrainingData:
         label_alignment="aligned",
         identity=parameters,
         folder=folder,
-        verify=lambda: None,
+        verify=functools.partial(compare_folder, folder),
     )

@@ -1,1 +1,1 @@
-"""A kind of problem of the tests: the parity of the bits so far."""
+"""How models of parities are tested."""

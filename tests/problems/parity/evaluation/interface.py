@@ -23,11 +23,11 @@ from tests.problems.parity.parameters import (
 
 
 def evaluate(model: Path, data: Path, parameters: ParityEvaluationParameters) -> Evaluated:
-    """Return how many answers of a model are right, by position."""
+    """Return which share of a model's answers is right, by position."""
     loaded, test = load_model(model, default_device()), split(data, "test")
     inputs = test.inputs[: parameters.num_sequences]
     implicit = is_implicit(loaded)
-    phase = search_settings(parameters, loaded.config).phase() if is_implicit(loaded) else None
+    phase = search_settings(parameters, loaded.config).phase() if implicit else None
     with Meter(loaded.device) as meter:
         found = predict(loaded, inputs, phase=phase, batch_size=8)
     right = metrics.accuracy_by_position(found.labels, test.labels[: parameters.num_sequences])
@@ -35,6 +35,8 @@ def evaluate(model: Path, data: Path, parameters: ParityEvaluationParameters) ->
         "data": "parity",
         "kind": "implicit" if implicit else "explicit",
         "num_parameters": num_parameters(loaded),
+        "num_sequences": len(inputs),
+        "length": inputs.shape[1],
         "parity_accuracy": float(right.mean()),
         "cost": total_cost([(inputs.size, found.flops, found.seconds)], meter.measurement),
     }
@@ -48,9 +50,8 @@ def evaluate(model: Path, data: Path, parameters: ParityEvaluationParameters) ->
 
 
 def sweep(model: Path, data: Path, parameters: ParitySweepParameters) -> Swept:
-    """Return how many are right with more self-iterations and with fewer."""
+    """Return which share is right with more self-iterations and with fewer."""
     loaded, test = load_model(model, default_device()), split(data, "test")
-
     inputs, labels = (each[: parameters.num_sequences] for each in (test.inputs, test.labels))
 
     def measure(phase: Phase, description: str) -> Measured:
