@@ -249,6 +249,10 @@ class ProblemData(Protocol):
     def prepare(self, parameters: Any, folder: Path, unfinished: Path) -> None:
         """Write the data of an entry and read them back.
 
+        What is trained on and validated with is in folders ``train`` and ``validation`` of the
+        folder, which trainings depend on in dvc.yaml: tests may change and leave models as they
+        are.
+
         Parameters
         ----------
         unfinished

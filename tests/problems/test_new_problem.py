@@ -93,6 +93,8 @@ def test_they_go_from_their_data_to_the_report():
         assert place in counted
     assert "problems/word_problem" not in counted and "families/llama" not in counted
     run("prepare", "bits")
+    for split in ("train", "validation"):  # which dvc.yaml names
+        assert Path("data/bits", split).is_dir()
     run("training.train_bounded", "implicit")
     run("training.train_free", "implicit")
     run("training.train_baseline", "explicit")

@@ -1,4 +1,4 @@
-"""The data of parities: a file of bits for each split."""
+"""The data of parities: a folder with a file of bits for each split."""
 
 import functools
 from pathlib import Path
@@ -21,17 +21,17 @@ class Split(NamedTuple):
 def prepare(parameters: ParityParameters, folder: Path, unfinished: Path) -> None:
     """Draw the bits of each split, write them, and read them back."""
     length, test_length = parameters.length, parameters.test_length
-    with filled(folder) as new:
-        for name, bits in (("train", length), ("validation", length), ("test", test_length)):
-            draw = np.random.default_rng([parameters.seed, *name.encode()])
-            drawn = draw.integers(0, 2, (parameters.num_sequences, bits), dtype=np.uint8)
-            np.save(new / f"{name}.npy", drawn)
-    compare_folder(folder)
+    for name, bits in (("train", length), ("validation", length), ("test", test_length)):
+        draw = np.random.default_rng([parameters.seed, *name.encode()])
+        with filled(folder / name) as new:
+            shape = (parameters.num_sequences, bits)
+            np.save(new / "bits.npy", draw.integers(0, 2, shape, dtype=np.uint8))
+        compare_folder(folder / name)
 
 
 def split(folder: Path, name: str) -> Split:
     """Open a split, memory-mapped, with its labels: whether the ones so far are odd in number."""
-    bits = np.load(folder / f"{name}.npy", mmap_mode="r")
+    bits = np.load(folder / name / "bits.npy", mmap_mode="r")
     return Split(inputs=bits, labels=np.cumsum(bits, axis=1) % 2)
 
 
@@ -44,5 +44,10 @@ def open_training(folder: Path, parameters: ParityParameters) -> TrainingData:
         label_alignment="aligned",
         identity=parameters,
         folder=folder,
-        verify=functools.partial(compare_folder, folder),
+        verify=functools.partial(_verify, folder),
     )
+
+
+def _verify(folder: Path) -> None:
+    for name in ("train", "validation"):
+        compare_folder(folder / name)
