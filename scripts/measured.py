@@ -32,6 +32,8 @@ class NotMeasuredError(RuntimeError):
 def take(preset: str, folder: Path, overrides: Sequence[str] = ()) -> None:
     """Keep what a repository's summary says of the models of a preset, whatever their seeds.
 
+    What was overridden is kept with them, and tables tell it.
+
     Raises
     ------
     NotMeasuredError
@@ -52,6 +54,7 @@ def take(preset: str, folder: Path, overrides: Sequence[str] = ()) -> None:
         runs = [
             {"name": name, "group": groups[name], **_kept(preset, run)}
             | _described(_entries(parameters)[name], run["kind"])
+            | ({"overrides": list(overrides)} if overrides else {})
             for name, run in summary["runs"].items()
         ]
     except (KeyError, TypeError, AttributeError) as error:

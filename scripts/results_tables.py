@@ -101,11 +101,16 @@ def written(page: str) -> str:
             more = measured.of_preset(preset)
             again = {_alike(run) for run in more}
             runs = [*(run for run in runs if _alike(run) not in again), *more]
-        if which == "table":
-            return begin + table(runs, short=bool(short)) + end
-        return begin + {"rates": rates, "tasks": tasks, "scores": scores}[which](runs) + end
+        tables = {"rates": rates, "tasks": tasks, "scores": scores}
+        text = table(runs, short=bool(short)) if which == "table" else tables[which](runs)
+        return begin + text + _overridden(runs) + end
 
     return _TABLE.sub(replaced, page)
+
+
+def _overridden(runs: Sequence[Mapping[str, Any]]) -> str:
+    overrides = dict.fromkeys(each for run in runs for each in run.get("overrides", ()))
+    return f"\nWith {', '.join(f'`{each}`' for each in overrides)}.\n" if overrides else ""
 
 
 def table(runs: Sequence[Mapping[str, Any]], *, short: bool = False) -> str:

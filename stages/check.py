@@ -16,6 +16,7 @@ stage `code` of `dvc repro`, flows and sweeps do the same before they begin.
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -139,4 +140,5 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `check | head` ends when head has enough
     sys.exit(main())

@@ -188,12 +188,12 @@ def read_data(table: str, name: str, path: Path = PARAMETERS) -> Data:
     kind = section.get("kind", DEFAULT_KINDS[table])
     if kind not in kinds:
         found = "is missing" if kind is None else f"= {kind!r} is not allowed"
-        similar = similar_name(kind, kinds) if isinstance(kind, str) else None
-        closest = f"; the closest is {similar}" if similar else ""
-        raise ParameterError(
-            f"{path}: {table}.{name}.kind {found}; allowed is one of {', '.join(kinds)} (a new one "
-            f"is a line of implicit_models/problems/table.py){closest}"
-        )
+        message = f"{path}: {table}.{name}.kind {found}; allowed is one of {', '.join(kinds)}"
+        if similar := isinstance(kind, str) and similar_name(kind, kinds):
+            message += f"; the closest is {similar!r}"
+        elif kind is not None:
+            message += "; a new one has a line of implicit_models/problems/table.py"
+        raise ParameterError(message)
     schema = problem.parameters_of(kind).SCHEMAS[table]
     parameters = read_section(f"{table}.{name}", schema, path)
     return Data(table=table, name=name, kind=kind, parameters=parameters)
@@ -244,7 +244,7 @@ def read_tests(section: str, table: str, name: str, data: Data, path: Path = PAR
     schema = getattr(problem.parameters_of(data.kind), section.upper())
     if not isinstance(own, Mapping):
         raise ParameterError(
-            f"{key} = {own!r} is not a section; allowed is a mapping with "
+            f"{key} = {own!r} is not a section; allowed is a section with "
             f"{', '.join(schema.model_fields)}"
         )
     content = read_content(path).get(section)

@@ -84,12 +84,12 @@ def _help() -> str:
 
 
 def _run(arguments: Sequence[str]) -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `plan | head` ends when head has enough
     if {"-h", "--help"} & {*arguments}:
         print(_help())
         return
     from implicit_models.cost.devices import DeviceFactsError
 
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `plan | head` ends when head has enough
     try:
         print(main(arguments))
     except (ParameterError, DeviceFactsError, OSError) as error:

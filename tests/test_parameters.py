@@ -25,6 +25,7 @@ from implicit_models.parameters import (
     read_names,
     read_section,
 )
+from implicit_models.parameters.words import in_words
 
 
 class LengthsParameters(Parameters):
@@ -348,7 +349,7 @@ def test_a_key_chooses_the_class(read, monkeypatch):
         ("shape: {kind: circle, radius: 0}", ["shape.radius = 0", "above 0.0"]),
         ("shape: {kind: circle, sides: [1]}", ["shape.sides = [1] is", "setting; valid: kind, "]),
         ("shape: 3", ["shape = 3 is not a section", "kind"]),
-        ("", ["shape is missing; allowed is a mapping with kind"]),
+        ("", ["shape is missing; allowed is a section with kind"]),
         ("shape: {kind: circle, radius: 1}, frame: {}", ["frame.kind is missing"]),
     ],
 )
@@ -372,3 +373,18 @@ def test_does_not_import_torch():
     code = "import sys, implicit_models.parameters; sys.exit('torch' in sys.modules)"
     root = Path(__file__).parent.parent
     assert subprocess.run([sys.executable, "-c", code], cwd=root).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("hint", "words"),
+    [
+        (int | None, "int | null"),
+        (Literal["a", None], "str | null, one of 'a', null"),
+        (tuple[float, ...], "list[float]"),
+        (tuple[int, str], "list[int, str]"),
+        (dict[str, float] | None, "a section | null"),
+        (dict, "a section"),
+    ],
+)
+def test_types_are_told_as_yaml_has_them(hint, words):
+    assert in_words(hint) == words

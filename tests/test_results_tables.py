@@ -280,7 +280,9 @@ def test_results_of_a_preset_with_a_value_of_ones_own(measured, capsys):
     assert results_tables.main(given) == 2
     assert "what was overridden there must be given here as well" in capsys.readouterr().err
     assert results_tables.main([*given, override]) == 0
-    assert json.loads((measured / "measured" / "quick.json").read_text())
+    (run,) = json.loads((measured / "measured" / "quick.json").read_text())
+    assert run["overrides"] == [override]
+    assert f"\n\nWith `{override}`.\n<!-- end" in (measured / "page.md").read_text()
     assert results_tables.main([*given, "runs.s3_implicit_mamba2.fre.max_steps=99"]) == 2
     assert capsys.readouterr().err.startswith("error: ")
     with pytest.raises(SystemExit, match="2"):

@@ -5,6 +5,7 @@ from typing import Any
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from transformers import Cache, GenerationMixin
+from transformers.utils.deprecation import deprecate_kwarg
 
 from implicit_models.backbones.stack import StackCarry
 from implicit_models.equilibrium.phase import Phase
@@ -69,6 +70,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
         """Return the implicit model's cell for these tokens, and the start of the search."""
         return self.model.cell(input_ids, carry)
 
+    @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
     def forward(
         self,
         input_ids: Int[Tensor, "B L"] | None = None,

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from transformers import Cache
+from transformers.utils.deprecation import deprecate_kwarg
 
 from implicit_models.backbones.stack import Block, Stack, StackCarry
 from implicit_models.equilibrium.iterate import find_fixed_point
@@ -150,6 +151,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
         start = embedded if self.config.start == "embeddings" else torch.zeros_like(embedded)
         return cell, start
 
+    @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
     def forward(
         self,
         input_ids: Int[Tensor, "B L"] | None = None,

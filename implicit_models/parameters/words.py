@@ -48,17 +48,17 @@ def in_words(hint: Any, metadata: Iterable[Any] = ()) -> str:
 def _type(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if _is_section(hint):
-        return "a mapping with " + ", ".join(hint.model_fields)
+        return "a section with " + ", ".join(hint.model_fields)
     if origin is Annotated:
         return _type(arguments[0])
     if origin is Literal:
-        return " | ".join(dict.fromkeys(type(choice).__name__ for choice in arguments))
+        return " | ".join(dict.fromkeys(_type(type(choice)) for choice in arguments))
     if origin in (Union, UnionType):
         sections = [each for each in arguments if _is_section(each)]
         return " | ".join(map(_type, sections or arguments))
     if origin is tuple:
         return f"list[{', '.join(_type(each) for each in arguments if each is not ...)}]"
-    if origin is dict:
+    if dict in (origin, hint):
         return "a section"
     if hint is type(None):
         return "null"
@@ -71,7 +71,7 @@ def _ranges(hint: Any) -> Iterator[str]:
         yield from _ranges(arguments[0])
         yield from _bounds(arguments[1:])
     elif typing.get_origin(hint) is Literal:
-        yield "one of " + ", ".join(map(repr, arguments))
+        yield "one of " + ", ".join("null" if each is None else repr(each) for each in arguments)
     else:
         for each in arguments:
             yield from _ranges(each)

@@ -11,9 +11,9 @@ class ReportParameters(Parameters):
     Attributes
     ----------
     success_threshold
-        Accuracy (of word problems that of the last 10 tokens) from which a run counts as solved:
-        at the longest evaluated length that is not longer than the training length, and at each
-        longer one.
+        Accuracy from which a run counts as solved, of problems that say so (word problems, by the
+        last 10 tokens): at the longest evaluated length that is not longer than the training
+        length, and at each longer one.
     """
 
     success_threshold: float = Field(default=0.99, gt=0.0, le=1.0)

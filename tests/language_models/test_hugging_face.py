@@ -122,6 +122,18 @@ def test_padded_pieces_through_a_cache(kind: str, whole_mask: bool) -> None:
 
 
 @every_kind
+@torch.no_grad()
+def test_the_caches_name_of_before_is_taken_with_a_warning(kind: str) -> None:
+    model, text = model_of(kind), tokens(2, 4)
+    expected = model(text, cache=model.initial_cache(2)).logits
+    for each in (model, model.model):
+        with pytest.warns(FutureWarning, match="`past_key_values` is deprecated.*`cache`"):
+            found = each(text, past_key_values=(cache := model.initial_cache(2)))
+        assert found.cache is cache
+    assert torch.equal(model.lm_head(found.last_hidden_state), expected)
+
+
+@every_kind
 def test_a_cache_is_made_where_it_is_wanted(kind: str) -> None:
     model, text = model_of(kind), tokens(1, 3)
     assert model(text, phase=a_phase(model)).cache is None

@@ -123,9 +123,11 @@ def make(name: str, family: str, implicit: bool, classes: tuple[type, ...]) -> t
         "_check_past_key_values_for_generate": check_cache,
         "__module__": __name__,
     }
+    bases = (common.ModelTesterMixin, generation.GenerationTesterMixin, unittest.TestCase)
+    for theirs in (*NOT_APPLICABLE, "_check_past_key_values_for_generate"):
+        assert any(hasattr(base, theirs) for base in bases), f"transformers has no {theirs}"
     for test, reason in NOT_APPLICABLE.items():
         members[test] = unittest.skip(reason)(lambda self: None)
-    bases = (common.ModelTesterMixin, generation.GenerationTesterMixin, unittest.TestCase)
     return type(name, bases, members)
 
 

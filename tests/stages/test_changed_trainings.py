@@ -305,7 +305,8 @@ def test_a_training_that_is_killed_goes_on_with_edited_code(tmp_path):
         ):
             time.sleep(0.01)
         process.kill()
-        return process.communicate()[0]  # which a fork, killed a moment later, may still write to
+        # A fork, killed a moment later, may still write.
+        return process.communicate(timeout=60)[0]
 
     def edit(file: str, before: str, after: str) -> None:
         path = tmp_path / "implicit_models" / file

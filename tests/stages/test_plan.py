@@ -269,11 +269,15 @@ def test_on_the_command_line_a_mistake_is_one_line_and_status_2(folder: Path) ->
         assert named in done.stderr
 
 
-def test_a_reader_that_has_enough_is_no_mistake() -> None:
+@pytest.mark.parametrize(
+    "arguments", [["plan", "preset=quick"], ["plan", "-h"], ["check", "quick"]]
+)
+def test_a_reader_that_has_enough_is_no_mistake(arguments: list[str]) -> None:
+    module, *others = arguments
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [sys.executable, "-m", "stages.plan", "preset=quick"],
+        [sys.executable, "-m", f"stages.{module}", *others],
         cwd=ROOT,
         stdout=writing,
         stderr=subprocess.PIPE,

@@ -115,8 +115,6 @@ class TransformersMemory:
 
     Attributes
     ----------
-    argument
-        Which takes the cache.
     kinds
         Of its layers.
     values
@@ -124,7 +122,6 @@ class TransformersMemory:
         sequence's slots hold a token, and ``position`` where its next token stands.
     """
 
-    argument: str
     kinds: tuple[Any, ...]
     values: Mapping[str, Tensor]
 
@@ -139,7 +136,7 @@ class TransformersMemory:
     def arguments(self, num_tokens: int) -> dict[str, Any]:
         """Return what a forward pass over so many tokens is told."""
         layers = [kind.of(self._layer(i)) for i, kind in enumerate(self.kinds)]
-        found: dict[str, Any] = {self.argument: Cache(layers=layers), "use_cache": True}
+        found: dict[str, Any] = {"cache": Cache(layers=layers), "use_cache": True}
         if "filled" in self.values:
             filled, position = self.values["filled"], self.values["position"]
             ahead = torch.arange(num_tokens, device=filled.device)
@@ -152,7 +149,7 @@ class TransformersMemory:
 
     def following(self, output: Any) -> "TransformersMemory":
         """Return the memory after the tokens of a forward pass."""
-        values = dict(_tensors_of(getattr(output, self.argument).layers))
+        values = dict(_tensors_of(output.cache.layers))
         if "filled" in self.values:
             num_tokens = output.logits.shape[1]
             filled = (self.values["filled"] + num_tokens).clamp(max=self._num_slots)
@@ -196,21 +193,10 @@ def initial_memory(model: LanguageModel, num_sequences: int) -> TransformersMemo
     return found.resumed(rows)
 
 
-def cache_argument(model: LanguageModel) -> str | None:
-    """Return which argument takes a model's cache, and which output has it; None where none does.
-
-    Code from elsewhere has the names that transformers had before 5.24.
-    """
-    taken = inspect.signature(model.forward).parameters
-    names = ("cache", "past_key_values", "cache_params")
-    return next((name for name in names if name in taken), None)
-
-
 @torch.no_grad()
 def _tried_out(model: LanguageModel) -> TransformersMemory:
     taken = inspect.signature(model.forward).parameters
-    argument = cache_argument(model)
-    if argument is None:
+    if "cache" not in taken:
         raise NoMemory("it takes no cache")
     rope = getattr(model.config, "rope_parameters", None) or {}
     if rope.get("rope_type") in _CHANGING_ROTATIONS:
@@ -221,8 +207,8 @@ def _tried_out(model: LanguageModel) -> TransformersMemory:
         ((torch.arange(2 * length, device=device) * 7919 + length) % vocabulary).view(2, length)
         for length in _PROBED
     )
-    cache = getattr(model(input_ids=first, use_cache=True), argument, None)
-    memory = _start(argument, getattr(cache, "layers", None) or ())
+    cache = getattr(model(input_ids=first, use_cache=True), "cache", None)
+    memory = _start(getattr(cache, "layers", None) or ())
     if "filled" in memory.values and "position_ids" not in taken:
         raise NoMemory("it takes no position_ids")
     start = memory.resumed({k: t.expand(2, *t.shape[1:]) for k, t in memory.values.items()})
@@ -250,7 +236,7 @@ def _tried_out(model: LanguageModel) -> TransformersMemory:
     return memory
 
 
-def _start(argument: str, layers: Any) -> TransformersMemory:
+def _start(layers: Any) -> TransformersMemory:
     """Return the memory of a text's start, as the layers of a cache of another text have it."""
     for layer in layers:
         if type(layer) not in _KINDS:
@@ -265,7 +251,7 @@ def _start(argument: str, layers: Any) -> TransformersMemory:
         if len(slots) > 1 or 0 in slots or "0.keys" not in values:
             raise NoMemory("its layers have sliding windows of several widths, or of one token")
         values |= {name: torch.zeros_like(values["0.keys"][:, 0, 0, 0]).long() for name in _PLACES}
-    return TransformersMemory(argument, tuple(_KINDS[type(each)] for each in layers), values)
+    return TransformersMemory(tuple(_KINDS[type(each)] for each in layers), values)
 
 
 _PLACES = ("filled", "position")

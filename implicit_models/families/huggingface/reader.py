@@ -5,6 +5,7 @@ of its trunk, makes its logits to the bit, and whether its cache remembers a tex
 """
 
 import copy
+import inspect
 import logging
 import weakref
 from dataclasses import dataclass
@@ -17,7 +18,6 @@ from torch import Tensor
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.families.costs import Past
-from implicit_models.families.huggingface.memory import cache_argument
 from implicit_models.families.reader import Piece
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.source_names import SourceError
@@ -44,12 +44,12 @@ class _Abilities:
     ----------
     has_separate_head
         Whether its head and its trunk can be called apart.
-    cache
-        The argument that takes its cache; None where it does not remember a text.
+    remembers
+        Whether it reads on from its cache as it reads the whole.
     """
 
     has_separate_head: bool
-    cache: str | None
+    remembers: bool
 
 
 class TransformersReader:
@@ -60,7 +60,7 @@ class TransformersReader:
     def __init__(self, model: LanguageModel) -> None:
         abilities = _abilities(model)
         self.model, self.abilities = model, abilities
-        self.remembers = abilities.cache is not None
+        self.remembers = abilities.remembers
         self.makes_all_logits = not abilities.has_separate_head
         self.vocabulary_size = _vocabulary_size(model)
 
@@ -76,16 +76,15 @@ class TransformersReader:
         """Read tokens; see `Reader`."""
         # Padding stands on the right, where no token of a causal model sees it: no mask is needed.
         arguments: dict[str, Any] = {"use_cache": keeps_memory or memory is not None}
-        name = self.abilities.cache
-        if name is not None and memory is not None:
-            arguments[name] = memory
+        if self.remembers and memory is not None:
+            arguments["cache"] = memory
         part = self.model.base_model if self.abilities.has_separate_head else self.model
         past = Past(lengths=np.zeros(len(tokens), dtype=np.int64), reach=_num_keys(memory))
         try:
             found = part(input_ids=tokens, return_dict=True, **arguments)
         except IndexError as error:
             raise self._too_long(tokens.shape[1], memory, error) from error
-        kept = getattr(found, name) if keeps_memory and name is not None else None
+        kept = found.cache if keeps_memory and self.remembers else None
         if self.makes_all_logits:
             return Piece(found.logits, _same, kept, past=past)
         return Piece(found.last_hidden_state, self._logits, kept, past=past)
@@ -136,11 +135,11 @@ def _abilities(model: LanguageModel) -> _Abilities:
     if found is None or tried != weights:
         found = _try_out(model)
         _known[model] = weights, found
-        if found.cache is None or not found.has_separate_head:
+        if not (found.remembers and found.has_separate_head):
             log.info(
                 "a %s is read with %s and %s",
                 type(model).__name__,
-                "a cache" if found.cache else "whole texts at once, for want of a cache,",
+                "a cache" if found.remembers else "whole texts at once, for want of a cache,",
                 "its head apart" if found.has_separate_head else "all logits of what it reads",
             )
     return found
@@ -161,7 +160,7 @@ def _try_out(model: LanguageModel) -> _Abilities:
     places = torch.arange(min(_PROBED_TOKENS, limit), device=device)
     tokens = (places * 7919 + 1)[None] % _vocabulary_size(model)
     whole = model(input_ids=tokens, use_cache=False, return_dict=True).logits
-    return _Abilities(_has_separate_head(model, tokens, whole), _cache_of(model, tokens, whole))
+    return _Abilities(_has_separate_head(model, tokens, whole), _remembers(model, tokens, whole))
 
 
 def _has_separate_head(model: LanguageModel, tokens: Tensor, logits: Tensor) -> bool:
@@ -177,20 +176,18 @@ def _has_separate_head(model: LanguageModel, tokens: Tensor, logits: Tensor) -> 
     return made.shape == logits.shape and torch.equal(made.float(), logits.float())
 
 
-def _cache_of(model: LanguageModel, tokens: Tensor, logits: Tensor) -> str | None:
-    """Return which argument takes the model's cache; None where it does not remember a text."""
-    name = cache_argument(model)
+def _remembers(model: LanguageModel, tokens: Tensor, logits: Tensor) -> bool:
+    """Return whether a model reads on from its cache as it reads the whole."""
     half = tokens.shape[1] // 2 + 1
     first, rest = tokens[:, :half], tokens[:, half:]
-    if name is None or not rest.shape[1]:
-        return None
-    cache = getattr(model(input_ids=first, use_cache=True, return_dict=True), name, None)
+    if "cache" not in inspect.signature(model.forward).parameters or not rest.shape[1]:
+        return False
+    cache = getattr(model(input_ids=first, use_cache=True, return_dict=True), "cache", None)
     if not hasattr(cache, "reorder_cache"):
-        return None
-    memory: dict[str, Any] = {name: cache}
-    found = model(input_ids=rest, use_cache=True, return_dict=True, **memory).logits
+        return False
+    found = model(input_ids=rest, use_cache=True, return_dict=True, cache=cache).logits
     difference = (found - logits[:, first.shape[1] :]).abs().max()
-    return name if bool(difference <= _allowed(model) * logits.abs().max()) else None
+    return bool(difference <= _allowed(model) * logits.abs().max())
 
 
 def _allowed(model: LanguageModel) -> float:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from transformers.utils.deprecation import deprecate_kwarg
 
 from implicit_models.equilibrium.phase import Phase
 from implicit_models.families.lstm.configuration import LSTMConfig
@@ -74,6 +75,7 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         """Take another embedding."""
         self.embed_tokens = value
 
+    @deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
     def forward(
         self,
         input_ids: Int[Tensor, "B L"],

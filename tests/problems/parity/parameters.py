@@ -1,4 +1,4 @@
-"""What stands in params.yaml of the parity of bits, which is asked for after each of them."""
+"""What stands in params.yaml of parities, which are asked for after each bit."""
 
 from typing import Any, Literal
 

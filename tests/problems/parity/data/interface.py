@@ -30,9 +30,10 @@ def prepare(parameters: ParityParameters, folder: Path, unfinished: Path) -> Non
 
 
 def split(folder: Path, name: str) -> Split:
-    """Open a split, memory-mapped, with its labels: whether the ones so far are odd in number."""
+    """Open a split, with its labels, which are in memory: whether the ones so far are odd."""
     bits = np.load(folder / name / "bits.npy", mmap_mode="r")
-    return Split(inputs=bits, labels=np.cumsum(bits, axis=1) % 2)
+    ones = np.cumsum(bits, axis=1, dtype=np.int64)
+    return Split(inputs=bits, labels=(ones % 2).astype(np.uint8))
 
 
 def open_training(folder: Path, parameters: ParityParameters) -> TrainingData:
