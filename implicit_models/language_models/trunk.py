@@ -212,7 +212,6 @@ class ImplicitModel(ImplicitPreTrainedModel):
             found = self._solve(embedded, carry, lengths, states, phase, has_gradient)
         if found.carry is not None:
             cache = (CarryCache() if cache is None else cache).advance(found.carry, length)
-
         if alignment is not None:
             found = found.back(alignment)
         output = ImplicitModelOutput(

@@ -247,11 +247,7 @@ class ProblemData(Protocol):
     """The module ``data.interface`` of a kind of problem."""
 
     def prepare(self, parameters: Any, folder: Path, unfinished: Path) -> None:
-        """Write the data of an entry and read them back.
-
-        What is trained on and validated with is in folders ``train`` and ``validation`` of the
-        folder, which trainings depend on in dvc.yaml: tests may change and leave models as they
-        are.
+        """Write data, what trainings read in ``train`` and ``validation``, and read them back.
 
         Parameters
         ----------
