@@ -18,7 +18,7 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
 
     def get(name: str) -> Any:
         module = sys.modules[package]
-        places = {} if name.startswith("__") else _places(module.__file__)
+        places = {} if name.startswith("__") else places_of_names(module.__file__)
         if name not in places:
             text = f"module {package!r} has no attribute {name!r}"
             raise AttributeError(text, name=name, obj=module)
@@ -28,13 +28,13 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
 
     def list_names() -> list[str]:
         module = sys.modules[package]
-        return sorted({*vars(module), *_places(module.__file__)})
+        return sorted({*vars(module), *places_of_names(module.__file__)})
 
     return get, list_names
 
 
 @functools.cache
-def _places(file: str) -> dict[str, str]:
+def places_of_names(file: str) -> dict[str, str]:
     """Return the module of each name that a file imports under ``if TYPE_CHECKING:``."""
     blocks = [
         node

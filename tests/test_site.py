@@ -1,5 +1,6 @@
 """The documentation builds as a site: every page is in it, and names no script elsewhere."""
 
+import importlib
 import re
 import shutil
 import subprocess
@@ -8,6 +9,7 @@ import sys
 import pytest
 import yaml
 
+from implicit_models.lazy_names import places_of_names
 from scripts.notebook_pages import write_pages
 from scripts.store_notebooks import notebooks
 from tests.repositories import ROOT
@@ -19,6 +21,8 @@ def site(tmp_path_factory):
     shutil.copytree(ROOT / "docs", folder / "docs")
     write_pages(folder / "docs")
     shutil.copy(ROOT / "mkdocs.yml", folder)
+    for package in ("implicit_models", "pipelines", "stages"):
+        (folder / package).symlink_to(ROOT / package)
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -43,6 +47,14 @@ def test_every_page_is_built_and_in_the_index_of_the_search(site):
     assert pages <= {path.stem for path in site.glob("*.html")}
     index = (site / "search.js").read_text()
     assert "free.center_weight" in index and "even permutations of five things" in index
+
+
+def test_the_python_api_has_every_public_name_with_its_docstring(site):
+    text = (site / "api.html").read_text()
+    for package in ("implicit_models", "implicit_models.equilibrium", "pipelines"):
+        for name in places_of_names(str(importlib.import_module(package).__file__)):
+            assert f'id="{package}.{name}"' in text, name
+    assert "Iterate the cell from" in text and "a time step log-uniform in" in text
 
 
 def test_pages_name_nothing_from_elsewhere_and_begin_with_our_worker(site):

@@ -29,17 +29,15 @@ class Head(nn.Linear):
 class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
     """A language model: logits for each token from its hidden state.
 
-    A family's class says how the weights of its blocks begin.
+    A family's class says how the weights of its blocks begin. The others':
 
-    Initialisation
-    --------------
-    ================================  ==========================================================
-    embeddings (and the tied head)    normal, mean 0, standard deviation ``initializer_range``
-    injection: projection.weight      uniform in +-1/sqrt(d_model)
-    injection: bias                   0
-    every norm's weight               1
-    every scale                       row length of its weight: normalising changes nothing yet
-    ================================  ==========================================================
+    | weight | begins as |
+    |---|---|
+    | embeddings (and the tied head) | normal, mean 0, standard deviation ``initializer_range`` |
+    | injection: projection.weight | uniform in +-1/sqrt(d_model) |
+    | injection: bias | 0 |
+    | every norm's weight | 1 |
+    | every scale | row length of its weight: normalising changes nothing yet |
     """
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}

@@ -54,13 +54,11 @@ class ImplicitLlamaModel(ImplicitModel):
 class ImplicitLlamaForCausalLM(ImplicitForCausalLM, GenerationMixin):
     """Llama as a language model.
 
-    Initialisation
-    --------------
-    ======================  ==============================================
-    qkv_proj, gate_up_proj  uniform in +-1/sqrt(d_model)
-    out_proj, down_proj     uniform in +-1/sqrt(fan_in 2 num_layers)
-    the rest                as in `ImplicitForCausalLM`
-    ======================  ==============================================
+    | weight | begins as |
+    |---|---|
+    | qkv_proj, gate_up_proj | uniform in +-1/sqrt(d_model) |
+    | out_proj, down_proj | uniform in +-1/sqrt(fan_in 2 num_layers) |
+    | the rest | as in `ImplicitForCausalLM` |
     """
 
     config_class = ImplicitLlamaConfig

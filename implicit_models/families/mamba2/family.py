@@ -52,18 +52,15 @@ class ImplicitMamba2Model(ImplicitModel):
 class ImplicitMamba2ForCausalLM(ImplicitForCausalLM, GenerationMixin):
     """Mamba2 as a language model.
 
-    Initialisation
-    --------------
-    ========================  ================================================================
-    in_proj.weight            uniform in +-1/sqrt(d_model)
-    conv1d.weight, its bias   uniform in +-1/sqrt(conv_kernel)
-    dt_bias                   inverse softplus of a time step log-uniform in [.001, .1], or between
-                              the configuration's ``time_step_min`` and ``time_step_max``
-    A_log                     log of a decay rate uniform in [1, 16]
-    D                         1
-    out_proj.weight           uniform in +-1/sqrt(d_inner num_layers)
-    the rest                  as in `ImplicitForCausalLM`
-    ========================  ================================================================
+    | weight | begins as |
+    |---|---|
+    | in_proj.weight | uniform in +-1/sqrt(d_model) |
+    | conv1d.weight, its bias | uniform in +-1/sqrt(conv_kernel) |
+    | dt_bias | softplus^-1(a time step log-uniform in [``time_step_min``, ``time_step_max``]) |
+    | A_log | log of a decay rate uniform in [1, 16] |
+    | D | 1 |
+    | out_proj.weight | uniform in +-1/sqrt(d_inner num_layers) |
+    | the rest | as in `ImplicitForCausalLM` |
     """
 
     config_class = ImplicitMamba2Config
