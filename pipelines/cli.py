@@ -236,6 +236,21 @@ def generate(
 
 
 @app.command()
+def serve(
+    model: Annotated[
+        str, typer.Argument(help="An entry of params.yaml, a model's folder, or OWNER/NAME.")
+    ],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "localhost",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Its port.")] = 8000,
+) -> None:
+    """Serve a model of text over HTTP, with OpenAI's completions.
+
+    Example: `implicit-models serve models/my_run/final --port 8000`
+    """
+    hand_over("stages.serve", _model(model), "--host", host, "--port", str(port))
+
+
+@app.command()
 def diagnose(
     models: Annotated[list[str], typer.Argument(help="Entries, or folders.", metavar="MODEL")],
     length: Annotated[int, typer.Option(min=3, help="Tokens of a sequence.")] = 160,

@@ -24,7 +24,7 @@ DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
 OTHERS = ("pytest", "torch.distributed.run")
 COMMANDS = (
     *("run", "check", "plan", "sweep", "report", "compare"),
-    *("evaluate", "generate", "diagnose", "models", "groups", "presets"),
+    *("evaluate", "generate", "serve", "diagnose", "models", "groups", "presets"),
 )
 
 

@@ -1,5 +1,6 @@
 """Language models, explicit and implicit, from one stack: the trunk and a head on it."""
 
+import functools
 from typing import Any
 
 from jaxtyping import Float, Int, Shaped
@@ -16,6 +17,8 @@ from implicit_models.language_models.configuration import ImplicitConfig
 from implicit_models.language_models.losses import LOSSES, center_loss, predicted_loss
 from implicit_models.language_models.outputs import ImplicitCausalLMOutput
 from implicit_models.language_models.trunk import ImplicitModel, ImplicitPreTrainedModel
+
+_PREPARE: Any = vars(GenerationMixin)["prepare_inputs_for_generation"]
 
 
 class Head(nn.Linear):
@@ -157,6 +160,12 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
         )
         wants_dict = self.config.return_dict if return_dict is None else return_dict
         return output if wants_dict else output.to_tuple()
+
+    @functools.wraps(_PREPARE)  # whose signature transformers looks at
+    def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Return the next forward pass's arguments: without the tokenizer of ``stop_strings``."""
+        kwargs.pop("tokenizer", None)
+        return _PREPARE(self, *args, **kwargs)
 
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any

@@ -2,12 +2,14 @@
 
 import copy
 import pickle
+import string
 from typing import Any
 
 import pytest
 import torch
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
+from tokenizers.decoders import Fuse
+from tokenizers.models import BPE, WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor
 from transformers import (
@@ -426,6 +428,26 @@ def test_the_text_generation_pipeline(kind: str, tmp_path: Any) -> None:
         assert text.strip() == words.decode(new[0, ids.shape[1] :], skip_special_tokens=True)
     batched = [each[0]["generated_text"] for each in writer(prompts, batch_size=3, **settings)]
     assert batched == single
+
+
+def letters() -> Tokenizer:
+    """A tokenizer with a letter for each token."""
+    known = {letter: index for index, letter in enumerate(string.ascii_letters[:VOCABULARY])}
+    found = Tokenizer(BPE(known, []))
+    found.decoder = Fuse()
+    return found
+
+
+@every_kind
+def test_a_string_stops_it(kind: str) -> None:
+    model, prompt = model_of(kind), tokens(1, 5)
+    words = PreTrainedTokenizerFast(tokenizer_object=letters())
+    settings = GREEDY | {"max_new_tokens": 8}
+    whole = model.generate(prompt, **settings)[0, 5:]
+    third = words.decode(whole[2])
+    stopped = model.generate(prompt, stop_strings=[third], tokenizer=words, **settings)[0, 5:]
+    first = next(index for index, each in enumerate(whole) if words.decode(each) == third)
+    assert stopped.tolist() == whole[: first + 1].tolist()
 
 
 def test_a_text_streamer_prints_what_is_generated(capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,7 +103,7 @@ class LlamaFlops:
 def feed_forward_width(width: int) -> int:
     """Return SwiGLU's width in the paper: 2/3 of d_ff = 4 * width, in 64s.
 
-    How the paper rounds is not known; here it is up.
+    It is rounded up. The released code rounds down to a whole number (docs/comparison.md).
     """
     return -(-2 * 4 * width // (3 * 64)) * 64
 
