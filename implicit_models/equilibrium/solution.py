@@ -11,7 +11,17 @@ from torch import Tensor
 
 
 class Result(IntEnum):
-    """How the search of a sequence, or of a token in a window, ended."""
+    """How the search of a sequence, or of a token in a window, ended.
+
+    Attributes
+    ----------
+    CONVERGED
+        By the stopping rule.
+    OUT_OF_STEPS
+        With as many evaluations as there may be.
+    NON_FINITE
+        At a value or residual that is no number.
+    """
 
     CONVERGED = 0
     OUT_OF_STEPS = 1

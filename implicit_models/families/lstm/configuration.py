@@ -19,6 +19,13 @@ class LSTMConfig(StrictConfig):
         Width of the embeddings, to which the LSTM's output is projected.
     hidden_size
         Width of the state.
+    num_hidden_layers
+        Number of layers.
+    initializer_range
+        Standard deviation of the initial embeddings. torch's own have 1: with it a small model
+        begins to learn where it does not with .02 (docs/results.md).
+    vocab_size, label_alignment, provenance
+        As in `ImplicitConfig`.
     """
 
     family = "lstm"
