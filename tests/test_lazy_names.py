@@ -10,10 +10,10 @@ from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 import implicit_models
 from implicit_models import equilibrium
 from implicit_models.families.table import FAMILIES, package_of
-from implicit_models.lazy_names import _places
+from implicit_models.lazy_names import places_of_names
 
 PACKAGES = (implicit_models, equilibrium)
-NAMES = [(package, name) for package in PACKAGES for name in _places(package.__file__)]
+NAMES = [(package, name) for package in PACKAGES for name in places_of_names(package.__file__)]
 
 QUICK = """
 import sys
@@ -43,7 +43,7 @@ def test_nothing_is_imported_before_it_is_asked_for():
 @pytest.mark.parametrize(("package", "name"), NAMES, ids=[name for _, name in NAMES])
 def test_each_name_is_what_its_module_calls_so(package, name):
     found = getattr(package, name)
-    module = importlib.import_module(_places(package.__file__)[name])
+    module = importlib.import_module(places_of_names(package.__file__)[name])
     assert found is getattr(module, name)
     assert found.__module__ == module.__name__  # where it is defined, and not where it passes by
     assert name in dir(package)
@@ -52,7 +52,7 @@ def test_each_name_is_what_its_module_calls_so(package, name):
 def test_every_model_and_configuration_of_ours_has_a_name():
     configurations = [
         getattr(implicit_models, name)
-        for name in _places(implicit_models.__file__)
+        for name in places_of_names(implicit_models.__file__)
         if name.endswith("Config")
     ]
     packages = {each.__module__ for each in configurations}
