@@ -33,14 +33,7 @@ def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) ->
     import torch
     from transformers import AutoTokenizer
 
-    from implicit_models.language_models.sources import load_source
-
-    loaded: Any = load_source(model)
-    if not loaded.can_generate():
-        raise ParameterError(
-            f"{model} is a model of the type {loaded.config.model_type}, which generates nothing; "
-            "allowed are Mamba2, Llama, and whatever transformers generates with"
-        )
+    loaded = load_generating(model)
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     except (OSError, ValueError, KeyError):
@@ -59,6 +52,27 @@ def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) ->
             given, attention_mask=torch.ones_like(given), max_new_tokens=tokens, **chosen
         )[0].tolist()
     return tokenizer.decode(made) if tokenizer is not None else " ".join(map(str, made))
+
+
+def load_generating(model: str) -> Any:
+    """Load a model that generates, from a folder or by its hub id.
+
+    Raises
+    ------
+    ParameterError
+        Where it generates nothing.
+    SourceError
+        Where there is no such model.
+    """
+    from implicit_models.language_models.sources import load_source
+
+    loaded: Any = load_source(model)
+    if not loaded.can_generate():
+        raise ParameterError(
+            f"{model} is a model of the type {loaded.config.model_type}, which generates nothing; "
+            "allowed are Mamba2, Llama, and whatever transformers generates with"
+        )
+    return loaded
 
 
 def _numbers(prompt: str, size: int) -> list[int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
+from stages.generate import load_generating
 
 
 class OneModel:
@@ -68,14 +69,7 @@ def load(model: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoTokenizer
 
-    from implicit_models.language_models.sources import load_source
-
-    loaded: Any = load_source(model)
-    if not loaded.can_generate():
-        raise ParameterError(
-            f"{model} is a model of the type {loaded.config.model_type}, which generates nothing; "
-            "allowed are Mamba2, Llama, and whatever transformers generates with"
-        )
+    loaded = load_generating(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     except Exception as error:  # the library that reads it raises no other
