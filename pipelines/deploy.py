@@ -82,7 +82,7 @@ def make_pools(pools: dict[str, str]) -> None:
 
     address = PREFECT_API_URL.value()
     if not address:
-        raise DeployError("PREFECT_API_URL is not set; name the server (docs/cluster.md)")
+        raise DeployError("PREFECT_API_URL is not set; name the server (docs/servers.md)")
     check_given_server(address)
     try:
         with get_client(sync_client=True) as client:

@@ -18,6 +18,7 @@ from implicit_models.problems.text.data import hub_source
 from implicit_models.reporting import illustration
 from implicit_models.reporting.tables.table import Table
 from scripts.store_notebooks import notebooks, preset_of
+from tests.metric_names import recorded, undocumented
 from tests.notebooks import run_notebook
 from tests.repositories import ROOT, presets
 from tests.stages.in_process import run_stages, work_in
@@ -98,6 +99,8 @@ def test_a_preset_ends_in_its_report(preset, project, hub, monkeypatch, capsys):
         assert figure.read_text().rstrip().endswith("</svg>")
     implicit = len(parameters["runs"]) + len(parameters["upcycled"])
     assert len(list(Path("results/runs").glob("*/test_time_compute.json"))) == implicit
+    measured = recorded(project)
+    assert "train.loss" in measured and undocumented(measured) == []
     for name, path in notebooks().items():
         if preset_of(path) == preset:
             ran = run_notebook(name, project, monkeypatch, capsys)

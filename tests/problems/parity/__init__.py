@@ -1,1 +1,1 @@
-"""The parity of the bits so far: a problem to copy (docs/architecture.md)."""
+"""The parity of the bits so far: a problem to copy (docs/add_problem.md)."""
