@@ -5,7 +5,7 @@ from pathlib import Path
 
 from implicit_models.families.sizes import size_table
 from implicit_models.language_models.configuration import ImplicitConfig
-from scripts import draw_window
+from scripts.draw_pictures import pictures
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "models.md").read_text()
@@ -40,9 +40,12 @@ def test_presets_that_are_named_exist():
     assert named - {"NAME"} <= {path.stem for path in (ROOT / "conf" / "preset").glob("*.yaml")}
 
 
-def test_the_picture_is_what_its_script_draws():
-    assert draw_window.FILE.read_text(encoding="utf-8") == draw_window.picture()
-    assert str(draw_window.FILE.relative_to(ROOT)) in (ROOT / "README.md").read_text()
+def test_pictures_are_what_their_script_draws():
+    concepts = (ROOT / "docs" / "concepts.md").read_text()
+    for file, picture in pictures().items():
+        assert file.read_text(encoding="utf-8") == picture
+        assert f"](images/{file.name})" in concepts
+    assert "docs/images/sliding_window.svg" in (ROOT / "README.md").read_text()
 
 
 def test_links_lead_somewhere():

@@ -1,7 +1,8 @@
-"""The figure of what quality costs: what is right against the FLOPs and the time of training."""
+"""The figure of what quality costs: a score against the FLOPs and the time of training."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
@@ -11,13 +12,20 @@ from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import group_by_seed
 
 
+def of_shares(axis: Axes, runs: Sequence[RunResults]) -> None:
+    """Make an axis one of shares that are right, with a line at chance."""
+    percent(axis)
+    mark_chance(axis, runs)
+
+
 def score_by_cost(
     runs: Sequence[RunResults],
     styles: Mapping[str, RunStyle],
     scores: Mapping[str, float],
     label: str,
+    finish: Callable[[Axes, Sequence[RunResults]], None] = of_shares,
 ) -> Figure:
-    """Draw what each run has right against its training FLOPs and against its training time.
+    """Draw a score of each run against its training FLOPs and against its training time.
 
     FLOPs are those of all phases, and of the model that the weights came from. A run whose FLOPs
     are not known is on the right alone.
@@ -25,9 +33,11 @@ def score_by_cost(
     Parameters
     ----------
     scores
-        The share that each run has right, by its name.
+        That of each run, by its name.
     label
         What the score is, for its axis.
+    finish
+        Sets the scale of each axis, once all is drawn.
     """
     figure = new_figure(4.6, 8.0)
     axes = figure.subplots(2, 1) if is_narrow() else figure.subplots(1, 2, sharey=True)
@@ -50,8 +60,7 @@ def score_by_cost(
         axis.set_xscale("log")
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_xlabel(name)
-        percent(axis)
-        mark_chance(axis, runs)
+        finish(axis, runs)
     axes[0].set_ylabel(label)
     set_title(axes[0], "What it costs in FLOPs")
     set_title(axes[1], "and in seconds of the machine it ran on")

@@ -6,6 +6,11 @@ import pytest
 from implicit_models.problems.problem import results_of
 from implicit_models.problems.text.report import figures as text_figures
 from implicit_models.problems.text.report.hard_tokens import LINE_WIDTH, flow, hard_tokens, visible
+from implicit_models.problems.text.report.sizes_figure import (
+    alike_but_size,
+    perplexity_by_cost,
+    perplexity_by_parameters,
+)
 from implicit_models.problems.text.report.training_figure import text_training_curves
 from implicit_models.reporting import figures
 from implicit_models.reporting.results import read_results
@@ -126,3 +131,42 @@ def test_flow_keeps_the_order_and_breaks_lines_between_tokens(widths):
 )
 def test_visible_shows_what_the_font_has(text, shown):
     assert visible(text) == shown
+
+
+def _of_size(run, name, factor, perplexity):
+    """A run of more parameters, and of another perplexity."""
+    found = run.evaluation["perplexity"] | {"perplexity": perplexity, "standard_error": 0.1}
+    changed = {"num_parameters": run.num_parameters * factor, "perplexity": found}
+    return dataclasses.replace(run, name=name, evaluation=run.evaluation | changed)
+
+
+def test_perplexity_by_parameters_has_a_line_for_models_that_have_read_as_much(runs):
+    implicit = next(run for run in runs if run.kind == "implicit")
+    larger = _of_size(implicit, "larger", 4, 3.5)
+    half = {name: each | {"num_tokens": 1} for name, each in larger.training.items()}
+    shorter = dataclasses.replace(_of_size(larger, "shorter", 2, 3.0), training=half)
+    shown = [larger, implicit, shorter]
+    family = implicit.entry.model.family
+    groups = alike_but_size(shown)
+    assert [[run.name for run in group] for group in groups.values()] == [
+        [implicit.name, "larger"],
+        ["shorter"],
+    ]
+    assert all(label.startswith(f"implicit {family}, ") for label in groups)
+    assert list(alike_but_size([larger])) == [f"implicit {family}"]
+    axis = perplexity_by_parameters(shown, figures.run_styles(shown)).axes[0]
+    line = axis.lines[0]
+    assert line.get_xdata().tolist() == [implicit.num_parameters, 4 * implicit.num_parameters]
+    assert line.get_ydata().tolist() == [implicit.evaluation["perplexity"]["perplexity"], 3.5]
+    assert axis.get_xscale() == "log"
+    assert axis.containers[0].has_yerr
+
+
+def test_perplexity_by_cost_has_a_point_for_each_model(runs):
+    left, right = perplexity_by_cost(runs, figures.run_styles(runs)).axes
+    for axis, cost in ((left, "flops_with_source"), (right, "train_seconds")):
+        points = {point for line in axis.lines for point in zip(*line.get_data(), strict=True)}
+        assert points == {
+            (getattr(run, cost), run.evaluation["perplexity"]["perplexity"]) for run in runs
+        }
+    assert left.get_ylabel() == "test perplexity"
