@@ -1,19 +1,28 @@
-"""The library alone: what a wheel brings is enough for its models, and brings no pipeline."""
+"""The library as a wheel: all of its files, enough for its models, and no pipeline."""
 
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
+import zipfile
+from collections.abc import Iterable
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.repositories import ROOT
+from tests.repositories import ROOT, sources
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PIPELINE = ("mlflow", "prefect", "dvc", "hydra", "lm_eval", "datasets", "matplotlib", "stages")
-LIBRARY = ("backbones", "equilibrium", "families", "kernels", "language_models")
+LIBRARY = (
+    *("backbones", "cost", "data", "equilibrium", "evaluation", "families", "kernels"),
+    *("language_models", "parameters", "planning", "tracking", "training"),
+)
 
 ALONE = """
 import importlib, importlib.util, pkgutil
@@ -22,6 +31,7 @@ import torch, transformers
 import implicit_models
 
 assert not [name for name in PIPELINE if importlib.util.find_spec(name)]
+assert "packages" in implicit_models.__file__, implicit_models.__file__
 for package in LIBRARY:
     folder = importlib.import_module(f"implicit_models.{package}").__path__
     for module in pkgutil.walk_packages(folder, f"implicit_models.{package}."):
@@ -46,40 +56,105 @@ print("all is well")
 """
 
 
-def _brought_by(name: str, found: set[str]) -> None:
-    """Add what a distribution needs, and what that needs in turn."""
-    name = canonicalize_name(name)
-    if name in found:
-        return
-    try:
-        needed = importlib.metadata.requires(name) or []
-    except importlib.metadata.PackageNotFoundError:
-        return  # for another system
-    found.add(name)
-    for each in map(Requirement, needed):
-        if each.marker is None or each.marker.evaluate({"extra": ""}):
-            _brought_by(each.name, found)
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with what a wheel of the repository's files unpacks to."""
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if uv is None:
+        pytest.skip("uv, which builds the wheel, is not here; `make install` brings it")
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in sources():
+        (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / "clone" / name)
+    command = [uv, "build", "--wheel", "--offline", "--out-dir", str(folder / "dist")]
+    done = subprocess.run(command, cwd=folder / "clone", capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    (built,) = (folder / "dist").glob("*.whl")
+    zipfile.ZipFile(built).extractall(folder / "unpacked")
+    return folder / "unpacked"
 
 
-@pytest.mark.slow
-def test_models_run_with_nothing_but_what_the_wheel_brings(tmp_path: Path):
-    brought: set[str] = set()
-    _brought_by("implicit-models", brought)
-    packages = tmp_path / "packages"
-    packages.mkdir()
-    (packages / "implicit_models").symlink_to(ROOT / "implicit_models")
-    for name in brought:
+def _metadata(wheel: Path) -> Distribution:
+    (folder,) = wheel.glob("*.dist-info")
+    return Distribution.at(folder)
+
+
+def test_the_wheel_has_the_files_of_the_library_and_no_others(wheel: Path):
+    library = {name for name in sources() if name.startswith("implicit_models/")}
+    files = {str(path.relative_to(wheel)) for path in wheel.rglob("*") if path.is_file()}
+    assert {name for name in files if ".dist-info/" not in name} == library
+    assert {Path(name).suffix for name in library} == {".py", ".c", ".j2"}
+
+
+def test_the_wheel_says_of_itself_what_pyproject_says(wheel: Path):
+    found = _metadata(wheel)
+    about = found.metadata
+    assert (about["Name"], about["Version"]) == (PROJECT["name"], PROJECT["version"])
+    assert about["Requires-Python"] == PROJECT["requires-python"]
+    assert about["Description-Content-Type"] == "text/markdown"
+    needed = {Requirement(each) for each in found.requires or []}
+    extras = set(PROJECT["optional-dependencies"])
+    assert set(about.get_all("Provides-Extra") or []) == extras
+    plain = {each for each in needed if "extra ==" not in str(each.marker)}
+    assert plain == set(map(Requirement, PROJECT["dependencies"]))
+    scripts = {each.name: each.value for each in found.entry_points.select(group="console_scripts")}
+    assert scripts == PROJECT["scripts"]
+    assert about["License-Expression"] == PROJECT["license"]
+    assert about.get_all("License-File") == PROJECT["license-files"] == ["LICENSE"]
+    assert found.read_text("licenses/LICENSE") == (ROOT / "LICENSE").read_text()
+
+
+def _brought_by(requirements: Iterable[str], found: set[str]) -> set[str]:
+    """Add the distributions that are required, and what these require in turn."""
+    for each in map(Requirement, requirements):
+        name = canonicalize_name(each.name)
+        if name in found or not (each.marker is None or each.marker.evaluate({"extra": ""})):
+            continue
+        try:
+            needed = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for another system
+        found.add(name)
+        _brought_by(needed, found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def packages(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and what its metadata requires, for PYTHONPATH."""
+    folder = tmp_path_factory.mktemp("packages")
+    for part in wheel.iterdir():
+        (folder / part.name).symlink_to(part)
+    for name in _brought_by(_metadata(wheel).requires or [], set()):
         installed = importlib.metadata.distribution(name)
         for top in {file.parts[0] for file in installed.files or () if file.parts[0] != ".."}:
-            if not (packages / top).exists() and top != "__pycache__":
-                (packages / top).symlink_to(installed.locate_file(top))
-    code = f"PIPELINE, LIBRARY = {PIPELINE}, {LIBRARY}\n{ALONE}"
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code],  # without the environment's own packages
-        cwd=tmp_path,
+            if not (folder / top).exists() and top != "__pycache__":
+                (folder / top).symlink_to(installed.locate_file(top))
+    return folder
+
+
+def _run_alone(code: str, packages: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python without the environment's own packages."""
+    return subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(packages)},
         capture_output=True,
         text=True,
     )
+
+
+@pytest.mark.slow
+def test_models_run_with_nothing_but_what_the_wheel_brings(packages: Path, tmp_path: Path):
+    code = f"PIPELINE, LIBRARY = {PIPELINE}, {LIBRARY}\n{ALONE}"
+    done = _run_alone(code, packages, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "all is well"
+
+
+def test_the_wheels_command_says_that_its_work_is_in_the_repository(packages: Path, tmp_path: Path):
+    module, function = PROJECT["scripts"]["implicit-models"].split(":")
+    code = f"from {module} import {function}; {function}()"
+    done = _run_alone(code, packages, tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: implicit-models is installed as a library, which has no")
