@@ -1,5 +1,6 @@
 """The notebooks on made-up results, and on none; on every preset's own they run in tests/stages."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -154,6 +155,17 @@ def test_it_is_small_defines_nothing_and_names_no_machine(name):
     assert ("of other texts they are others" in first) == (name in READ_TEXT)
     for cell in notebook.cells:
         assert "def " not in cell.source and "class " not in cell.source
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_names_the_stages_that_make_what_it_reads(name):
+    cells = read(NOTEBOOKS / f"{name}.ipynb").cells
+    code = "".join(cell.source for cell in cells if cell.cell_type == "code")
+    named = re.findall(r"`(\w+)`", cells[0].source.split("the stages ")[1].split(" have left")[0])
+    assert set(named) <= set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"])
+    assert ("prepare" in named) == ("open_splits(" in code)
+    assert ("train_free" in named) == ("open_results(" in code)
+    assert ("evaluate_downstream" in named) == ("open_benchmarks(" in code)
 
 
 def test_results_of_another_preset_are_not_stored_in_place(tmp_path, capsys):
