@@ -6,6 +6,7 @@ from pathlib import Path
 from implicit_models.families.sizes import size_table
 from implicit_models.language_models.configuration import ImplicitConfig
 from scripts.draw_pictures import pictures
+from scripts.store_notebooks import notebooks, read
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "models.md").read_text()
@@ -50,8 +51,13 @@ def test_pictures_are_what_their_script_draws():
 
 def test_links_lead_somewhere():
     """To files that are there, and to headings that their pages have."""
-    for page in (ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")):
-        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+    written = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    texts = {page: page.read_text() for page in (*written, *(ROOT / ".github").rglob("*.yml"))}
+    for path in notebooks().values():
+        cells = (cell.source for cell in read(path).cells if cell.cell_type == "markdown")
+        texts[path] = "\n".join(cells)
+    for page, text in texts.items():
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
             if "://" in target:
                 continue
             place, _, heading = target.partition("#")
