@@ -5,6 +5,7 @@
 
 import argparse
 import base64
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -31,34 +32,51 @@ def write_pages(docs: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for name, path in notebooks().items():
-        pictures: list[bytes] = []
-        parts = [_cell(cell, name, pictures) for cell in read(path).cells]
-        source = f"The notebook: `notebooks/{name}.ipynb`."
-        (folder / f"{name}.md").write_text("\n\n".join([*filter(None, parts), source]) + "\n")
-        for index, picture in enumerate(pictures):
-            (folder / _picture_name(name, index)).write_bytes(picture)
+        page = _Page(name)
+        for cell in read(path).cells:
+            page.add(cell)
+        page.write(folder)
 
 
-def _picture_name(name: str, index: int) -> str:
-    return f"{name}_{index}.png"
+class _Page:
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.parts: list[str] = []
+        self.pictures: dict[str, bytes] = {}
+        self.heading, self.num_below = "", 0
 
+    def add(self, cell: Any) -> None:
+        """Add a cell with what it shows."""
+        if cell.cell_type == "markdown":
+            if headings := re.findall(r"^#+ (.*)$", cell.source, re.MULTILINE):
+                self.heading, self.num_below = headings[-1], 0
+            self.parts.append(cell.source.replace("](../docs/", "](../"))
+        else:
+            shown = map(self._output, cell.outputs)
+            self.parts += [f"```python\n{cell.source}\n```", *shown]
 
-def _cell(cell: Any, name: str, pictures: list[bytes]) -> str:
-    """Return a cell as Markdown; the pictures that it shows are put to the others."""
-    if cell.cell_type == "markdown":
-        return cell.source.replace("](../docs/", "](../")
-    code = f"```python\n{cell.source}\n```"
-    return "\n\n".join([code, *(_output(each, name, pictures) for each in cell.outputs)])
+    def write(self, folder: Path) -> None:
+        """Write it and its pictures."""
+        source = f"The notebook: `notebooks/{self.name}.ipynb`."
+        (folder / f"{self.name}.md").write_text("\n\n".join([*self.parts, source]) + "\n")
+        for name, picture in self.pictures.items():
+            (folder / name).write_bytes(picture)
 
+    def _output(self, output: Any) -> str:
+        if output.output_type == "stream":
+            return f"```text\n{output.text.rstrip()}\n```"
+        data = output.data
+        if "image/png" in data:
+            return self._picture(base64.b64decode(data["image/png"]))
+        return data.get("text/markdown") or f"```text\n{data['text/plain']}\n```"
 
-def _output(output: Any, name: str, pictures: list[bytes]) -> str:
-    if output.output_type == "stream":
-        return f"```text\n{output.text.rstrip()}\n```"
-    data = output.data
-    if "image/png" in data:
-        pictures.append(base64.b64decode(data["image/png"]))
-        return f"![A figure of this notebook]({_picture_name(name, len(pictures) - 1)})"
-    return data.get("text/markdown") or f"```text\n{data['text/plain']}\n```"
+    def _picture(self, content: bytes) -> str:
+        """Return a picture as Markdown; the heading above it says what it shows."""
+        name = f"{self.name}_{len(self.pictures)}.png"
+        self.pictures[name] = content
+        self.num_below += 1
+        which = f", figure {self.num_below}" if self.num_below > 1 else ""
+        return f"![{self.heading}{which}]({name})"
 
 
 if __name__ == "__main__":

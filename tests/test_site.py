@@ -5,13 +5,16 @@ import re
 import shutil
 import subprocess
 import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
 
 from implicit_models.lazy_names import places_of_names
 from scripts.notebook_pages import write_pages
-from scripts.store_notebooks import notebooks
+from scripts.store_notebooks import notebooks, read
 from tests.repositories import ROOT
 
 
@@ -68,10 +71,49 @@ def test_pages_name_nothing_from_elsewhere_and_begin_with_our_worker(site):
         assert 'class="mermaid"' not in text, page.name  # which would be loaded
 
 
-def test_notebooks_are_pages_with_their_pictures_and_links(site):
-    for name in notebooks():
+class Links(HTMLParser):
+    """What a page refers to, and what of it can be referred to."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.targets: list[str] = []
+        self.anchors: set[str] = set()
+        self.feed(page.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        of = dict(attrs)
+        self.targets += [of[name] or "" for name in ("href", "src") if name in of]
+        self.anchors |= {of[name] or "" for name in ("id", "name") if name in of}
+
+
+def test_every_link_leads_to_a_file_and_a_place_in_it(site):
+    root = site.resolve()
+    pages = {path: Links(path) for path in root.rglob("*.html")}
+    assert len(pages) > 40
+    for page, links in pages.items():
+        for target in links.targets:
+            parts = urlsplit(target)
+            if parts.scheme or parts.netloc:
+                continue
+            path = unquote(parts.path)
+            if page.name == "404.html":  # any address has it: its links begin at the server's root
+                path = path.replace("/", f"{root}/", 1)
+            file = (page.parent / path).resolve() if path else page
+            assert file.is_file(), f"{page.name}: {target}"
+            if parts.fragment:
+                assert unquote(parts.fragment) in pages[file].anchors, f"{page.name}: {target}"
+
+
+def test_notebooks_are_pages_with_their_pictures_named_by_the_headings_above_them(site):
+    alternatives = {}
+    for name, path in notebooks().items():
         text = (site / "notebooks" / f"{name}.html").read_text()
         assert "RESULTS_ROOT" in text
-        for link in re.findall(r'<img alt="[^"]*" src="([^"]+)"', text):
-            assert (site / "notebooks" / link).is_file(), link
         assert "../docs/" not in text
+        shown = [each for cell in read(path).cells for each in cell.get("outputs", [])]
+        stored = sum("image/png" in each.get("data", {}) for each in shown)
+        of = alternatives[name] = re.findall(rf'<img alt="([^"]+)" src="{name}_\d+.png"', text)
+        assert len(set(of)) == len(of) == stored, of
+    assert alternatives["length"] == ["Accuracy by length", "Position by position", "Training"]
+    languages = ["Formal languages, figure 2", "Formal languages, figure 3"]
+    assert alternatives["formal_languages"][1:] == languages
