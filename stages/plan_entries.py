@@ -25,7 +25,7 @@ from implicit_models.training.curriculum import (
     free_segment,
 )
 from stages.entries import BaselineParameters, MatchedParameters, RunParameters
-from stages.plan_parameters import PlanParameters, Training
+from stages.plan_parameters import PlanParameters, Training, Vocabulary
 from stages.training.matched import matched_to
 
 # Of what a search may make, where nobody says how many self-iterations are expected.
@@ -46,6 +46,7 @@ class PlannedPhase:
     """
 
     training: Training
+    vocabulary: Vocabulary
     name: str
     config: ImplicitConfig
     phase: Phase | None
@@ -98,12 +99,12 @@ def plan_entries(trainings: Iterable[Training], options: PlanParameters) -> list
     """
     planned: list[PlannedPhase] = []
     for training in trainings:
-        size = training.vocabulary_size(options.vocabulary)
+        vocabulary = training.vocabulary(options.vocabulary)
         entry = training.entry
         if isinstance(entry, MatchedParameters):
-            entry = _like_its_run(entry, planned, size)
+            entry = _like_its_run(entry, planned, vocabulary.size)
             training = dataclasses.replace(training, entry=entry)
-        planned += [_planned(training, segment, size, options) for segment in segments(entry)]
+        planned += [_planned(training, segment, vocabulary, options) for segment in segments(entry)]
     return planned
 
 
@@ -119,12 +120,12 @@ def segments(entry: RunParameters | BaselineParameters) -> Iterator[Segment]:
 def _planned(
     training: Training,
     segment: Segment,
-    vocabulary_size: int,
+    vocabulary: Vocabulary,
     options: PlanParameters,
 ) -> PlannedPhase:
     entry = training.entry
     length = segment.lengths.end
-    config = configuration(entry.model, vocabulary_size, "next_token")
+    config = configuration(entry.model, vocabulary.size, "next_token")
     assert isinstance(config, ImplicitConfig)
     layout = Layout(
         num_gpus=options.gpus,
@@ -155,6 +156,7 @@ def _planned(
         raise ParameterError(f"{training.name}: {error}") from None
     return PlannedPhase(
         training=training,
+        vocabulary=vocabulary,
         name=segment.name,
         config=config,
         phase=segment.phase,

@@ -4,13 +4,13 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.parameters import ParameterError, Parameters, read_names, read_section
-from implicit_models.problems.problem import parameters_of
+from implicit_models.problems.problem import checks_of, parameters_of
 from implicit_models.training.parameters import MonitoringParameters
 from stages.checked_entries import model_mistakes
 from stages.common import TABLES, Data, read_dataset
@@ -51,6 +51,13 @@ class PlanParameters(Parameters):
     text_bytes: float = Field(default=4.0, gt=0.0)
 
 
+class Vocabulary(NamedTuple):
+    """A number of token ids, and whether it is a published one, for data that were not read."""
+
+    size: int
+    is_published: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """An entry that is trained, and what it learns from."""
@@ -59,7 +66,7 @@ class Training:
     entry: RunParameters | BaselineParameters
     data: Data
 
-    def vocabulary_size(self, given: int | None) -> int:
+    def vocabulary(self, given: int | None) -> Vocabulary:
         """Return the number of token ids, as far as it is known before anything is prepared.
 
         Raises
@@ -68,8 +75,15 @@ class Training:
             Where the tokenizer cannot be read here.
         """
         if given is not None:
-            return given
-        return parameters_of(self.data.kind).vocabulary_size(self.data.parameters)
+            return Vocabulary(given)
+        kind, data = self.data.kind, self.data.parameters
+        try:
+            return Vocabulary(parameters_of(kind).vocabulary_size(data))
+        except ParameterError:
+            published = checks_of(kind).known_vocabulary(data)
+            if published is None:
+                raise
+            return Vocabulary(published, is_published=True)
 
 
 def read_trainings(path: Path, only: str | None) -> tuple[list[Training], list[str]]:

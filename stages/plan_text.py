@@ -197,6 +197,13 @@ def _assumptions(
         "memory lost to fragments; kernels: fused",
         f"- {options.text_bytes:g} bytes of text for each token (text_bytes=)",
     ]
+    published = {phase.training.entry.dataset: phase.vocabulary for phase in planned}
+    lines += [
+        f"- {dataset}: a vocabulary of {vocabulary.size}, the published one: its files were not "
+        "read (vocabulary=)"
+        for dataset, vocabulary in published.items()
+        if vocabulary.is_published
+    ]
     short = [
         f"[{number}]"
         for number, phase in enumerate(planned, 1)

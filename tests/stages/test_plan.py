@@ -12,6 +12,7 @@ import pytest
 from implicit_models.cost.devices import DeviceFactsError
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import compose
+from stages.check import check
 from stages.plan import main
 from tests.repositories import presets
 
@@ -172,6 +173,16 @@ def test_another_vocabulary_makes_another_model() -> None:
         for more in ([], ["vocabulary=50277"])
     ]
     assert sizes[0] != sizes[1]
+
+
+def test_of_files_that_are_not_here_the_published_vocabulary_is_planned(folder: Path) -> None:
+    arguments = ["preset=catbabi_paper", "run=stories_implicit_llama"]
+    published, given = (main([*arguments, *more]).splitlines() for more in ([], ["vocabulary=180"]))
+    (line,) = [line for line in published if line not in given]
+    assert line.startswith("- babi: a vocabulary of 180, the published one: its files were not")
+    assert [each for each in published if each != line] == given
+    refused = [finding.line for finding in check("catbabi_paper") if finding.stops]
+    assert refused and all("corpora.babi.source: en-valid-10k" in each for each in refused)
 
 
 WRONG = [

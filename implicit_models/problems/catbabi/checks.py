@@ -10,8 +10,8 @@ from implicit_models.problems.catbabi.parameters import (
     CatbabiParameters,
     FilesParameters,
     GeneratedParameters,
-    vocabulary_size,
 )
+from implicit_models.problems.catbabi.stories.words import WORDS
 
 _LEAST_TOKENS = 8  # of a question with its answer and its facts
 
@@ -81,9 +81,9 @@ def same_tokens(data: CatbabiParameters, other: CatbabiParameters) -> bool:
     )
 
 
-def known_vocabulary(data: CatbabiParameters) -> int | None:
-    """Return the number of words of generated stories."""
-    return vocabulary_size(data) if isinstance(data, GeneratedParameters) else None
+def known_vocabulary(data: CatbabiParameters) -> int:
+    """Return the number of words of bAbI's release, generated stories or files, with two more."""
+    return 2 + len(WORDS)
 
 
 def data_bytes(data: CatbabiParameters) -> int:
