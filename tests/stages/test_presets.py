@@ -98,6 +98,9 @@ FIRST = {
     "text_small": "text_implicit_mamba2",
     "text_miniature": "mini_mamba2_24_4",
     "word_problem_paper": "a5_m_p50_implicit_mamba2",
+    "mixtures_paper": "a5_m_p50_implicit_mamba2",
+    "layers_paper": "s5_implicit_mamba2",
+    "bounded_share_paper": "pile_implicit_mamba2_130m",
     "pile_130m_mamba2": "pile_implicit_mamba2_130m",
 }
 
@@ -105,7 +108,7 @@ FIRST = {
 @pytest.mark.parametrize("preset", FIRST)
 def test_all_models_follow_the_run_that_they_are_compared_with(preset, compose):
     run = f"runs.{FIRST[preset]}"
-    changes = {"model.d_model": 128, "model.num_layers": 3, "optimisation.learning_rate": 0.001}
+    changes = {"model.d_model": 128, "model.num_layers": 3, "optimisation.learning_rate": 0.0007}
     before = yaml.safe_load(compose(preset).read_text())
     after = yaml.safe_load(
         compose(preset, *(f"{run}.{key}={value}" for key, value in changes.items())).read_text()
@@ -113,7 +116,7 @@ def test_all_models_follow_the_run_that_they_are_compared_with(preset, compose):
     family = before["runs"][FIRST[preset]]["model"]["family"]
     for table in TABLES:
         for entry in after[table].values():
-            assert entry["optimisation"]["learning_rate"] == 0.001
+            assert entry["optimisation"]["learning_rate"] == 0.0007
             if entry["model"]["family"] == family:
                 assert entry["model"]["d_model"] == 128
             if table == "matched" and entry["match"]["run"] == FIRST[preset]:
@@ -147,16 +150,62 @@ def test_ten_seeds_differ_in_the_seed_alone(compose):
         assert run.free.max_steps == 9
 
 
-def test_paper_preset_has_the_papers_sizes(compose):
-    compose("word_problem_paper")
-    run = read_run("runs", "a5_m_p50_implicit_mamba2")
-    assert run.bounded.num_training_steps + run.free.num_training_steps == 16384
-    assert (run.model.d_model, run.model.d_state, run.model.expand, run.model.head_dim) == (
-        256,
-        128,
-        4,
-        64,
-    )
+@pytest.mark.parametrize("preset", ["word_problem_paper", "mixtures_paper", "layers_paper"])
+def test_word_problems_have_the_papers_sizes(preset, compose):
+    compose(preset)
+    for name in read_names("runs"):
+        run = read_run("runs", name)
+        assert run.bounded.num_training_steps + run.free.num_training_steps == 16384
+        optimisation = run.optimisation
+        assert (optimisation.batch_size, optimisation.learning_rate) == (512, 1e-3)
+        assert (optimisation.beta2, optimisation.weight_decay) == (0.95, 0.0)
+        free = run.free
+        assert (free.max_steps, free.tolerance, free.phantom_steps) == (32, 0.05, 4)
+        assert (run.model.num_layers, run.model.d_model) == (1, 256)
+        if run.model.family == "mamba2":
+            assert (run.model.d_state, run.model.expand, run.model.head_dim) == (128, 4, 64)
+            assert run.bounded.num_training_steps == 4000
+            assert (run.bounded.num_self_iterations, run.bounded.phantom_steps) == (4, None)
+    for name in read_names("baselines"):
+        assert read_baseline("baselines", name).training.num_training_steps == 16384
+
+
+def test_mixtures_are_the_papers_seven(compose):
+    compose("mixtures_paper")
+    found = {name: read_dataset("runs", name).parameters for name in read_names("runs")}
+    easy = sorted(data.identity_probability for data in found.values())
+    assert easy == [0, 0.5, 0.75, 0.9, 0.95, 0.98, 1]
+    for name, data in found.items():
+        assert data.train.model_dump() == {"num_sequences": 8388608, "length": 256}
+        assert (data.test.num_sequences, data.test.lengths) == (4096, (256, 1024))
+        assert data.test.identity_probability == 0.5
+        assert f"_p{round(100 * data.identity_probability):02}_" in name
+
+
+def test_layers_are_of_both_families_and_learn_32_tokens(compose):
+    compose("layers_paper")
+    data = read_dataset("runs", "s5_implicit_mamba2").parameters
+    assert (data.group, data.train.length, max(data.test.lengths)) == ("S5", 32, 128)
+    runs = [read_run("runs", name) for name in read_names("runs")]
+    assert [(run.model.family, run.model.num_layers) for run in runs] == [
+        ("mamba2", 1),
+        ("llama", 1),
+    ]
+    models = [read_baseline("baselines", name).model for name in read_names("baselines")]
+    assert {(model.family, model.num_layers) for model in models} == {
+        (family, layers) for family in ("mamba2", "llama") for layers in (1, 2, 4, 8, 16)
+    }
+
+
+def test_shares_of_the_bounded_phase_are_the_papers_and_differ_in_nothing_else(compose):
+    compose("bounded_share_paper")
+    names = [name for name in read_names("runs") if not name.endswith("_4_1")]
+    runs = [read_run("runs", name) for name in names]
+    assert sorted(run.bounded.share for run in runs) == [0.7, 0.8, 0.9]
+    alike = {run.model_copy(update={"bounded": None}).model_dump_json() for run in runs}
+    assert len(alike) == 1
+    bounded = {run.bounded.model_copy(update={"share": 0}).model_dump_json() for run in runs}
+    assert len(bounded) == 1
 
 
 PILE = [preset for preset in PRESETS if preset.startswith("pile_")]
