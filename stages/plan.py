@@ -11,20 +11,53 @@ import tempfile
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import preset_and_settings
 from stages.chosen_parameters import write_parameters
 from stages.plan_parameters import PlanParameters, read_trainings
 
+if TYPE_CHECKING:
+    from stages.plan_entries import PlannedPhase
+
 USAGE = "python -m stages.plan [PRESET] [gpus=N] [KEY=VALUE ...]"
+
+
+class Plan(NamedTuple):
+    """What was planned: where the parameters come from, what was asked, all phases, other entries.
+
+    Attributes
+    ----------
+    others
+        Names and families of the entries that cannot be planned.
+    """
+
+    source: str
+    options: PlanParameters
+    phases: "list[PlannedPhase]"
+    others: list[str]
 
 
 def main(arguments: Sequence[str]) -> str:
     """Return the plan of a preset, or of params.yaml where none is named; nothing is written.
 
     Settings of parameters may follow, as after ``dvc exp run -S``: ``monitoring.log_every=10``.
+    """
+    plan = make_plan(arguments)
+
+    from stages.plan_text import plan_text
+
+    return plan_text(*plan)
+
+
+def make_plan(arguments: Sequence[str]) -> Plan:
+    """Plan a preset, or params.yaml, as the command does.
+
+    Raises
+    ------
+    ParameterError
+        Where there is no such preset, or something of it is wrong.
     """
     options, overrides = read_options(arguments)
     with tempfile.TemporaryDirectory() as folder:
@@ -36,9 +69,8 @@ def main(arguments: Sequence[str]) -> str:
             raise ParameterError(str(error).replace(str(path), source)) from None
 
     from stages.plan_entries import plan_entries
-    from stages.plan_text import plan_text
 
-    return plan_text(source, options, plan_entries(trainings, options), others)
+    return Plan(source, options, plan_entries(trainings, options), others)
 
 
 def read_options(arguments: Sequence[str]) -> tuple[PlanParameters, list[str]]:

@@ -65,6 +65,22 @@ def plan_text(
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
+def gpu_hours(planned: Sequence[PlannedPhase], options: PlanParameters) -> tuple[float, float]:
+    """Return the hours of a GPU that all trainings together take, as expected and at most.
+
+    Raises
+    ------
+    DeviceFactsError
+        Where the device is not known.
+    """
+    device = accelerator(options.device)
+    hours = 24 * options.gpus
+    rates = [_flops_a_day(phase, options, device) for phase in planned]
+    expected = [phase.plan.flops / rate for phase, rate in zip(planned, rates, strict=True)]
+    most = [phase.plan.flops_at_most / rate for phase, rate in zip(planned, rates, strict=True)]
+    return hours * sum(expected), hours * sum(most)
+
+
 def _title(source: str, options: PlanParameters, device: Accelerator) -> str:
     gpus = f"{options.gpus} x {device.name}"
     spread = f"{options.parallelism}, " if options.gpus > 1 else ""
@@ -74,16 +90,13 @@ def _title(source: str, options: PlanParameters, device: Accelerator) -> str:
 def _trainings(
     planned: Sequence[PlannedPhase], options: PlanParameters, device: Accelerator
 ) -> list[str]:
-    rates = [_flops_a_day(phase, options, device) for phase in planned]
-    phases = list(zip(planned, rates, strict=True))
-    total = sum(phase.plan.flops / rate for phase, rate in phases)
-    most = sum(phase.plan.flops_at_most / rate for phase, rate in phases)
+    total, most = (hours / 24 / options.gpus for hours in gpu_hours(planned, options))
     unit = next((unit for unit, in_a_day in _UNITS.items() if most * in_a_day >= 1), "seconds")
     in_a_day = _UNITS[unit]
     header = ("", "training", "phase", "parameters", "steps", "tokens", "FLOPs", unit)
     rows: list[Sequence[str]] = [(*header, "at most:", "FLOPs", unit)]
-    for number, (phase, rate) in enumerate(phases, 1):
-        plan = phase.plan
+    for number, phase in enumerate(planned, 1):
+        plan, rate = phase.plan, _flops_a_day(phase, options, device)
         searches = phase.expected is not None and phase.search
         rows.append(
             (

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from implicit_models.cost.devices import DeviceFactsError
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import compose
+from scripts.paper_scale import of_the_paper
 from stages.check import check
 from stages.plan import main
 from tests.repositories import presets
@@ -45,10 +47,34 @@ def memory(text: str) -> dict[str, list[str]]:
     return {parts[0]: parts[1:] for parts in (re.split(r"\s{2,}", line) for line in lines)}
 
 
-@pytest.mark.parametrize("preset", PILE)
-def test_a_preset_of_the_paper_is_planned(preset: str, folder: Path) -> None:
+@pytest.mark.parametrize("preset", of_the_paper(presets()))
+def test_of_every_training_at_the_papers_scale_flops_memory_and_time_are_told(
+    preset: str, folder: Path
+) -> None:
     before = sorted(path.name for path in folder.iterdir())
     parameters = (folder / "params.yaml").read_bytes()
+    text = main([f"preset={preset}", "gpus=8"])
+    found = trainings(text)
+    composed = yaml.safe_load(compose(ROOT, [f"preset={preset}"]))
+    explicit = {**composed["baselines"], **composed["matched"]}
+    phases = {(name, phase) for name in composed["runs"] for phase in ("bounded", "free")}
+    phases |= {
+        (name, "explicit") for name, entry in explicit.items() if entry["model"]["family"] != "lstm"
+    }
+    assert {(words[0], words[1]) for words in found.values()} == phases
+    for words in found.values():
+        assert all(number > 1e14 for number in flops(words)) and flops(words)
+        assert float(words[-1].replace(",", "")) > 0
+    for row in ("peak: with the largest of 'or:'", "activations kept", "AdamW's two moments"):
+        sizes = [float(number.replace(",", "")) for number in memory(text)[row]]
+        assert len(sizes) == len(found) and min(sizes) > 0
+    # Nothing is written, and the file of the default stays as it is.
+    assert sorted(path.name for path in folder.iterdir()) == before
+    assert (folder / "params.yaml").read_bytes() == parameters
+
+
+@pytest.mark.parametrize("preset", PILE)
+def test_a_preset_of_pretraining_is_planned(preset: str) -> None:
     text = main([f"preset={preset}", "gpus=32"])
     assert len(text.splitlines()) < 60
     assert max(map(len, text.splitlines())) < 132
@@ -57,9 +83,6 @@ def test_a_preset_of_the_paper_is_planned(preset: str, folder: Path) -> None:
     phases = [words[1] for words in found.values()]
     assert phases == [*("bounded", "free") * 2, *("explicit",) * 2]
     assert all(f"{family}_{size}" in words[0] for words in found.values())
-    # Nothing is written, and the file of the default stays as it is.
-    assert sorted(path.name for path in folder.iterdir()) == before
-    assert (folder / "params.yaml").read_bytes() == parameters
 
 
 def flops(words: list[str]) -> list[float]:
