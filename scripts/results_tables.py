@@ -7,10 +7,11 @@
 A table stands between ``<!-- table: PRESET -->`` and ``<!-- end of table -->``, how many seeds hold
 between ``<!-- rates: PRESET -->`` and ``<!-- end of rates -->``, the tasks of stories, means of
 all seeds, between ``<!-- tasks: PRESET -->`` and ``<!-- end of tasks -->``, and medians of all
-seeds, a row a score, between ``<!-- scores: PRESET -->`` and ``<!-- end of scores -->``: nothing
-there is written by hand. Where there are several presets, ``PRESET PRESET``, the last that has a
-model has all of its seeds. A repository has a preset's results whatever seeds were asked for
-(``--seeds``).
+seeds, a row a score, between ``<!-- scores: PRESET -->`` and ``<!-- end of scores -->``; what
+others have published on CatbAbI, which the report tells, too, between ``<!-- published -->`` and
+``<!-- end of published -->``: nothing there is written by hand. Where there are several presets,
+``PRESET PRESET``, the last that has a model has all of its seeds. A repository has a preset's
+results whatever seeds were asked for (``--seeds``).
 `make figures` takes what its presets leave, and `tests/test_results_tables.py`
 fails where a page is not what this writes.
 """
@@ -26,6 +27,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from implicit_models.problems.catbabi.report.published import PUBLISHED  # noqa: E402
 from implicit_models.problems.catbabi.tasks import numbered  # noqa: E402
 from implicit_models.reporting.intervals import share_interval, student_factor  # noqa: E402
 from scripts import measured  # noqa: E402
@@ -37,6 +39,7 @@ _TABLE = re.compile(
     r"(<!-- (table|rates|tasks|scores): (\w+(?: \w+)*?)( short)? -->\n)(.*?)(<!-- end of \2 -->)",
     re.DOTALL,
 )
+_PUBLISHED = re.compile(r"(<!-- published -->\n).*?(<!-- end of published -->)", re.DOTALL)
 _KINDS = ("implicit", "explicit", "recurrent")
 
 
@@ -105,7 +108,7 @@ def written(page: str) -> str:
         text = table(runs, short=bool(short)) if which == "table" else tables[which](runs)
         return begin + text + _overridden(runs) + end
 
-    return _TABLE.sub(replaced, page)
+    return _PUBLISHED.sub(rf"\g<1>{published()}\g<2>", _TABLE.sub(replaced, page))
 
 
 def _overridden(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -193,6 +196,20 @@ def scores(runs: Sequence[Mapping[str, Any]]) -> str:
             cells = [_spread([_score(run, name) for run in each]) for each in alike]
             rows.append([dataset, title.replace("_", " "), *cells])
     return _lines(["", "", *models], rows, 2)
+
+
+def published() -> str:
+    """Return the table of what others have published on CatbAbI, in percent."""
+    rows = []
+    for row in PUBLISHED:
+        shares = (row.accuracy(objective) for objective in ("answers", "all"))
+        cells = ["" if share is None else f"{100 * share:.2f}" for share in shares]
+        rows.append([_layered(row.model, row.num_layers), row.source, *cells])
+    return _lines(["model", "source", "answers alone (QM)", "all words (LM)"], rows, 2)
+
+
+def _layered(model: str, layers: int | None) -> str:
+    return model if layers is None else f"{model}, {layers} {'layer' if layers == 1 else 'layers'}"
 
 
 def _spread(shares: Sequence[float | None]) -> str:

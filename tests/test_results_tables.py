@@ -7,6 +7,7 @@ import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from implicit_models.problems.catbabi.report.published import PUBLISHED
 from pipelines.seeds import with_seeds
 from scripts import measured as measurements
 from scripts import results_tables
@@ -45,6 +46,21 @@ def test_a_page_has_what_was_measured(page):
     assert "<!-- table: " in text
     for which in ("table", "rates", "tasks", "scores"):
         assert text.count(f"<!-- {which}: ") == text.count(f"<!-- end of {which} -->")
+
+
+def test_what_others_have_published_is_what_the_report_tells():
+    text = results_tables.PAGES[1].read_text()
+    assert text.count("<!-- published -->") == text.count("<!-- end of published -->") == 1
+    lines = results_tables.published().splitlines()
+    assert len(lines) == 2 + len(PUBLISHED)
+    assert lines[:3] == [
+        "| model | source | answers alone (QM) | all words (LM) |",
+        "| --- | --- | --: | --: |",
+        "| FWM | Schlag et al. 2021 | 96.75 | 93.04 |",
+    ]
+    assert lines[-1] == "| FP-Mamba-Householder, 2 layers | FP-RNN, NeurIPS 2025 | 89.55 |  |"
+    damaged = text.replace("| 96.75 |", "| 97.75 |")
+    assert damaged != text == results_tables.written(damaged)
 
 
 def test_every_measurement_is_in_a_table():
