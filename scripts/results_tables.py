@@ -99,16 +99,28 @@ def written(page: str) -> str:
 
     def replaced(found: re.Match[str]) -> str:
         begin, which, presets, short, _, end = found.groups()
-        runs: list[Mapping[str, Any]] = []
-        for preset in presets.split():
-            more = measured.of_preset(preset)
-            again = {_alike(run) for run in more}
-            runs = [*(run for run in runs if _alike(run) not in again), *more]
+        runs = runs_of(presets.split())
         tables = {"rates": rates, "tasks": tasks, "scores": scores}
         text = table(runs, short=bool(short)) if which == "table" else tables[which](runs)
         return begin + text + _overridden(runs) + end
 
     return _PUBLISHED.sub(rf"\g<1>{published()}\g<2>", _TABLE.sub(replaced, page))
+
+
+def runs_of(presets: Sequence[str]) -> list[Mapping[str, Any]]:
+    """Return the runs of presets; the last that has a model has all of its seeds.
+
+    Raises
+    ------
+    NotMeasuredError
+        Where nothing was measured of one.
+    """
+    runs: list[Mapping[str, Any]] = []
+    for preset in presets:
+        more = measured.of_preset(preset)
+        again = {_alike(run) for run in more}
+        runs = [*(run for run in runs if _alike(run) not in again), *more]
+    return runs
 
 
 def _overridden(runs: Sequence[Mapping[str, Any]]) -> str:

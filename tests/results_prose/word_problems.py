@@ -1,0 +1,86 @@
+"""Sentences about word problems: A5, S5, mixtures, Llama, ten seeds."""
+
+import json
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from benchmarks.harness import RESULTS
+from implicit_models.evaluation import metrics
+from implicit_models.problems.word_problem.data.splits import file_name
+from implicit_models.problems.word_problem.data.writing import write_splits
+from implicit_models.problems.word_problem.parameters import WordProblemParameters
+from scripts.store_notebooks import composed
+from tests.results_prose.values import WORDS, held, model, part, rate
+
+A5 = model("laptop", "implicit Mamba2, 2 layers")
+LSTM = model("laptop", "torch's LSTM, 1 layer")
+S5 = model("layers", "implicit Mamba2, 1 layer")
+LLAMA = model("state_tracking_llama", "implicit Llama, 1 layer")
+TEN_SEEDS = model("ten_seeds", "implicit Mamba2, 2 layers")
+
+
+def a5() -> Iterator[str]:
+    yield f"frequent label, is {chance('laptop')}"
+    yield f"in {part(LSTM.seconds, A5.seconds)} of the implicit model's time"
+
+
+def s5() -> Iterator[str]:
+    yield f"frequent label, is {chance('layers')}"
+    scores = S5.scores(160)
+    assert sum(score < 99 for score in scores) == 1 and scores.index(min(scores)) == 0
+    yield "with all but one at eight times"
+    yield f"and {scores[0]:.1f} % now"
+
+
+def mixtures() -> Iterator[str]:
+    yield f"frequent label, is {chance('mixtures')}"
+
+
+def llama() -> Iterator[str]:
+    yield f"All {WORDS[held(LLAMA.scores(160))]} seeds follow A5 at eight times"
+    yield f"costs {WORDS[round(LLAMA.flops / A5.flops)]} times the training FLOPs"
+    assert round(LLAMA.parameters / A5.parameters) == 2
+    yield "twice the parameters"
+
+
+def ten_seeds() -> Iterator[str]:
+    scores = TEN_SEEDS.scores(65536)
+    assert min(scores) == 100
+    yield f"such seeds: {rate(scores)}"
+    lstm = model("ten_seeds", "torch's LSTM, 1 layer")
+    yield f"takes {part(lstm.flops, TEN_SEEDS.flops)} of the implicit model's FLOPs"
+    yield f"| torch's LSTM, ten seeds | {lstm.flops:.1e}".replace("e+", "e")
+
+
+def generation() -> Iterator[str]:
+    rows = json.loads((RESULTS / "word_problems.json").read_text())["rows"]
+    (row,) = (row for row in rows if (row["group"], row["method"]) == ("A5", "generate"))
+    speed, times = row["million_tokens_per_second"], row["times_the_loop"]
+    yield f"| {speed:.0f} million tokens a second, {times:.0f} times a Python loop per token |"
+
+
+def readme() -> Iterator[str]:
+    yield f"chance {chance('laptop')}"
+    yield f"({rate(TEN_SEEDS.scores(65536))} of such seeds)"
+
+
+@cache
+def chance(preset: str) -> str:
+    """Return the share of the most frequent label in the tests of a preset's first data set."""
+    parameters = yaml.safe_load(composed(preset))
+    data = next(iter(parameters["datasets"].values()))
+    for split in ("train", "validation"):
+        data[split]["num_sequences"] = 1  # tests are drawn first
+    count = parameters["evaluation"]["word_problem"]["num_sequences"]
+    with tempfile.TemporaryDirectory() as folder:
+        write_splits(WordProblemParameters(**data), Path(folder) / "data")
+        labels = [
+            np.load(Path(folder) / "data" / file_name(f"test_L{length}", "labels"))[:count].ravel()
+            for length in data["test"]["lengths"]
+        ]
+    return f"{100 * metrics.chance(np.concatenate(labels)):.1f} %"

@@ -1,0 +1,127 @@
+"""Numbers in the text of README.md and docs/results.md: compared with docs/measured, or dated.
+
+What a table on the page holds is computed from docs/measured and looked for in the text, word by
+word: `results_prose` has the sentences. Every other measured number stands in a paragraph, or in a
+section whose first paragraph, names the day and the commit.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from scripts.results_tables import PAGES
+from tests.prose import Passage, passages
+from tests.results_prose import languages, texts, word_problems
+
+README, RESULTS = PAGES
+SENTENCES = {
+    (README, "What comes out"): (word_problems.readme, languages.readme),
+    (RESULTS, "A5 word problem, every token hard"): (word_problems.a5,),
+    (RESULTS, "S5, and how many layers it takes"): (word_problems.s5,),
+    (RESULTS, "Mixtures of easy and hard tokens"): (word_problems.mixtures,),
+    (RESULTS, "An implicit Llama on A5"): (word_problems.llama,),
+    (RESULTS, "Formal languages"): (
+        *(languages.cups, languages.traces, languages.regular, languages.flip_flops),
+        *(languages.arithmetic, languages.stack, languages.undoing, languages.eigenvalues),
+    ),
+    (RESULTS, "How much of a training is bounded"): (texts.bounded_share,),
+    (RESULTS, "All seeds"): (word_problems.ten_seeds,),
+    (RESULTS, "Half an hour of text"): (texts.small,),
+    (RESULTS, "Pretraining in miniature"): (texts.miniature,),
+    (RESULTS, "The cost of it"): (word_problems.generation,),
+    (RESULTS, "CatbAbI"): (texts.babi, texts.alike, texts.generated),
+}
+SETTINGS = {  # numbers of what was done, and of the paper
+    "Results": ("24 GiB of memory",),
+    "Formal languages": ("98 or 10 % of their instructions", "in training it is 80"),
+    "How much of a training is bounded": (
+        *("70, 80 or 90 % of the steps", "with 70 % bounded as with 90 %"),
+        "(70 % overfits, 90 % underfits)",
+    ),
+    "What comes out": ("intervals are of 95 %",),
+}
+"""Numbers that nobody measured, by section."""
+
+
+@cache
+def fragments(page: Path, section: str) -> list[str]:
+    return [each for sentences in SENTENCES.get((page, section), ()) for each in sentences()]
+
+
+def undated(page: Path, found: Iterable[Passage]) -> list[str]:
+    """Return the passages with a number that is neither compared nor dated."""
+    left = []
+    for passage in found:
+        section = passage.section[-1]
+        numbers = passage.measured([*fragments(page, section), *SETTINGS.get(section, ())])
+        if numbers and not passage.is_dated:
+            left.append(f"{', '.join(numbers)}: {passage.text}")
+    return left
+
+
+@pytest.mark.parametrize(("page", "section"), SENTENCES, ids=lambda each: getattr(each, "name", ""))
+def test_the_text_says_what_was_measured(page, section):
+    text = [each.text for each in passages(page) if each.section[-1] == section]
+    wanted = fragments(page, section)
+    assert wanted
+    for fragment in wanted:
+        assert any(fragment in each for each in text), fragment
+
+
+def test_a_measured_number_is_compared_or_dated():
+    assert undated(RESULTS, passages(RESULTS)) == []
+    outcome = [each for each in passages(README) if each.section[-1] == "What comes out"]
+    assert outcome and undated(README, outcome) == []
+
+
+def test_settings_stand_on_the_pages():
+    text = " ".join(each.text for page in PAGES for each in passages(page))
+    for phrase in (phrase for phrases in SETTINGS.values() for phrase in phrases):
+        assert phrase in text, phrase
+
+
+PAGE = """# Page
+
+## One
+
+Trained for 3 h on `a.py 2.5`, with torch 2.13.0.
+
+<!-- table: a -->
+| 9.9 % |
+<!-- end of table -->
+
+- Right: 99.5 %
+  and 1e-3 (28 November 2026, `0123abc`).
+- Wrong: .5 and 7 of 10.
+
+| by hand | 12.5 |
+
+## Two
+
+By 1 November 2026, `0123abc`.
+
+### Below
+
+Takes 40 s, of 95 % intervals.
+
+## Three
+
+Takes 40 s.
+"""
+
+
+def test_passages_numbers_and_dates(tmp_path):
+    (tmp_path / "page.md").write_text(PAGE)
+    found = passages(tmp_path / "page.md")
+    assert [(each.section[-1], each.measured(), each.is_dated) for each in found] == [
+        ("One", ["3"], False),
+        ("One", ["99.5", "1e-3"], True),
+        ("One", [".5", "12.5"], False),
+        ("Two", [], True),
+        ("Below", ["40"], True),
+        ("Three", ["40"], False),
+    ]
+    assert found[2].measured(["Wrong: .5"]) == ["12.5"]
+    assert [each.partition(":")[0] for each in undated(RESULTS, found)] == ["3", ".5, 12.5", "40"]
