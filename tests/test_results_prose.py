@@ -1,8 +1,9 @@
-"""Numbers in the text of README.md and docs/results.md: compared with docs/measured, or dated.
+"""Numbers in the text of README.md and results.md: compared with docs/measured, or dated.
 
 What a table on the page holds is computed from docs/measured and looked for in the text, word by
 word: `results_prose` has the sentences. Every other measured number stands in a paragraph, or in a
-section whose first paragraph, names the day and the commit.
+section whose first paragraph, names the day and the commit: those of recipe.md and benchmarks.md,
+too.
 """
 
 from collections.abc import Iterable
@@ -70,8 +71,13 @@ def test_the_text_says_what_was_measured(page, section):
         assert any(fragment in each for each in text), fragment
 
 
-def test_a_measured_number_is_compared_or_dated():
-    assert undated(RESULTS, passages(RESULTS)) == []
+@pytest.mark.parametrize("name", ["results.md", "recipe.md", "benchmarks.md"])
+def test_a_measured_number_is_compared_or_dated(name):
+    page = RESULTS.with_name(name)
+    assert undated(page, passages(page)) == []
+
+
+def test_so_is_one_of_the_first_page():
     outcome = [each for each in passages(README) if each.section[-1] == "What comes out"]
     assert outcome and undated(README, outcome) == []
 
