@@ -6,17 +6,23 @@ section whose first paragraph, names the day and the commit: those of recipe.md 
 too.
 """
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from scripts.results_tables import PAGES
+from scripts.results_tables import PAGES, _rate
 from tests.prose import Passage, passages
 from tests.results_prose import languages, texts, word_problems
 
 README, RESULTS = PAGES
+RECIPE, BENCHMARKS = (RESULTS.with_name(name) for name in ("recipe.md", "benchmarks.md"))
+_INTERVAL = re.compile(
+    r"\b(\d+) of (?:the )?(\d+)\b(?:(?! of \d)[^().])*"
+    r"\((?:95 % interval of the share: )?(\d+ to [\d.]+ %)"
+)
 SENTENCES = {
     (README, "What comes out"): (word_problems.readme, languages.readme),
     (RESULTS, "A5 word problem, every token hard"): (word_problems.a5,),
@@ -71,15 +77,24 @@ def test_the_text_says_what_was_measured(page, section):
         assert any(fragment in each for each in text), fragment
 
 
-@pytest.mark.parametrize("name", ["results.md", "recipe.md", "benchmarks.md"])
-def test_a_measured_number_is_compared_or_dated(name):
-    page = RESULTS.with_name(name)
+@pytest.mark.parametrize("page", [RESULTS, RECIPE, BENCHMARKS], ids=lambda page: page.name)
+def test_a_measured_number_is_compared_or_dated(page):
     assert undated(page, passages(page)) == []
 
 
 def test_so_is_one_of_the_first_page():
     outcome = [each for each in passages(README) if each.section[-1] == "What comes out"]
     assert outcome and undated(README, outcome) == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, RECIPE], ids=lambda page: page.name)
+def test_an_interval_by_hand_is_that_of_its_count(page):
+    text = " ".join(each.text for each in passages(page))
+    found = _INTERVAL.findall(text)
+    assert found
+    for held, seeds, interval in found:
+        scores = [1.0] * int(held) + [0.0] * (int(seeds) - int(held))
+        assert _rate(scores) == f"{held} of {seeds} ({interval})"
 
 
 def test_settings_stand_on_the_pages():
