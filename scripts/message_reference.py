@@ -28,6 +28,8 @@ _FOLDERS = {
     "pipelines/cluster": "Clusters",
     "pipelines": "Flows, sweeps and commands",
 }
+# Of a message, not of what is filled in, which is in capitals and has spaces for underscores.
+_OWN_WORD = re.compile(r"[a-z]{2,}|[A-Z]+\\_\w+")
 _NO_NAMES = {"__name__", "self", "str", "type", "repr", "each"}
 _BEFORE = """# Messages and what to do
 
@@ -91,7 +93,7 @@ def _messages(tree: ast.Module, errors: set[str]) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
             text = _text(node.args[0]) if node.func.id in errors else None
-            if text is not None and len(text.split()) > 2:
+            if text is not None and len(_OWN_WORD.findall(text)) > 1:
                 yield re.sub(r" +([,;.:)'])", r"\1", re.sub(r" {2,}", " ", text)).strip()
 
 
