@@ -96,8 +96,8 @@ def phases() -> str:
     parts += [_square(390, 318, "kept"), _text(442, 345, "kept for the gradient")]
     description = (
         "Two rows of evaluations of the cell. In the bounded phase there are four, and the "
-        "gradient goes back through all of them. In the free phase a search of eight leaves nothing behind; "
-        "three more follow it, and the gradient goes back through these alone."
+        "gradient goes back through all of them. In the free phase a search of eight leaves "
+        "nothing behind; three more follow, and the gradient goes back through these alone."
     )
     return _svg(728, 378, "The two phases of a training", description, parts)
 
