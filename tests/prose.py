@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-_BY_MACHINE = re.compile(r"<!-- (\w+): [^>]*-->\n.*?<!-- end of \1 -->", re.DOTALL)
+_BY_MACHINE = re.compile(r"<!-- (\w+)(?:: [^>]*)? ?-->\n.*?<!-- end of \1 -->", re.DOTALL)
 _CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
 _NEXT = re.compile(r"\n{2,}(?![|\s])|\n(?=- )")  # a table belongs to what stands before it

@@ -36,6 +36,7 @@ SENTENCES = {
     (RESULTS, "How much of a training is bounded"): (texts.bounded_share,),
     (RESULTS, "All seeds"): (word_problems.ten_seeds,),
     (RESULTS, "Half an hour of text"): (texts.small,),
+    (RESULTS, "Perplexity against parameters"): (texts.sizes,),
     (RESULTS, "Pretraining in miniature"): (texts.miniature,),
     (RESULTS, "The cost of it"): (word_problems.generation,),
     (RESULTS, "CatbAbI"): (texts.babi, texts.alike, texts.generated),

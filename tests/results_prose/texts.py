@@ -30,6 +30,25 @@ def small() -> Iterator[str]:
     yield f"at {ours.flops / other.flops:.1f} times its FLOPs"
 
 
+def sizes() -> Iterator[str]:
+    found = {run["name"]: run for run in of_preset("text_sizes")}
+    ahead: dict[str, list[float]] = {"llama": [], "mamba2": []}
+    more, flops = [], []
+    for family, percents in ahead.items():
+        for width in (48, 96, 192):
+            ours, other = found[f"{family}_{width}_implicit"], found[f"{family}_{width}"]
+            percents.append(100 * (1 - ours["scores"] / other["scores"]))
+            if family == "llama":
+                more.append(ours["num_parameters"] / other["num_parameters"])
+                flops.append(ours["training_flops"] / other["training_flops"])
+    first, second, last = (f"{percent:.0f}" for percent in ahead["llama"])
+    yield f"by {first} and {second} % of the perplexity; at the largest by {last} %"
+    assert all(round(10 * each) == 11 for each in more)
+    yield f"a tenth more parameters, and {span(flops, 1)} times the training FLOPs"
+    assert {round(percent) for percent in ahead["mamba2"]} == {-1}
+    yield "is not**: 1 % behind at each size"
+
+
 def miniature() -> Iterator[str]:
     def found(family: str, search: str = ""):
         kind = f"implicit {family}, 4 layers, 80 % bounded, free ({search})"
