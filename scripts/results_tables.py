@@ -4,16 +4,10 @@
     python scripts/results_tables.py --measured laptop=../clone  # with a repository's results
     python scripts/results_tables.py --measured laptop=../clone KEY=VALUE  # of the preset with it
 
-A table stands between ``<!-- table: PRESET -->`` and ``<!-- end of table -->``, how many seeds hold
-between ``<!-- rates: PRESET -->`` and ``<!-- end of rates -->``, the tasks of stories, means of
-all seeds, between ``<!-- tasks: PRESET -->`` and ``<!-- end of tasks -->``, and medians of all
-seeds, a row a score, between ``<!-- scores: PRESET -->`` and ``<!-- end of scores -->``; what
-others have published on CatbAbI, which the report tells, too, between ``<!-- published -->`` and
-``<!-- end of published -->``: nothing there is written by hand. Where there are several presets,
-``PRESET PRESET``, the last that has a model has all of its seeds. A repository has a preset's
-results whatever seeds were asked for (``--seeds``).
-`make figures` takes what its presets leave, and `tests/test_results_tables.py`
-fails where a page is not what this writes.
+Between ``<!-- WHAT: PRESET -->`` and ``<!-- end of WHAT -->`` nothing is written by hand. WHAT is
+``table``, ``rates`` (how many seeds hold), ``tasks`` (of stories, means of seeds), ``scores``
+(medians of seeds, a row a score) or, without a preset, ``published`` (of CatbAbI). Of several
+presets the last that has a model has all its seeds, whatever seeds were asked for (``--seeds``).
 """
 
 import argparse
