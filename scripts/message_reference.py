@@ -42,14 +42,41 @@ file, what was found, what is allowed, and where there is one the way out.
 
 | what you see | do |
 |---|---|
-| `error:` and a line with a key | correct it in its preset; `python -m stages.check` tells all |
-| a stage fails under `dvc repro` | run it by hand, `python -m STAGE NAME`: it says more |
-| `the disk is full: make room` | `dvc gc --workspace --dry` lists what can go |
-| a training was interrupted | the same command goes on from its last checkpoint |
-| a training is much slower than before | [other work](benchmarks.md#beside-other-work) |
-| metrics are missing in MLflow | `python -m implicit_models.tracking.sync` |
-| a flow ends with a status | see [orchestration.md](orchestration.md#exit-status) |
 """
+_FIRST = {
+    "`error:` and a line with a key": "correct it in its preset; `implicit-models check` tells all",
+    "a stage fails under `dvc repro`": "run it by hand, `python -m STAGE NAME`: it says more",
+    "`the disk is full: make room`": "`dvc gc --workspace --dry` lists what can go",
+    "a training was interrupted": "the same command goes on from its last checkpoint",
+    "a training is much slower than before": "[other work](benchmarks.md#beside-other-work)",
+    "metrics are missing in MLflow": "`python -m implicit_models.tracking.sync`",
+    "a flow ends with a status": "see [orchestration.md](orchestration.md#exit-status)",
+    "`FloatingPointError: ... steps in a row were left out`": (
+        "the training diverges: lower `optimisation.learning_rate` or `clip_norm`; the "
+        "weights before are in the last checkpoint"
+    ),
+    "`torch.OutOfMemoryError`": (
+        "`IMPLICIT_MODELS_MICRO_BATCH` and `IMPLICIT_MODELS_CHECKPOINTING` "
+        "([environment.md](environment.md#several-processes)); `implicit-models plan` tells "
+        "what fits"
+    ),
+    "`cannot be read as YAML`": "mend the line that it names; YAML is indented with spaces",
+    "`cannot be composed`": "quote the setting for the shell and for Hydra: `'KEY=\"a: b\"'`",
+    "`its first line must be # @package _global_`": "put that line above all comments",
+    "`the content has changed: its SHA-256 is ...`": (
+        "`dvc checkout` brings back what a stage wrote; `dvc repro --force` of that stage "
+        "makes it anew"
+    ),
+    "`is in no list of checksums beside it`": "`dvc repro --force` of the stage that wrote it",
+    "`is missing; a model is config.json and model.safetensors`": (
+        "name a model's folder, `models/ENTRY/final`; `dvc repro` makes it"
+    ),
+    "`the model is implicit already`": "train it on as it is, or name its explicit source",
+    "a tokenizer with ids beyond its number of tokens": "number its ids from 0 without gaps",
+    "no item of a task": "put `TASK.jsonl` there, or leave the task out of `names`",
+    "outputs that are not in the DVC remote": "`dvc push` on the machine that has them",
+}
+"""What is seen, and what to do."""
 
 
 def main() -> None:
@@ -76,7 +103,8 @@ def reference() -> str:
         for title, messages in found.items()
         if messages
     ]
-    return "\n".join([_BEFORE, *sections])
+    rows = "".join(f"| {seen} | {do} |\n" for seen, do in _FIRST.items())
+    return "\n".join([_BEFORE + rows, *sections])
 
 
 def _errors(trees: Iterable[ast.Module]) -> set[str]:
