@@ -1,10 +1,11 @@
 """Kill the whole pipeline at random moments until it has come to its end, again and again.
 
-`make crash`, or ``python -m tests.crash --kills 100``. One reproduction of a preset runs
-undisturbed. Then it runs from nothing in a fresh clone, with `dvc repro` and as the flow in turn,
-and the whole process group is killed with SIGKILL at random moments; what was killed is started
-again, until it ends by itself. Its files must be the undisturbed one's to the last byte, wall
-times aside, and MLflow must have each metric of each step once.
+`make crash`, or ``python -m tests.crash --kills 100``; settings of its preset may follow, as
+``scripts/compose.py`` takes them. One reproduction of a preset runs undisturbed. Then it runs from
+nothing in a fresh clone, with `dvc repro` and as the flow in turn, and the whole process group is
+killed with SIGKILL at random moments; what was killed is started again, until it ends by itself.
+Its files must be the undisturbed one's to the last byte, wall times aside, and MLflow must have
+each metric of each step once.
 """
 
 import argparse
@@ -39,7 +40,7 @@ def main() -> int:
     draw = random.Random(arguments.seed)
     root = Path(tempfile.mkdtemp(prefix="crash_"))
     print(f"in {root}, which stays if something differs", flush=True)
-    undisturbed = clone(root / "undisturbed", arguments.preset)
+    undisturbed = clone(root / "undisturbed", arguments.preset, *arguments.settings)
     started = time.monotonic()
     undisturbed.run("dvc", "repro")
     seconds = time.monotonic() - started
@@ -49,7 +50,7 @@ def main() -> int:
     rounds = number_wrong = 0
     while kills.total() < arguments.kills:
         kind = list(COMMANDS)[rounds % len(COMMANDS)]
-        repository = clone(root / f"round_{rounds}", arguments.preset)
+        repository = clone(root / f"round_{rounds}", arguments.preset, *arguments.settings)
         killed = disturbed(repository, COMMANDS[kind], draw, seconds / arguments.kills_a_round)
         kills += killed
         rounds += 1
@@ -73,6 +74,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--kills-a-round", type=int, default=12, help="expected, more or less")
     parser.add_argument("--preset", default="quick")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of the preset")
     return parser.parse_args()
 
 
