@@ -31,12 +31,11 @@ def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) ->
         Where there is no such model.
     """
     import torch
-    from transformers import AutoTokenizer
 
     loaded = load_generating(model)
     try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-    except (OSError, ValueError, KeyError):
+        tokenizer = load_tokenizer(model)
+    except ParameterError:
         tokenizer = None
     size = loaded.config.vocab_size
     ids = tokenizer(prompt)["input_ids"] if tokenizer is not None else _numbers(prompt, size)
@@ -73,6 +72,27 @@ def load_generating(model: str) -> Any:
             "allowed are Mamba2, Llama, and whatever transformers generates with"
         )
     return loaded
+
+
+def load_tokenizer(model: str) -> Any:
+    """Load the tokenizer of a model, from its folder or by its hub id.
+
+    Raises
+    ------
+    ParameterError
+        Where it has none.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+    except Exception as error:  # the library that reads it raises no other
+        said = " ".join(str(error).split())
+        raise ParameterError(f"no tokenizer can be read from {model}: {said}") from error
+    if not tokenizer("a", add_special_tokens=False)["input_ids"]:
+        # transformers makes an empty one of some models' types.
+        raise ParameterError(f"no tokenizer can be read from {model}: there is no file of one")
+    return tokenizer
 
 
 def _numbers(prompt: str, size: int) -> list[int]:

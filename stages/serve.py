@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
-from stages.generate import load_generating
+from stages.generate import load_generating, load_tokenizer
 
 
 class OneModel:
@@ -65,20 +65,17 @@ def main(model: str, host: str, port: int) -> None:
 
 
 def load(model: str) -> tuple[Any, Any]:
-    """Return a model that can be served, on a GPU where there is one, and its tokenizer."""
-    import torch
-    from transformers import AutoTokenizer
+    """Return a model that can be served, on the default device, and its tokenizer."""
+    from implicit_models.language_models.placement import default_device
 
     loaded = load_generating(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-    except Exception as error:  # the library that reads it raises no other
-        said = str(error).strip().split("\n")[0]
+        tokenizer = load_tokenizer(model)
+    except ParameterError as error:
         raise ParameterError(
-            f"no tokenizer can be read from {model}, and a server takes text; `python -m "
-            f"stages.generate` continues numbers of tokens ({said})"
+            f"a server takes text: {error}; `implicit-models generate` continues numbers of tokens"
         ) from error
-    return loaded.to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer
+    return loaded.to(default_device()), tokenizer
 
 
 def application(name: str, model: Any, tokenizer: Any) -> Any:

@@ -60,8 +60,7 @@ print("all is well")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what a wheel of the repository's files unpacks to."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if uv is None:
-        pytest.skip("uv, which builds the wheel, is not here; `make install` brings it")
+    assert uv is not None, "uv, which builds the wheel, is not here; `make install` brings it"
     folder = tmp_path_factory.mktemp("wheel")
     for name in sources():
         (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)

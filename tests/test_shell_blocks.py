@@ -1,4 +1,8 @@
-"""Commands in the documentation: those that only look are run, others have to be understood."""
+"""Commands in the documentation: those that only look are run, others have to be understood.
+
+Of programs that are not ours only the files that they name are looked at, and of commands in
+sentences those that begin as ours do.
+"""
 
 import re
 from collections.abc import Iterator

@@ -111,6 +111,10 @@ def has(block: Block, line: str) -> bool:
 @pytest.fixture(scope="module")
 def repository(tmp_path_factory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
+        for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
+            patch.delenv(name, raising=False)
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path_factory.mktemp("hub")))
         folder = make_repository(tmp_path_factory.mktemp("reader"))
         patch.chdir(folder)
         yield folder

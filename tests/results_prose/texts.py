@@ -32,21 +32,25 @@ def small() -> Iterator[str]:
 
 def sizes() -> Iterator[str]:
     found = {run["name"]: run for run in of_preset("text_sizes")}
-    ahead: dict[str, list[float]] = {"llama": [], "mamba2": []}
-    more, flops = [], []
-    for family, percents in ahead.items():
-        for width in (48, 96, 192):
-            ours, other = found[f"{family}_{width}_implicit"], found[f"{family}_{width}"]
-            percents.append(100 * (1 - ours["scores"] / other["scores"]))
-            if family == "llama":
-                more.append(ours["num_parameters"] / other["num_parameters"])
-                flops.append(ours["training_flops"] / other["training_flops"])
+    ahead: dict[str, list[float]] = {}
+    more: dict[str, list[float]] = {}
+    flops: dict[str, list[float]] = {}
+    for family in ("llama", "mamba2"):
+        pairs = [
+            (found[f"{family}_{width}_implicit"], found[f"{family}_{width}"])
+            for width in (48, 96, 192)
+        ]
+        ahead[family] = [100 * (1 - a["scores"] / b["scores"]) for a, b in pairs]
+        more[family] = [100 * (a["num_parameters"] / b["num_parameters"] - 1) for a, b in pairs]
+        flops[family] = [a["training_flops"] / b["training_flops"] for a, b in pairs]
     first, second, last = (f"{percent:.0f}" for percent in ahead["llama"])
     yield f"by {first} and {second} % of the perplexity; at the largest by {last} %"
-    assert all(round(10 * each) == 11 for each in more)
-    yield f"a tenth more parameters, and {span(flops, 1)} times the training FLOPs"
+    assert all(round(percent / 10) == 1 for percent in more["llama"])
+    yield f"a tenth more parameters, and {span(flops['llama'], 1)} times the training FLOPs"
     assert {round(percent) for percent in ahead["mamba2"]} == {-1}
     yield "is not**: 1 % behind at each size"
+    yield f"with {span(more['mamba2'])} % more parameters"
+    yield f"{span(flops['mamba2'], 1)} times the training FLOPs"
 
 
 def miniature() -> Iterator[str]:

@@ -17,12 +17,12 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from tokenizers.decoders import Fuse
 from tokenizers.models import BPE
-from transformers import PreTrainedTokenizerFast
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from implicit_models import LSTMConfig, LSTMLanguageModel
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.parameters import ParameterError
-from stages import serve
+from stages import generate, serve
 from tests.language_models.kinds import VOCABULARY, model_of
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDE"
@@ -125,8 +125,14 @@ def test_it_streams_and_stops(client: TestClient) -> None:
 
 def test_what_reads_no_text_is_refused(tmp_path: Path) -> None:
     numbers = save(tmp_path / "numbers", model_of("mamba2-implicit"), with_tokenizer=False)
-    with pytest.raises(ParameterError, match=r"no tokenizer can be read from .*stages\.generate"):
+    with pytest.raises(ParameterError, match="no tokenizer can be read from .*models generate"):
         serve.main(numbers, "localhost", free_port())
+    # transformers reads an empty tokenizer from the type of such a model alone.
+    config = GPT2Config(vocab_size=VOCABULARY, n_embd=8, n_layer=1, n_head=1)
+    gpt2 = save(tmp_path / "gpt2", GPT2LMHeadModel(config), with_tokenizer=False)
+    with pytest.raises(ParameterError, match="no tokenizer can be read from .*no file of one"):
+        serve.main(gpt2, "localhost", free_port())
+    assert generate.main(gpt2, "3 1", tokens=2, temperature=0, seed=0).startswith("3 1 ")
     config = LSTMConfig(vocab_size=VOCABULARY, hidden_size=8, num_hidden_layers=1)
     recurrent = save(tmp_path / "recurrent", LSTMLanguageModel(config))
     with pytest.raises(ParameterError, match="which generates nothing; allowed are Mamba2, Llama"):

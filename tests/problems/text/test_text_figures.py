@@ -5,12 +5,12 @@ import pytest
 
 from implicit_models.problems.problem import results_of
 from implicit_models.problems.text.report import figures as text_figures
-from implicit_models.problems.text.report.hard_tokens import LINE_WIDTH, flow, hard_tokens, visible
-from implicit_models.problems.text.report.sizes_figure import (
+from implicit_models.problems.text.report.cost_figures import (
     alike_but_size,
     perplexity_by_cost,
     perplexity_by_parameters,
 )
+from implicit_models.problems.text.report.hard_tokens import LINE_WIDTH, flow, hard_tokens, visible
 from implicit_models.problems.text.report.training_figure import text_training_curves
 from implicit_models.reporting import figures
 from implicit_models.reporting.results import read_results
