@@ -94,7 +94,7 @@ def _trainings(
     unit = next((unit for unit, in_a_day in _UNITS.items() if most * in_a_day >= 1), "seconds")
     in_a_day = _UNITS[unit]
     header = ("", "training", "phase", "parameters", "steps", "tokens", "FLOPs", unit)
-    rows: list[Sequence[str]] = [(*header, "at most:", "FLOPs", unit)]
+    rows: list[Sequence[str]] = [(*header, "iterations", "most FLOPs", f"most {unit}")]
     for number, phase in enumerate(planned, 1):
         plan, rate = phase.plan, _flops_a_day(phase, options, device)
         searches = phase.expected is not None and phase.search
