@@ -25,10 +25,18 @@ LEFT_OUT = ("DVC_", "GIT_", "MLFLOW_", "PYTHONDONTWRITEBYTECODE")
 
 @dataclass
 class Repository:
-    """A clone, and what the commands run in it have printed."""
+    """A clone, and what the commands run in it have printed.
+
+    Attributes
+    ----------
+    is_warm
+        Whether its `python` and `dvc` are those that start fast. A kill of theirs reaches the
+        process that does the work a moment later.
+    """
 
     path: Path
     outputs: list[str] = field(default_factory=list)
+    is_warm: bool = True
 
     def start(self, *command: str) -> subprocess.Popen[str]:
         """Start a command in a process group of its own, both its outputs in one pipe."""
@@ -37,7 +45,8 @@ class Repository:
         }
         environment.setdefault("OMP_NUM_THREADS", "1")  # such small models gain nothing from more
         environment["DVC_GLOBAL_CONFIG_DIR"] = str(self.path / ".dvc" / "tmp" / "no_global")
-        environment["PATH"] = warm_python.before(environment["PATH"])
+        own = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+        environment["PATH"] = warm_python.before(environment["PATH"]) if self.is_warm else own
         return subprocess.Popen(
             command,
             cwd=self.path,

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -40,7 +41,7 @@ def main() -> int:
     draw = random.Random(arguments.seed)
     root = Path(tempfile.mkdtemp(prefix="crash_"))
     print(f"in {root}, which stays if something differs", flush=True)
-    undisturbed = clone(root / "undisturbed", arguments.preset, *arguments.settings)
+    undisturbed = cold(clone(root / "undisturbed", arguments.preset, *arguments.settings))
     started = time.monotonic()
     undisturbed.run("dvc", "repro")
     seconds = time.monotonic() - started
@@ -50,7 +51,7 @@ def main() -> int:
     rounds = number_wrong = 0
     while kills.total() < arguments.kills:
         kind = list(COMMANDS)[rounds % len(COMMANDS)]
-        repository = clone(root / f"round_{rounds}", arguments.preset, *arguments.settings)
+        repository = cold(clone(root / f"round_{rounds}", arguments.preset, *arguments.settings))
         killed = disturbed(repository, COMMANDS[kind], draw, seconds / arguments.kills_a_round)
         kills += killed
         rounds += 1
@@ -76,6 +77,11 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE", help="of the preset")
     return parser.parse_args()
+
+
+def cold(repository: Repository) -> Repository:
+    """Return the repository with a real `python`, which a kill reaches at once."""
+    return replace(repository, is_warm=False)
 
 
 def disturbed(
