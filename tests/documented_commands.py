@@ -87,6 +87,8 @@ def _python(arguments: list[str]) -> None:
         return
     if is_left_open(name.rpartition(".")[2]):
         return
+    if is_module and (ROOT / name.replace(".", "/") / "__main__.py").is_file():
+        name = f"{name}.__main__"
     file = f"{name.replace('.', '/')}.py" if is_module else name
     if not (ROOT / file).is_file():
         raise WrongCommandError(f"there is no {file}")
