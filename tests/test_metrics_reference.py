@@ -9,9 +9,8 @@ import re
 from tests.metric_names import documented, undocumented
 from tests.repositories import ROOT
 
-CODE = "\n".join(path.read_text() for path in (ROOT / "implicit_models").rglob("*.py")) + "\n".join(
-    path.read_text() for path in (ROOT / "stages").rglob("*.py")
-)
+FOLDERS = ("implicit_models", "stages")
+CODE = "\n".join(path.read_text() for each in FOLDERS for path in (ROOT / each).rglob("*.py"))
 # The first words, statistics that are put behind a name, and those that stand for what varies.
 PUT_TOGETHER = {"train", "validation", "phase", "test", "sweep", "readings", "downstream", "stderr"}
 
