@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-_BY_MACHINE = re.compile(r"<!-- (\w+)(?:: [^>]*)? ?-->\n.*?<!-- end of \1 -->", re.DOTALL)
+_BY_MACHINE = re.compile(r"<!-- (\w[\w ]*)(?:: [^>]*)? ?-->\n.*?<!-- end of \1 -->", re.DOTALL)
 _CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
 _NEXT = re.compile(r"\n{2,}(?![|\s])|\n(?=- )")  # a table belongs to what stands before it
@@ -15,8 +15,9 @@ _DATE = re.compile(
     r"|December) 20\d\d\b[^.;()|]*?`[0-9a-f]{7}`"
 )
 _NO_MEASUREMENT = re.compile(
-    r"`[^`]*`|\]\([^)]*\)|\b(?:Python|torch|torchdeq|transformers|mamba-ssm|causal_conv1d|Triton"
-    r"|CUDA)(?: |'s )\d+(?:\.\d+)+\S*|\b95 % interval|\b99 % or more"
+    r"`[^`]*`|\]\([^)]*\)|\b(?:Python|torch|torchdeq|transformers|mamba-ssm|Triton|CUDA|MLflow|Slurm"
+    r"|SQLAlchemy|tested with|arXiv)(?: |'s )\d+(?:\.\d+)+|\b\d+(?:\.\d+){2,}|\b95 % interval"
+    r"|\b99 % or more"
 )
 _NUMBER = re.compile(
     r"(?<![\w.,])(?:"

@@ -2,8 +2,7 @@
 
 What a table on the page holds is computed from docs/measured and looked for in the text, word by
 word: `results_prose` has the sentences. Every other measured number stands in a paragraph, or in a
-section whose first paragraph, names the day and the commit: those of recipe.md and benchmarks.md,
-too.
+section whose first paragraph, names the day and the commit: those of all other pages, too.
 """
 
 import re
@@ -16,9 +15,14 @@ import pytest
 from scripts.results_tables import PAGES, _rate
 from tests.prose import Passage, passages
 from tests.results_prose import languages, texts, word_problems
+from tests.results_prose.settings import SETTINGS
 
 README, RESULTS = PAGES
-RECIPE, BENCHMARKS = (RESULTS.with_name(name) for name in ("recipe.md", "benchmarks.md"))
+BY_MACHINE = ("parameters.md", "troubleshooting.md")
+MEASURED = sorted(
+    page for page in RESULTS.parent.glob("*.md") if page.name not in (*BY_MACHINE, "comparison.md")
+)
+"""All pages of the documentation but those without a number of ours."""
 _INTERVAL = re.compile(
     r"\b(\d+) of (?:the )?(\d+)\b(?:(?! of \d)[^().])*"
     r"\((?:95 % interval of the share: )?(\d+ to [\d.]+ %)"
@@ -41,16 +45,6 @@ SENTENCES = {
     (RESULTS, "The cost of it"): (word_problems.generation,),
     (RESULTS, "CatbAbI"): (texts.babi, texts.alike, texts.generated),
 }
-SETTINGS = {  # numbers of what was done, and of the paper
-    "Results": ("24 GiB of memory",),
-    "Formal languages": ("98 or 10 % of their instructions", "in training it is 80"),
-    "How much of a training is bounded": (
-        *("70, 80 or 90 % of the steps", "with 70 % bounded as with 90 %"),
-        "(70 % overfits, 90 % underfits)",
-    ),
-    "What comes out": ("intervals are of 95 %",),
-}
-"""Numbers that nobody measured, by section."""
 
 
 @cache
@@ -78,7 +72,7 @@ def test_the_text_says_what_was_measured(page, section):
         assert any(fragment in each for each in text), fragment
 
 
-@pytest.mark.parametrize("page", [RESULTS, RECIPE, BENCHMARKS], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", MEASURED, ids=lambda page: page.name)
 def test_a_measured_number_is_compared_or_dated(page):
     assert undated(page, passages(page)) == []
 
@@ -88,7 +82,9 @@ def test_so_is_one_of_the_first_page():
     assert outcome and undated(README, outcome) == []
 
 
-@pytest.mark.parametrize("page", [*PAGES, RECIPE], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [*PAGES, RESULTS.with_name("recipe.md")], ids=lambda page: page.name
+)
 def test_an_interval_by_hand_is_that_of_its_count(page):
     text = " ".join(each.text for each in passages(page))
     found = _INTERVAL.findall(text)
@@ -99,7 +95,7 @@ def test_an_interval_by_hand_is_that_of_its_count(page):
 
 
 def test_settings_stand_on_the_pages():
-    text = " ".join(each.text for page in PAGES for each in passages(page))
+    text = " ".join(each.text for page in (README, *MEASURED) for each in passages(page))
     for phrase in (phrase for phrases in SETTINGS.values() for phrase in phrases):
         assert phrase in text, phrase
 
