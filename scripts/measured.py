@@ -29,10 +29,13 @@ class NotMeasuredError(RuntimeError):
     """A repository without the results that are asked for, or with others."""
 
 
-def take(preset: str, folder: Path, overrides: Sequence[str] = ()) -> None:
+def take(
+    preset: str, folder: Path, overrides: Sequence[str] = (), *, further: bool = False
+) -> None:
     """Keep what a repository's summary says of the models of a preset, whatever their seeds.
 
-    What was overridden is kept with them, and tables tell it.
+    What was overridden is kept with them, and tables tell it. With `further` what was kept before
+    of models that the repository has no results of stays beside them.
 
     Raises
     ------
@@ -63,6 +66,9 @@ def take(preset: str, folder: Path, overrides: Sequence[str] = ()) -> None:
         ) from error
     if not runs:
         raise NotMeasuredError(f"{path} has no runs; dvc repro writes it anew")
+    if further:
+        names = summary["runs"].keys()
+        runs = [*(run for run in of_preset(preset) if run["name"] not in names), *runs]
     MEASURED.mkdir(exist_ok=True)
     write_whole(MEASURED / f"{preset}.json", json.dumps(runs, indent=1) + "\n")
 

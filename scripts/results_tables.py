@@ -3,6 +3,7 @@
     python scripts/results_tables.py                             # write the tables anew
     python scripts/results_tables.py --measured laptop=../clone  # with a repository's results
     python scripts/results_tables.py --measured laptop=../clone KEY=VALUE  # of the preset with it
+    python scripts/results_tables.py --measured laptop=../clone --further  # beside what is kept
 
 Between ``<!-- WHAT: PRESET -->`` and ``<!-- end of WHAT -->`` nothing is written by hand. WHAT is
 ``table``, ``rates`` (how many seeds hold), ``tasks`` (of stories, means of seeds), ``scores``
@@ -55,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="first take the results of a repository in which the preset was reproduced",
     )
     parser.add_argument(
+        "--further", action="store_true", help="keep the models that are not among them as well"
+    )
+    parser.add_argument(
         "overrides",
         nargs="*",
         metavar="KEY=VALUE",
@@ -63,15 +67,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.overrides and len(options.measured) != 1:
         parser.error(f"{options.overrides[0]}: give one --measured, which was reproduced so")
-    wanted: list[tuple[str, Path]] = []
-    for each in options.measured:
-        preset, equals, folder = each.partition("=")
-        if not (equals and preset and folder):
+    wanted = [(each, *each.partition("=")) for each in options.measured]
+    for each, preset, _, folder in wanted:
+        if not (preset and folder):
             parser.error(f"--measured {each}: write PRESET=FOLDER")
-        wanted.append((preset, Path(folder)))
     try:
-        for preset, folder in wanted:
-            measured.take(preset, folder, options.overrides)
+        for _, preset, _, folder in wanted:
+            measured.take(preset, Path(folder), options.overrides, further=options.further)
         pages = {page: written(page.read_text()) for page in PAGES}
     except measured.NotMeasuredError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -210,12 +212,9 @@ def published() -> str:
     for row in PUBLISHED:
         shares = (row.accuracy(objective) for objective in ("answers", "all"))
         cells = ["" if share is None else f"{100 * share:.2f}" for share in shares]
-        rows.append([_layered(row.model, row.num_layers), row.source, *cells])
+        layers = {None: "", 1: ", 1 layer"}.get(row.num_layers, f", {row.num_layers} layers")
+        rows.append([row.model + layers, row.source, *cells])
     return _lines(["model", "source", "answers alone (QM)", "all words (LM)"], rows, 2)
-
-
-def _layered(model: str, layers: int | None) -> str:
-    return model if layers is None else f"{model}, {layers} {'layer' if layers == 1 else 'layers'}"
 
 
 def _spread(shares: Sequence[float | None]) -> str:
@@ -229,7 +228,7 @@ def _spread(shares: Sequence[float | None]) -> str:
 
 
 def _check_accuracies(runs: Sequence[Mapping[str, Any]]) -> None:
-    if "text" in {run["data"] for run in runs}:
+    if any(run["data"] == "text" for run in runs):
         raise measured.NotMeasuredError("rates and scores are of accuracies, and not of perplexity")
 
 

@@ -283,6 +283,13 @@ def test_results_of_a_preset_under_other_seeds_are_its_own(measured, capsys, pre
     measurements.take(preset, clone)
     found = json.loads((measured / "measured" / f"{preset}.json").read_text())
     assert [(each["seed"], each["group"]) for each in found] == [(0, run), (1, run)]
+    summary = {"runs": {names[1]: kept | {"train_seconds": 99}}}
+    (clone / "results" / "summary.json").write_text(json.dumps(summary))
+    measurements.take(preset, clone, further=True)
+    both = json.loads((measured / "measured" / f"{preset}.json").read_text())
+    assert both == [found[0], found[1] | {"train_seconds": 99}]
+    measurements.take(preset, clone)
+    assert json.loads((measured / "measured" / f"{preset}.json").read_text()) == both[1:]
     parameters["runs"][names[1]]["free"]["max_steps"] = 99
     (clone / "params.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(parameters)))
     with pytest.raises(measurements.NotMeasuredError, match="is not that of the preset"):
