@@ -8,7 +8,7 @@
 import argparse
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -28,15 +28,16 @@ _FOLDERS = {
     "pipelines/cluster": "Clusters",
     "pipelines": "Flows, sweeps and commands",
 }
-# Of a message, not of what is filled in, which is in capitals and has spaces for underscores.
-_OWN_WORD = re.compile(r"[a-z]{2,}|[A-Z]+\\_\w+")
+_FILLED = "\0"  # around what is filled in
+_OWN_WORD = re.compile(r"\b[a-z]{2,}|\bPREFECT_API_URL")  # what is filled in is in capitals
 _NO_NAMES = {"__name__", "self", "str", "type", "repr", "each"}
 _BEFORE = """# Messages and what to do
 
 Messages with which a command or a stage ends, or refuses something, by the part that says it: those
-of the project's own errors, as far as their words stand in one place of the code. CAPITALS stand
-for what was found. `scripts/message_reference.py` writes this page. A message names the key or the
-file, what was found, what is allowed, and where there is one the way out.
+of the project's own errors. A message names the key or the file, what was found, what is allowed,
+and, where that does not tell it, what to do. Look for its words, without what was found: that
+stands here in CAPITALS. What a library says (of YAML, a tokenizer, a server) is the library's.
+`scripts/message_reference.py` writes this page.
 
 ## First
 
@@ -88,18 +89,19 @@ def main() -> None:
 def reference() -> str:
     """Return the page."""
     modules = {
-        path: ast.parse(path.read_text())
+        path.relative_to(ROOT): ast.parse(path.read_text())
         for folder in ("implicit_models", "stages", "pipelines")
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
     errors = _errors(modules.values())
+    constants = {".".join(path.with_suffix("").parts): _own(tree) for path, tree in modules.items()}
     found: dict[str, dict[str, None]] = {title: {} for title in _FOLDERS.values()}
     for path, tree in modules.items():
-        place = path.relative_to(ROOT).as_posix()
-        folder = max((each for each in _FOLDERS if place.startswith(f"{each}/")), key=len)
-        found[_FOLDERS[folder]] |= dict.fromkeys(_messages(tree, errors))
+        folder = max((each for each in _FOLDERS if path.is_relative_to(each)), key=len)
+        file = _File(tree, _own(tree) | _imported(tree, constants))
+        found[_FOLDERS[folder]] |= dict.fromkeys(file.messages(errors))
     sections = [
-        "\n".join([f"## {title}", "", *(f"- {each}" for each in messages), ""])
+        "\n".join([f"## {title}", "", *(f"- `` {each} ``" for each in messages), ""])
         for title, messages in found.items()
         if messages
     ]
@@ -109,7 +111,7 @@ def reference() -> str:
 
 def _errors(trees: Iterable[ast.Module]) -> set[str]:
     """Return the names of the classes of errors that are ours: they are told in a line."""
-    return {
+    return {"error"} | {  # a class that a function is handed
         node.name
         for tree in trees
         for node in ast.walk(tree)
@@ -117,28 +119,105 @@ def _errors(trees: Iterable[ast.Module]) -> set[str]:
     }
 
 
-def _messages(tree: ast.Module, errors: set[str]) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-            text = _text(node.args[0]) if node.func.id in errors else None
-            if text is not None and len(_OWN_WORD.findall(text)) > 1:
-                yield re.sub(r" +([,;.:)'])", r"\1", re.sub(r" {2,}", " ", text)).strip()
+def _own(tree: ast.Module) -> dict[str, str]:
+    """Return the texts that a file gives names to."""
+    return {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name) and isinstance(node.value.value, str)
+    }
 
 
-def _text(node: ast.expr) -> str | None:
-    """Return the words of a message, with names in the place of what is filled in."""
-    if isinstance(node, ast.Constant):
-        return _plain(node.value) if isinstance(node.value, str) else None
-    if isinstance(node, ast.JoinedStr):
-        return "".join(
-            _plain(str(each.value)) if isinstance(each, ast.Constant) else f" {_name(each.value)} "
-            for each in node.values
-            if isinstance(each, ast.Constant | ast.FormattedValue)
-        )
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        parts = [_text(node.left), _text(node.right)]
-        return "".join(part or " MORE " for part in parts) if any(parts) else None
-    return None
+def _imported(tree: ast.Module, constants: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
+    """Return those that it has of other files."""
+    return {
+        alias.asname or alias.name: constants[node.module][alias.name]
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module in constants
+        for alias in node.names
+        if alias.name in constants[node.module]
+    }
+
+
+class _File:
+    """A file of code: its messages, with the words that its constants and functions put in."""
+
+    def __init__(self, tree: ast.Module, constants: Mapping[str, str]) -> None:
+        self._tree = tree
+        self._constants = constants
+        self._open: set[int] = set()
+        self._functions = {
+            node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
+        }
+
+    def messages(self, errors: Container[str]) -> Iterator[str]:
+        """Yield the messages from top to bottom."""
+        around = {
+            id(node): function
+            for function in self._functions.values()
+            for node in ast.walk(function)
+        }
+        calls = [node for node in ast.walk(self._tree) if isinstance(node, ast.Call) and node.args]
+        for node in sorted(calls, key=lambda each: each.lineno):
+            if isinstance(node.func, ast.Name) and node.func.id in errors:
+                for text in self._texts(node.args[0], around.get(id(node))):
+                    if len(_OWN_WORD.findall(text)) > 1:
+                        yield _plain(text)
+
+    def _texts(self, node: ast.expr, function: ast.FunctionDef | None) -> list[str]:
+        """Return the texts that an expression may be; none where it has no words in this file."""
+        if id(node) in self._open:  # a name that is made of itself
+            return []
+        self._open.add(id(node))
+        try:
+            return self._words(node, function)
+        finally:
+            self._open.remove(id(node))
+
+    def _words(self, node: ast.expr, function: ast.FunctionDef | None) -> list[str]:
+        match node:
+            case ast.Constant(value=str(text)):
+                return [text]
+            case ast.JoinedStr(values=parts):
+                return ["".join(self._part(each, function) for each in parts)]
+            case ast.BinOp(left=left, op=ast.Add(), right=right):
+                sides = [left, right]
+                is_text = any(self._texts(each, function) for each in sides)
+                return ["".join(self._part(each, function) for each in sides)] if is_text else []
+            case ast.IfExp(body=body, orelse=other):
+                texts = [self._texts(body, function), self._texts(other, function)]
+                return [*texts[0], *texts[1]] if all(texts) else []
+            case ast.Name(id=name) if name in self._constants:
+                return [self._constants[name]]
+            case ast.Name(id=name) if function is not None:
+                values = [
+                    each.value
+                    for each in ast.walk(function)
+                    if isinstance(each, ast.Assign) and ast.unparse(each.targets) == name
+                ]
+                return [text for each in values for text in self._texts(each, function)]
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(ast.Name("self"), name)):
+                called = self._functions.get(name)
+                returned = [
+                    each for each in ast.walk(called or node) if isinstance(each, ast.Return)
+                ]
+                return [
+                    text
+                    for each in returned
+                    if each.value
+                    for text in self._texts(each.value, called)
+                ]
+        return []
+
+    def _part(self, node: ast.expr, function: ast.FunctionDef | None) -> str:
+        """Return a part of a message: its words, or a name for what is filled in."""
+        node = node.value if isinstance(node, ast.FormattedValue) else node
+        texts = [text for text in self._texts(node, function) if text]
+        if len(texts) == 1 or (texts and isinstance(node, ast.IfExp)):
+            return texts[0]
+        return f"{_FILLED}{_name(node)}{_FILLED}"
 
 
 def _name(node: ast.expr) -> str:
@@ -150,12 +229,12 @@ def _name(node: ast.expr) -> str:
         if isinstance(each, ast.Attribute | ast.Name) and id(each) not in called
     ]
     names = [each.strip("_") for each in names if each not in _NO_NAMES]
-    return names[0].upper().replace("_", " ") if names else "SOMETHING"
+    return names[0].upper() if names else "SOMETHING"
 
 
 def _plain(text: str) -> str:
-    """Return text that Markdown shows as it is."""
-    return re.sub(r"([\\*_<>\[\]|])", r"\\\1", " ".join(text.split("\n")))
+    """Return a message in one line, with a space between two that are filled in."""
+    return " ".join(text.replace(_FILLED * 2, " ").replace(_FILLED, "").split())
 
 
 if __name__ == "__main__":
