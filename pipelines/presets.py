@@ -96,7 +96,10 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ParametersError(f"{path.name} cannot be read as UTF-8: {error}") from None
+        raise ParametersError(
+            f"{path.name}: is not UTF-8 ({error}); convert the file, for example with "
+            "iconv -t utf-8"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ _FOLDERS = {
     "implicit_models/problems/catbabi": "Stories",
     "implicit_models/problems/text": "Text",
     "implicit_models/problems/downstream": "Downstream tasks",
-    "implicit_models": "Files, devices, tracking and report",
+    "implicit_models": "Files, devices, costs, scores and report",
     "stages": "Stages and the check",
     "pipelines/cluster": "Clusters",
     "pipelines": "Flows, sweeps and commands",
@@ -64,18 +64,28 @@ _FIRST = {
     "`cannot be read as YAML`": "mend the line that it names; YAML is indented with spaces",
     "`cannot be composed`": "quote the setting for the shell and for Hydra: `'KEY=\"a: b\"'`",
     "`its first line must be # @package _global_`": "put that line above all comments",
-    "`the content has changed: its SHA-256 is ...`": (
+    "`the content has changed`, `bytes, ... were written`, `is in no list of checksums`": (
         "`dvc checkout` brings back what a stage wrote; `dvc repro --force` of that stage "
         "makes it anew"
     ),
-    "`is in no list of checksums beside it`": "`dvc repro --force` of the stage that wrote it",
     "`is missing; a model is config.json and model.safetensors`": (
         "name a model's folder, `models/ENTRY/final`; `dvc repro` makes it"
     ),
-    "`the model is implicit already`": "train it on as it is, or name its explicit source",
-    "a tokenizer with ids beyond its number of tokens": "number its ids from 0 without gaps",
-    "no item of a task": "put `TASK.jsonl` there, or leave the task out of `names`",
-    "outputs that are not in the DVC remote": "`dvc push` on the machine that has them",
+    "`in the source; ours have`, `weights that ours have not`": (
+        "no key changes that: name another model as the source"
+    ),
+    "`the weights in`, `no model can be read from`, `cannot be read as a model`": (
+        "`dvc checkout` brings back a model of `models/`; one from elsewhere is fetched again, "
+        "with its weights in the format safetensors"
+    ),
+    "`the document is empty`, `which is not text`, `tokenised at once`": (
+        "mend the document; `unusable_documents: skip` leaves such documents out"
+    ),
+    "`are not in the DVC remote`": "`dvc push` on the machine that has them",
+    "`has not taken`, `has not answered`, `could not be exchanged`, `counts as lost`": (
+        "a machine, a network or a server has failed: the stage is tried again by itself; the same "
+        "command goes on once the flow has ended"
+    ),
 }
 """What is seen, and what to do."""
 
@@ -135,7 +145,7 @@ def _imported(tree: ast.Module, constants: Mapping[str, Mapping[str, str]]) -> d
     return {
         alias.asname or alias.name: constants[node.module][alias.name]
         for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module in constants
+        if isinstance(node, ast.ImportFrom) and node.module and node.module in constants
         for alias in node.names
         if alias.name in constants[node.module]
     }
@@ -195,11 +205,11 @@ class _File:
                 values = [
                     each.value
                     for each in ast.walk(function)
-                    if isinstance(each, ast.Assign) and ast.unparse(each.targets) == name
+                    if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name
                 ]
                 return [text for each in values for text in self._texts(each, function)]
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(ast.Name("self"), name)):
-                called = self._functions.get(name)
+                called = self._functions.get(name) if name else None
                 returned = [
                     each for each in ast.walk(called or node) if isinstance(each, ast.Return)
                 ]

@@ -222,7 +222,7 @@ def read_part(section: str, kind: str, path: Path = PARAMETERS) -> Any:
     if found is None:
         raise ParameterError(
             f"{path}: {section}.{kind} is missing; a model of this kind of data is tested as "
-            "it says"
+            "it says: add it"
         )
     return found
 

@@ -196,7 +196,10 @@ def _like_its_run(
     run = baseline.match.run
     phases = [phase for phase in planned if phase.entry == run]
     if not phases:
-        raise ParameterError(f"match.run = {run!r} cannot be planned, nor what is like it")
+        raise ParameterError(
+            f"match.run = {run!r} cannot be planned, nor what is like it; its "
+            "model's shapes are those of its source, which is not read here"
+        )
     segment = explicit_segment(baseline.training)
     return matched_to(
         baseline,

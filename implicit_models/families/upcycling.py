@@ -46,7 +46,9 @@ def upcycle(
     """
     explicit = source if isinstance(source, ImplicitForCausalLM) else from_transformers(source)
     if explicit.config.implicit:
-        raise SourceError("the model is implicit already")
+        raise SourceError(
+            "the model is implicit already; train it on as it is, or name an explicit one"
+        )
     settings = explicit.config.to_dict() | {"implicit": True, "start": "embeddings"}
     settings |= {
         "provenance": None,

@@ -25,4 +25,7 @@ def default_device() -> torch.device:
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
-        raise DeviceError(f"{VARIABLE} is {name!r}, which cannot be used: {error}") from None
+        raise DeviceError(
+            f"{VARIABLE} is {name!r}, which cannot be used: {error}; allowed is a device "
+            "that PyTorch finds here, such as cpu or cuda"
+        ) from None

@@ -17,7 +17,7 @@ from implicit_models.language_models.pretrained import (
     StrictPreTrainedModel,
     list_wrong_weights,
 )
-from implicit_models.language_models.sources import ADAPTER, UNREADABLE, UNTRUSTED, quietly
+from implicit_models.language_models.sources import ADAPTER, MERGE, UNREADABLE, UNTRUSTED, quietly
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 
@@ -64,7 +64,7 @@ def load_model(directory: Path, device: torch.device | None = None) -> LanguageM
                     f"{directory / name} is missing; a model is {CONFIG} and {WEIGHTS}"
                 )
     if (directory / ADAPTER).exists():
-        raise ModelFileError(f"{directory / ADAPTER} names another model; merge it with that")
+        raise ModelFileError(f"{directory / ADAPTER} names another model; {MERGE}")
     try:
         with quietly():
             model, info = AutoModelForCausalLM.from_pretrained(  # type: ignore[misc]

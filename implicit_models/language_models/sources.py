@@ -19,6 +19,7 @@ from implicit_models.language_models.source_names import SourceError, is_folder,
 # somebody at a terminal would be asked.
 UNTRUSTED: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False}
 ADAPTER = "adapter_config.json"
+MERGE = "merge them with PEFT's merge_and_unload, and name the folder that you save"
 UNREADABLE = (SafetensorError, OSError, ValueError, KeyError, RuntimeError, ImportError)
 
 
@@ -60,8 +61,7 @@ def naming_the_source(source: str) -> Iterator[None]:
         raise SourceError(f"no model can be read from {source}: there is no such folder")
     if Path(source, ADAPTER).exists():
         raise SourceError(
-            f"no model can be read from {source}: its {ADAPTER} names another one; merge them with "
-            "PEFT's merge_and_unload, and name the folder that you save"
+            f"no model can be read from {source}: its {ADAPTER} names another one; {MERGE}"
         )
     try:
         yield

@@ -79,7 +79,9 @@ def preset_and_settings(arguments: Sequence[str]) -> tuple[str | None, list[str]
     chosen = _chosen(rest)
     named = list(dict.fromkeys(map(_name, [*first, *chosen])))
     if "" in named:
-        raise CompositionError("the name of the preset is empty")
+        raise CompositionError(
+            "the name of the preset is empty; `implicit-models presets` lists them"
+        )
     if len(named) > 1:
         raise CompositionError(
             f"one preset is composed, and {' and '.join(named)} are named; leave all but one out"

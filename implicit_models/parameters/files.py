@@ -62,7 +62,9 @@ def read_names(key: str, path: Path = Path("params.yaml")) -> tuple[str, ...]:
     """Read the names of the entries of a table such as ``"runs"``, in the file's order."""
     section = _select(key, path)
     if not isinstance(section, Mapping):
-        raise ParameterError(f"{path}: {key} = {section!r} is not a table of named entries")
+        raise ParameterError(
+            f"{path}: {key} = {section!r} is not allowed; allowed is a table of named entries"
+        )
     return tuple(section)
 
 
@@ -123,7 +125,10 @@ def _find(key: str, path: Path) -> Any:
     for name in key.split("."):
         if not isinstance(node, Mapping) or not node:
             place = prefix.rstrip(".") or "the file"
-            raise ParameterError(f"{path}: {key} does not exist: {place} = {node!r} has no keys")
+            raise ParameterError(
+                f"{path}: {key} does not exist: {place} = {node!r} has no keys; allowed is a "
+                "section"
+            )
         if name not in node:
             raise MissingKeyError(
                 f"{path}: {prefix}{name} does not exist; {closest_key(name, node, prefix)}"
@@ -139,7 +144,7 @@ def _checked(path: Path) -> Any:
         content = _content(path, path.read_bytes())
     except FileNotFoundError:
         raise ParameterError(
-            f"{path}: no such file; run from the root of the repository, or name another file"
+            f"{path}: no such file; go to the repository's folder, or name another file"
         ) from None
     except RecursionError:
         raise ParameterError(f"{path}: cannot be read as YAML: it is nested too deeply") from None

@@ -57,7 +57,9 @@ def check_structure(content: bytes, path: Path) -> None:
                 sizes[anchor] = size
         elif isinstance(event, yaml.AliasEvent):
             if event.anchor in open_anchors:
-                raise ParameterError(f"{place}: *{event.anchor} stands within itself")
+                raise ParameterError(
+                    f"{place}: *{event.anchor} stands within itself; write out what it stands for"
+                )
             count += sizes.get(event.anchor, 1)
         elif isinstance(event, yaml.ScalarEvent):
             _check_scalar(event, place)
@@ -105,7 +107,7 @@ def _check_scalar(scalar: yaml.ScalarEvent, place: str) -> None:
     if "${" in scalar.value:
         raise ParameterError(
             f"{place}: {scalar.value[:200]!r} is not allowed; DVC would not see what it stands for "
-            "change. In conf/ it may stand, from which scripts/compose.py makes params.yaml"
+            "change. Write the value, or use a preset of conf/, where `${KEY}` may stand"
         )
     if scalar.implicit[0] and _AMBIGUOUS.fullmatch(scalar.value):
         raise ParameterError(

@@ -128,7 +128,9 @@ def open_execution() -> Iterator[Execution]:
     checkpointing = _choice(CHECKPOINTING, "none", "iterations", "blocks")
     micro_batch = os.environ.get(MICRO_BATCH)
     if micro_batch and (not micro_batch.isdecimal() or int(micro_batch) < 1):
-        raise DeviceError(f"{MICRO_BATCH} is {micro_batch!r}; allowed is a number of sequences")
+        raise DeviceError(
+            f"{MICRO_BATCH} is {micro_batch!r}; allowed is a number of sequences from 1"
+        )
     at_once = int(micro_batch) if micro_batch else None
     with _open_processes(parallelism) as processes:
         yield Execution(processes, at_once, checkpointing)  # type: ignore[arg-type]

@@ -262,7 +262,9 @@ def _git(root: Path, *arguments: str) -> str:
             ["git", *arguments], cwd=root, env=environment, capture_output=True, text=True
         )
     except FileNotFoundError:
-        raise StageFailedError("git is not installed; other machines get code by it") from None
+        raise StageFailedError(
+            "git is not installed, by which other machines get code; install it"
+        ) from None
     if done.returncode:
         raise StageFailedError(
             f"{root}: git {arguments[0]} failed: {done.stderr.strip()}; other machines get code by "

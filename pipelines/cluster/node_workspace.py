@@ -122,7 +122,7 @@ def _expect_commit(clone: Path, commit: str) -> None:
     if not _has(clone, commit):
         raise StageFailedError(
             f"the commit {commit[:10]} is neither in {node_name()}:{clone} nor where that fetches "
-            "from; push it (git push), or fetch it there"
+            "from; push it (`git push`), or fetch it there"
         )
 
 

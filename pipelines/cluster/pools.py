@@ -72,7 +72,7 @@ class PoolRunner(Dispatcher):
         except ObjectNotFound:
             raise StageFailedError(
                 f"stage {stage.name}: Prefect has no deployment {deployment}; make it: "
-                f"python -m pipelines.deploy {self.name} (docs/cluster.md), or name another in "
+                f"`python -m pipelines.deploy {self.name}` (docs/cluster.md), or name another in "
                 f"placement.yaml as pools.{self.name}.deployment"
             ) from None
         except (httpx.HTTPError, PrefectHTTPStatusError) as error:

@@ -59,13 +59,13 @@ def faults(what: str, name: str) -> Iterator[None]:
     except NoRemoteError:
         raise StageFailedError(
             f"stage {name} shall run elsewhere, and there is no DVC remote through which its data "
-            "could travel; name one: dvc remote add --default storage s3://BUCKET/FOLDER (or a "
+            "could travel; name one: `dvc remote add --default storage s3://BUCKET/FOLDER` (or a "
             "folder that all machines see), here and on the nodes"
         ) from None
     except ImportError as error:  # DVC's own, of a remote's kind that has a package of its own
         raise StageFailedError(
-            f"stage {name}: the DVC remote cannot be used here: {error}; pip install -e "
-            "'.[cluster]' has it for S3 (docs/cluster.md)"
+            f"stage {name}: the DVC remote cannot be used here: {error}; `pip install -e "
+            "'.[cluster]'` has it for S3 (docs/cluster.md)"
         ) from None
     except (StageFailedError, InfrastructureError, StoppedError):
         raise

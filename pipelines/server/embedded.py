@@ -131,7 +131,7 @@ def prefect_api(root: Path, own: OwnApi | None = None) -> Iterator[str]:
             stack.enter_context(flows_in_progress(root.resolve()))
         except (httpx.HTTPError, PrefectHTTPStatusError) as error:
             said = f"; {own.server.last_words()}" if own.server else ""
-            raise ServerError(f"{own.address} has stopped to answer ({error}){said}") from error
+            raise ServerError(f"{own.address} has stopped answering ({error}){said}") from error
         try:
             yield own.address
         finally:
@@ -148,7 +148,8 @@ def readable_settings() -> Iterator[None]:
         if not type(error).__module__.startswith(("pydantic", "toml")):
             raise
         raise ServerError(
-            f"the settings of Prefect (prefect.toml, .env, a profile) cannot be read: {error}"
+            f"the settings of Prefect (prefect.toml, .env, a profile) cannot be read; mend "
+            f"what it names: {error}"
         ) from error
 
 

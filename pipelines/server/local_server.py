@@ -202,7 +202,9 @@ def bound_socket(first: int = 0, tries: int = 100) -> socket.socket:
             bound.close()
             continue
         return bound
-    raise ServerError(f"no free port from {first} to {first + tries - 1}; name another first port")
+    raise ServerError(
+        f"no free port from {first} to {first + tries - 1}; --port names another first one"
+    )
 
 
 def answers(address: str, patience: float = 5.0) -> bool:

@@ -207,11 +207,11 @@ def read_origin(root: Path) -> Origin:
     head = _git(root, "rev-parse", "--verify", "HEAD")
     if head.returncode:
         raise SweepError(
-            "experiments are kept in git, and there is no commit here: git init && git add --all "
-            "&& git commit"
+            "experiments are kept in git, and there is no commit here: `git init && git add --all "
+            "&& git commit`"
         )
     if _git(root, "ls-files", "--error-unmatch", "dvc.yaml").returncode:
-        raise SweepError("dvc.yaml is not in git: git add dvc.yaml && git commit")
+        raise SweepError("dvc.yaml is not in git: `git add dvc.yaml && git commit`")
     written = (":!params.yaml", ":!dvc.lock", ":!results")
     commit = head.stdout.decode().strip()
     # What a user's settings of git could make of a patch, no `git apply` would read.
@@ -247,4 +247,4 @@ def _git(
     try:
         return subprocess.run(["git", *arguments], cwd=root, capture_output=True, env=environment)
     except FileNotFoundError:
-        raise SweepError("git is not installed, which experiments need") from None
+        raise SweepError("git is not installed, which experiments need; install it") from None

@@ -28,8 +28,8 @@ def check_limit(name: str) -> None:
         except ObjectNotFound as error:
             address = str(client.api_url).rstrip("/")
             raise ServerError(
-                f"Prefect has no limit {name}; make it: PREFECT_API_URL={address} prefect gcl "
-                f"create {name} --limit 4 (with PREFECT_API_URL set or `make dashboards` running, "
+                f"Prefect has no limit {name}; make it: `PREFECT_API_URL={address} prefect gcl "
+                f"create {name} --limit 4` (with PREFECT_API_URL set or `make dashboards` running, "
                 "for else that server is gone by now)"
             ) from error
 

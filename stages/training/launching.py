@@ -41,7 +41,9 @@ def start_processes(stage: str, name: str) -> None:
         return
     options = _words(TORCHRUN, _ALLOWED)
     if not options or not options[0].startswith("-"):
-        raise LaunchError(f"{TORCHRUN} is {given!r}, which begins with no option; {_ALLOWED}")
+        raise LaunchError(
+            f"{TORCHRUN} is {given!r}, which does not begin with an option; {_ALLOWED}"
+        )
     launcher = _words(LAUNCHER, _ALLOWED_LAUNCHER)
     if launcher and shutil.which(launcher[0]) is None:
         raise LaunchError(f"{LAUNCHER}: {launcher[0]} is not on PATH; {_ALLOWED_LAUNCHER}")

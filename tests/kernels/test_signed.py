@@ -105,5 +105,5 @@ def test_a_window_finds_what_a_whole_search_finds() -> None:
 
 def test_transformers_has_no_such_model() -> None:
     model = our_model(EXPLICIT.replace(allow_neg_eigval=True, weight_normalisation=False))
-    with pytest.raises(ValueError, match="no decays below 0, as allow_neg_eigval has"):
+    with pytest.raises(ValueError, match="allow_neg_eigval is True; transformers' Mamba2 has only"):
         to_transformers(model)

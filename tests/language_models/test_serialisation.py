@@ -198,8 +198,8 @@ def test_impossible_models_are_named(changes: dict[str, Any], named: str) -> Non
     [
         ({"num_heads": None}, "num_heads is missing; a model of family llama needs it"),
         ({"num_heads": 3}, "num_heads is 3; it must divide d_model = 16"),
-        ({"head_dim": 5}, "head_dim is odd"),
-        ({"num_heads": 16, "num_key_value_heads": 1}, "head_dim is odd"),
+        ({"head_dim": 5}, "head_dim is 5; it must be even"),
+        ({"num_heads": 16, "num_key_value_heads": 1}, "; it must be even"),
         ({"num_key_value_heads": 3}, "num_key_value_heads is 3; it must divide num_heads = 4"),
         ({"d_state": 8}, "d_state is 8; a model of family llama has none"),
     ],

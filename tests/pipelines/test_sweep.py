@@ -183,7 +183,7 @@ def test_without_git_there_are_no_experiments(tmp_path):
     with pytest.raises(SweepError, match="there is no dvc.yaml here"):
         plan(tmp_path, "s", ["a=1"])
     (tmp_path / "dvc.yaml").write_text("stages: {}\n")
-    with pytest.raises(SweepError, match="no commit here: git init"):
+    with pytest.raises(SweepError, match="no commit here: `git init"):
         plan(tmp_path, "s", ["a=1"])
     git(tmp_path, "init", "--quiet")
     identity = ("-c", "user.name=Test", "-c", "user.email=test@example.org")
@@ -419,7 +419,7 @@ def test_points_hold_slots_of_a_limit_and_can_be_stopped_while_they_wait(reposit
 
     command = ("-m", "pipelines.sweep", "runs.x.steps=7,8", "--name", "limited", "--limit", "one")
     (*_, last) = repository.run(*command, status=2).splitlines()
-    assert last.startswith("error: Prefect has no limit one; make it: PREFECT_API_URL=")
+    assert last.startswith("error: Prefect has no limit one; make it: `PREFECT_API_URL=")
     address: dict[Any, Any] = {PREFECT_API_URL: repository.environment["PREFECT_API_URL"]}
     with temporary_settings(address), get_client(sync_client=True) as client:
         client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name="one", limit=1))

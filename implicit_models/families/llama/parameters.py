@@ -52,7 +52,8 @@ class LlamaParameters(StackParameters):
         """Check that the heads divide the width, and their groups the heads."""
         if not self.rope and self.rope_theta != _ROPE_THETA:
             raise ParameterError(
-                f"rope_theta = {self.rope_theta} is not allowed; with rope = false there is none"
+                f"rope_theta = {self.rope_theta} is not allowed; with rope = false there is none: "
+                "leave it out"
             )
         if self.pad_window and (self.sliding_window or 1) < 2:
             window = "null" if self.sliding_window is None else self.sliding_window
@@ -65,8 +66,11 @@ class LlamaParameters(StackParameters):
                 f"num_heads is {self.num_heads}; it must divide d_model = {self.d_model}, or "
                 "head_dim must be given"
             )
-        if (self.head_dim or self.d_model // self.num_heads) % 2:
-            raise ParameterError("head_dim is odd; rotary embeddings need an even one")
+        if (head_dim := self.head_dim or self.d_model // self.num_heads) % 2:
+            raise ParameterError(
+                f"head_dim is {head_dim}; it must be even, for rotary embeddings (without one, "
+                "it is d_model / num_heads)"
+            )
         if self.num_heads % (self.num_key_value_heads or self.num_heads):
             raise ParameterError(
                 f"num_key_value_heads is {self.num_key_value_heads}; it must divide num_heads = "

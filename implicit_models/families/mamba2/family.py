@@ -120,7 +120,7 @@ class Mamba2Peer(Peer):
         refuse(config, use_bias=False, use_conv_bias=True, hidden_act="silu")
         limit = tuple(config.time_step_limit)
         if limit != (0.0, float("inf")):
-            raise SourceError(f"time_step_limit is {limit}; ours have none, (0.0, inf)")
+            raise SourceError(f"time_step_limit is {limit} in the source; ours have (0.0, inf)")
         return ImplicitMamba2Config(
             implicit=False,
             rms_norm_eps=config.layer_norm_epsilon,
@@ -131,7 +131,7 @@ class Mamba2Peer(Peer):
     def their_configuration(self, config: ImplicitMamba2Config) -> Mamba2Config:
         """Return the configuration of transformers that means the same."""
         if config.allow_neg_eigval:
-            raise SourceError("transformers' Mamba2 has no decays below 0, as allow_neg_eigval has")
+            raise SourceError("allow_neg_eigval is True; transformers' Mamba2 has only False")
         return Mamba2Config(
             num_heads=config.num_heads,
             layer_norm_epsilon=config.rms_norm_eps,

@@ -25,7 +25,8 @@ class UpcycledFamily(Family):
         if source.config.vocab_size != vocabulary_size:
             raise SourceError(
                 f"the model in {parameters.source} has {source.config.vocab_size} tokens, the data "
-                f"set {vocabulary_size}; an upcycled model keeps its source's vocabulary"
+                f"set {vocabulary_size}; an upcycled model keeps its source's vocabulary: prepare "
+                "the data with the source's tokenizer, or name another source"
             )
         try:
             return upcycle(source, seed=seed, label_alignment=label_alignment)

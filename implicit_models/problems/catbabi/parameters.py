@@ -170,7 +170,7 @@ def check_evaluation(
     from implicit_models.problems.catbabi.amounts import stories_at_most
 
     if parameters is None:
-        raise ParameterError(f"{where} is missing; {key} needs it")
+        raise ParameterError(f"{where} is missing; {key} is tested as it says: add it")
     asked, tested = parameters.num_stories, stories_at_most(data, "test")
     known = [(f"{where}.num_stories", asked), (f"the test stories of {key}", tested)]
     for name, number in known:
@@ -186,7 +186,7 @@ def check_sweep(
 ) -> None:
     """See that a sweep says something of these stories."""
     if parameters is None:
-        raise ParameterError(f"{where} is missing; {key} needs it")
+        raise ParameterError(f"{where} is missing; {key} is tested as it says: add it")
 
 
 def vocabulary_size(data: CatbabiParameters) -> int:
@@ -202,6 +202,6 @@ def vocabulary_size(data: CatbabiParameters) -> int:
 
         return 2 + len(WORDS)
     raise ParameterError(
-        "the words of the files are known once they have been read; or give their number: "
+        "how many words the files have is known once they have been read; give a number: "
         "vocabulary=180"
     )

@@ -63,9 +63,12 @@ class TaskFilesParameters(Parameters):
     def check(self) -> None:
         """Check that the source names something, and that no file of the hub's is named."""
         if self.source == "":
-            raise ParameterError("source = '' is not allowed; it names nothing")
+            raise ParameterError("source = '' is not allowed; allowed is a folder, or 'hub'")
         if self.source == "hub" and self.files != TaskPathsParameters():
-            raise ParameterError("files = ... is not allowed; the hub's files are known")
+            raise ParameterError(
+                "files = ... is not allowed; the hub's files are known: leave it out, or name a "
+                "folder in source"
+            )
 
 
 class BenchmarkParameters(TestedApart, SearchParameters):
@@ -152,4 +155,4 @@ def check_sweep(key: str, data: TaskFilesParameters, parameters: Any, where: str
 
 def vocabulary_size(data: TaskFilesParameters) -> int:
     """Raise a ParameterError: tasks are text, and have no tokens of their own."""
-    raise ParameterError("a set of tasks has no vocabulary")
+    raise ParameterError("a set of tasks has no vocabulary; allowed is data to train on")

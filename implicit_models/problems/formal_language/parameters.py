@@ -129,7 +129,7 @@ class FormalLanguageParameters(Parameters):
         drawn, is_ignoring = self.drawn, self.language in IGNORING
         given = self.model_fields_set
         found = [
-            ParameterError(f"{key} is not allowed; {self.language} has none")
+            ParameterError(f"{key} is not allowed; {self.language} has none: leave it out")
             for key, is_known in (
                 ("size", self.language in SIZED),
                 ("ignore_probability", is_ignoring),
@@ -150,7 +150,8 @@ class FormalLanguageParameters(Parameters):
         if self.test.ignore_probabilities is not None and not is_ignoring:
             found.append(
                 ParameterError(
-                    f"test.ignore_probabilities is not allowed; {self.language} has none"
+                    f"test.ignore_probabilities is not allowed; {self.language} has none: "
+                    "leave it out"
                 )
             )
         for name in ("train", "validation", "test"):
@@ -253,7 +254,7 @@ def check_evaluation(
 ) -> None:
     """See that an evaluation says something of these strings."""
     if parameters is None:
-        raise ParameterError(f"{where} is missing; {key} needs it")
+        raise ParameterError(f"{where} is missing; {key} is tested as it says: add it")
 
 
 def check_sweep(
@@ -270,7 +271,7 @@ def check_sweep(
         Where none is short enough, or there are fewer.
     """
     if parameters is None:
-        raise ParameterError(f"{where} is missing; {key} needs it")
+        raise ParameterError(f"{where} is missing; {key} is tested as it says: add it")
     strings = data.validation
     if parameters.length < strings.shortest:
         raise ParameterError(

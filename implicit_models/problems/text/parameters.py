@@ -75,7 +75,7 @@ class CorpusParameters(Parameters):
         """Check that names are not empty, and that something is left to train on."""
         for key in ("source", "text_field", "domain_field", "tokenizer"):
             if getattr(self, key) == "":
-                raise ParameterError(f"{key} = '' is not allowed; it names nothing")
+                raise ParameterError(f"{key} = '' is not allowed; allowed is a name")
         if self.validation.share + self.test.share >= 1:
             raise ParameterError(
                 f"test.share = {self.test.share} is not allowed; with validation.share = "

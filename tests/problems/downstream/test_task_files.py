@@ -169,7 +169,7 @@ def without(task: str, *names: str) -> dict:
         ),
         ("openbookqa", {"query": "q", "choices": ["a", "b"], "gold": 2}, ["gold is 2", "0 to 1"]),
         ("openbookqa", "[1]", ["is [1]", "an object"]),
-        ("openbookqa", "{", ["is not JSON"]),
+        ("openbookqa", "{", ["is not valid JSON", "allowed is an object"]),
     ],
 )
 def test_a_bad_item_is_named_with_its_line(tmp_path, task, row, parts):
@@ -287,7 +287,7 @@ def test_without_a_network(tmp_path, monkeypatch):
         ("{source: x, tasks: [piqa, piqa]}", "each only once"),
         ("{source: x, tasks: []}", "one element or more"),
         ("{source: x, limit: 0}", "at least 1"),
-        ("{source: ''}", "names nothing"),
+        ("{source: ''}", "allowed is a folder, or 'hub'"),
         ("{source: x, files: {arc_easy: [a, b]}}", "at most 1 file"),
         ("{source: x, files: {arc: [a]}}", "the closest valid key is"),
         ("{source: hub, files: {piqa: [a]}}", "files = "),

@@ -563,7 +563,7 @@ def test_changed_content(copy, name):
     path.write_bytes(content)
     tokens = name == "tokens_00000.npy"
     found = hashlib.sha256(np.load(path).tobytes() if tokens else content).hexdigest()
-    words = f"is {found}, and was {expected} when it was written; `dvc repro"
+    words = f"is {found}, {expected} was written; `dvc repro"
     with pytest.raises(CorpusError, match=f"train/{name}: the content has .* SHA-256 {words}"):
         corpus.verify()
     corpus.split("validation").verify()

@@ -51,5 +51,5 @@ def check_words(model: Path, vocabulary: list[str], data: Path) -> None:
     if found != {word: number for number, word in enumerate(vocabulary)}:
         raise WordsError(
             f"{path} has {len(found)} words, and they are not the {len(vocabulary)} of {data}: "
-            "a model goes on learning from the words that it has learned"
+            "name a model that was trained on these stories, or data with its words"
         )

@@ -69,7 +69,7 @@ def read_hub_file(path: Path, task: int) -> list[Story]:
     except (pyarrow.ArrowException, KeyError, OSError) as error:
         reason = " ".join(str(error).split())
         raise StoryError(
-            f"{path}: is damaged, or no parquet file with a column story ({reason})"
+            f"{path}: is damaged, or no parquet file with a column story ({reason}); fetch it again"
         ) from None
     if not rows:
         raise StoryError(f"{path}: is empty; a file has at least one story")

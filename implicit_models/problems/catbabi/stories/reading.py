@@ -177,7 +177,10 @@ def _decoded(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise StoryError(f"is not UTF-8 (byte {error.start + 1} of the line)") from None
+        raise StoryError(
+            f"is not UTF-8 (byte {error.start + 1} of the line); convert the file, for example "
+            "with iconv -t utf-8"
+        ) from None
 
 
 def _is_number(text: str) -> bool:

@@ -56,7 +56,9 @@ def write_tasks(parameters: TaskFilesParameters, directory: Path) -> dict[str, A
                 items = _hub_items(task) if is_on_hub else _local_items(task, parameters)
                 tasks[task] = _write_items(islice(items, parameters.limit), partial / _name(task))
                 if not tasks[task]["num_items"]:
-                    raise TaskFileError(f"{task}: {parameters.source} holds no item of it")
+                    raise TaskFileError(
+                        f"{task}: {parameters.source} holds no item of it; tasks may leave it out"
+                    )
                 counted.update()
         manifest = {"format_version": FORMAT_VERSION, "tasks": tasks}
         write_manifest(partial / _MANIFEST, manifest)
@@ -190,19 +192,25 @@ def _json_items(task: str, path: Path, labels: list[int] | None) -> Iterator[dic
         try:
             row = json.loads(text)
         except ValueError as error:
-            raise TaskFileError(f"{path}:{line}: is not JSON ({error})") from None
+            raise TaskFileError(
+                f"{path}:{line}: is not valid JSON ({error}); allowed is an object with fields"
+            ) from None
         if not isinstance(row, dict):
             raise TaskFileError(f"{path}:{line}: is {row!r}; allowed is an object with fields")
         if labels is not None:
             if number >= len(labels):
                 raise TaskFileError(
-                    f"{path}:{line}: has no label; there are {len(labels)} labels beside it"
+                    f"{path}:{line}: has no label; there are {len(labels)} labels beside it; "
+                    "allowed is one for each item"
                 )
             row = row | {"label": labels[number]}
         yield _checked(to_item, task, TASKS[task].forms, row, number, f"{path}:{line}")
         number += 1
     if labels is not None and number < len(labels):
-        raise TaskFileError(f"{path}: has {number} items, but {len(labels)} labels beside it")
+        raise TaskFileError(
+            f"{path}: has {number} items, but {len(labels)} labels beside it; allowed is one for "
+            "each"
+        )
 
 
 def _labels(path: Path) -> list[int]:
@@ -245,5 +253,6 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                 yield number, line.decode().rstrip("\r\n")
             except UnicodeDecodeError as error:
                 raise TaskFileError(
-                    f"{path}:{number}: is not UTF-8 (byte {error.start + 1} of the line)"
+                    f"{path}:{number}: is not UTF-8 (byte {error.start + 1} of the line); convert "
+                    "the file, for example with iconv -t utf-8"
                 ) from None

@@ -157,7 +157,10 @@ def _answer(row: Row) -> Item:
         raise ItemError(f"choices is {choices!r}; allowed is an object with text and label")
     texts, labels = _texts(choices, "text", 2), _texts(choices, "label", 2)
     if len(texts) != len(labels):
-        raise ItemError(f"choices has {len(texts)} texts and {len(labels)} labels")
+        raise ItemError(
+            f"choices has {len(texts)} texts and {len(labels)} labels; allowed is a label for each "
+            "text"
+        )
     if not isinstance(key, str) or key.strip() not in labels:
         raise ItemError(f"answerKey is {key!r}; allowed is one of {', '.join(labels)}")
     return {"choices": {"text": texts, "label": labels}, "answerKey": key.strip()}

@@ -84,7 +84,9 @@ class SharedContextLM(_HuggingFaceLM):
         given = tolerance is not None or max_self_iterations is not None
         if given and (phase is not None or not is_implicit(self.model)):
             reason = "the phase has its own" if phase else "this model seeks no fixed point"
-            raise HarnessError(f"tolerance or max_self_iterations is given, but {reason}")
+            raise HarnessError(
+                f"tolerance or max_self_iterations is given, but {reason}: leave both out"
+            )
         if phase is None and is_implicit(self.model):
             phase = default_phase(
                 self.model.config,

@@ -101,7 +101,8 @@ def load_tokenizer(folder: Path) -> Any:
         first = str(error).strip().split("\n")[0]
         raise TokenizerMissingError(
             f"{folder} holds no tokenizer that transformers can load ({first}); downstream tasks "
-            "are text: a model of text is saved with its tokenizer"
+            "are text: a model of text is saved with its tokenizer: save one there, or "
+            "name such a model"
         ) from None
 
 

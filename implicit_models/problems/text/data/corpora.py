@@ -253,7 +253,9 @@ def open_corpus(directory: Path, names: Iterable[str] | None = None) -> Corpus:
     )
     splits = {name: _open_split(directory, name) for name in chosen}
     if not splits:
-        raise CorpusError(f"{directory}: no split is asked for, or there is none")
+        raise CorpusError(
+            f"{directory}: no split is asked for, or there is none; {_again(directory)}"
+        )
     (first, split), *others = splits.items()
     metadata = {key: split.metadata[key] for key in _SHARED}
     for name, other in others:
@@ -339,6 +341,6 @@ def _digests(shards: Sequence[UInt[np.ndarray, " num_tokens"]]) -> Iterator[str]
 def _compare(path: Path, found: str, expected: str) -> None:
     if found != expected:
         raise CorpusError(
-            f"{path}: the content has changed: its SHA-256 is {found}, and was {expected} when it "
-            f"was written; {_again(path.parent.parent)}"
+            f"{path}: the content has changed: its SHA-256 is {found}, {expected} was written; "
+            f"{_again(path.parent.parent)}"
         )

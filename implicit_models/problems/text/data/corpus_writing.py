@@ -239,7 +239,10 @@ def _join(
                 num_tokens[name] = num_tokens.get(name, 0) + split["num_tokens"]
     total = sum(num_documents.values())
     if not total:
-        raise CorpusError(f"{parameters.source}: holds no documents; all there is has no text")
+        raise CorpusError(
+            f"{parameters.source}: holds no documents; all there is has no text: name other "
+            "files, or another text_field"
+        )
     for name in ("validation", "test"):
         held_out: HeldOutParameters = getattr(parameters, name)
         if held_out.is_asked_for and name not in num_documents:
@@ -257,7 +260,7 @@ def _join(
 
 def _came_out_empty(name: str, split: HeldOutParameters, num_documents: int) -> str:
     if split.files:  # all of what its files hold was named for the test before
-        return f"{name}.files: every document there is one of the test split's as well"
+        return f"{name}.files: every document there is one of the test split's as well; name others"
     return (
         f"{name}.share = {split.share} of {num_documents} documents came out as none; raise it, "
         f"name files in {name}.files, divide the text into more documents, or change seed"

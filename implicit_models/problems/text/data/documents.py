@@ -54,7 +54,9 @@ class RecordReader:
         try:
             fields = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise RecordError(f"is not valid JSON ({error})") from None
+            raise RecordError(
+                f"is not valid JSON ({error}); allowed is an object with fields"
+            ) from None
         if not isinstance(fields, dict):
             raise RecordError(f"is {_shown(fields)}; allowed is an object with fields")
         return self.fields(fields, domain)
@@ -76,9 +78,14 @@ class RecordReader:
             domain = _domain(fields, self.domain_field)
         text = look_up(fields, self.text_field, "text_field")
         if text is None:
-            raise UnusableError(f"the field {self.text_field!r} is null, which is not text")
+            raise UnusableError(
+                f"the field {self.text_field!r} is null, which is not text; give it one"
+            )
         if not isinstance(text, str):
-            raise RecordError(f"the field {self.text_field!r} is {_shown(text)}, which is not text")
+            raise RecordError(
+                f"the field {self.text_field!r} is {_shown(text)}, which is not text: set "
+                "text_field to one that is"
+            )
         return self.text(text, domain)
 
     def text(self, text: str, domain: str) -> Document:

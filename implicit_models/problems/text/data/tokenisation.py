@@ -84,7 +84,8 @@ class TextTokenizer:
         largest = max(tokens.values())
         if largest > _MOST_IDS and largest > 10 * len(tokens):
             raise TokenizerError(
-                f"tokenizer {self.name!r} has {len(tokens)} tokens, and among them the id {largest}"
+                f"tokenizer {self.name!r} has {len(tokens)} tokens, and among them the id "
+                f"{largest}; number its ids from 0 without gaps"
             )
         return 1 + largest
 
@@ -284,7 +285,10 @@ def _read(path: Path) -> Tokenizer:
     except TokenizerError:
         raise
     except Exception as error:  # the library raises plain Exception
-        raise TokenizerError(f"{path}: is not a tokenizer's file ({error})") from None
+        raise TokenizerError(
+            f"{path}: is not a tokenizer's file ({error}); allowed is the {TOKENIZER_FILE} of a "
+            "fast tokenizer"
+        ) from None
 
 
 @contextmanager

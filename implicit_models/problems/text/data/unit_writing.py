@@ -114,7 +114,10 @@ class UnitWriter:
                 for number, record in self.source.read(unit.ranges[index], after):
                     yield index, number, record
             except OSError as error:
-                raise CorpusError(f"{unit.ranges[index].name}: cannot be read ({error})") from None
+                raise CorpusError(
+                    f"{unit.ranges[index].name}: cannot be read ({error}); what is finished "
+                    "stays: mend that, and start again"
+                ) from None
             after = 0
 
 

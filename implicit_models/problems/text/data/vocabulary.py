@@ -20,7 +20,8 @@ def check_tokenizer(model: Path, digest: str, data: Path) -> None:
     found = tokenizer_digest(model)
     if found is None:
         raise VocabularyError(
-            f"{model / TOKENIZER_FILE} is missing; a model of text is saved with it"
+            f"{model / TOKENIZER_FILE} is missing; a model of text is saved with it: copy it "
+            "there, or name another model"
         )
     if found != digest:
         raise VocabularyError(

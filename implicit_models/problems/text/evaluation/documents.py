@@ -53,14 +53,16 @@ class Documents:
         """
         count = len(documents)
         if not count:
-            raise TextError("there is no document to score")
+            raise TextError("there is no document to score; give one or more")
         if names is None:
             names = [f"document {number}" for number in range(count)]
         domains = ["all"] * count if domains is None else domains
         lengths = np.array([len(documents[number]) for number in range(count)])
         if not lengths.all():
             empty = names[int((lengths == 0).argmax())]
-            raise TextError(f"{empty} has no token: an empty document has no perplexity")
+            raise TextError(
+                f"{empty} has no token; leave it out: an empty document has no perplexity"
+            )
         return cls(
             names=tuple(map(str, names)),
             domains=tuple(map(str, domains)),
