@@ -165,7 +165,7 @@ def _check_targets(targets: Sequence[str]) -> None:
     stages = _stages()
     for target in targets:
         stage, _, entry = target.partition("@")
-        if stage not in stages:
+        if stage not in stages and not is_left_open(stage):
             raise WrongCommandError(f"dvc.yaml has no stage {stage}")
         if entry:
             _check_entries([_COPIES.sub("", entry)])

@@ -12,7 +12,7 @@ from tests.repositories import ROOT
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
-    *sorted(path for path in (ROOT / "docs").glob("*.md") if path.stem != "troubleshooting"),
+    *sorted((ROOT / "docs").glob("*.md")),
 ]
 _FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"`([^`\n]+)`")
@@ -67,14 +67,15 @@ def blocks(page: Path) -> list[Block]:
 
 
 def all_blocks(language: str) -> list[Block]:
-    """Return the blocks of a language in all pages but that of messages."""
+    """Return the blocks of a language in all pages."""
     return [block for page in PAGES for block in blocks(page) if block.language == language]
 
 
 def inline_code() -> Iterator[str]:
-    """Yield what stands between single backquotes in these pages."""
+    """Yield what stands between single backquotes in these pages, inside of double ones as well."""
     for page in PAGES:
-        yield from (each[1] for each in _INLINE.finditer(_FENCED.sub("", page.read_text())))
+        text = _FENCED.sub("", page.read_text()).replace("``", "")
+        yield from (each[1] for each in _INLINE.finditer(text))
 
 
 def command_lines(block: str) -> list[str]:

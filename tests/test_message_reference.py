@@ -4,6 +4,7 @@ import ast
 import re
 from functools import cache
 
+from pipelines.cluster import placement
 from scripts import message_reference
 from tests.repositories import ROOT
 
@@ -45,6 +46,32 @@ def test_words_that_constants_and_functions_put_in_are_there():
     assert "IMPLICIT_MODELS_MICRO_BATCH is MICRO_BATCH" in "\n".join(found)
     assert "PATH: names no splits; `dvc repro prepare@NAME` writes it" in found  # a function's
     assert "stage NAME: DVC's lock is taken" in "\n".join(found)
+
+
+def test_keys_variables_and_pages_that_messages_name_exist():
+    """Commands that they name are tried with those of the other pages, in test_shell_blocks.py."""
+    docs = ROOT / "docs"
+    parameters = (docs / "parameters.md").read_text()
+    known = {"x", "here", "time"}  # an entry, a pool, an option of sbatch
+    known |= {*re.findall(r"^\| `(\w+)` \|", parameters, re.MULTILINE)}
+    known |= {word for line in re.findall(r"^## .*", parameters, re.MULTILINE)
+              for word in re.findall(r"\w+", line)}  # fmt: skip
+    sections = [each for each in vars(placement).values() if isinstance(each, type)]
+    known |= {name for each in sections for name in getattr(each, "model_fields", ())}
+    said = "\n".join(messages())
+    keys = set(re.findall(r"(?<![\w/.])[a-z_]+(?:\.[a-z_]+)+(?![\w/])", said))
+    of_parameters = {
+        each
+        for each in keys
+        if not re.search(r"^(pipelines|stages)\.|\.(json|toml|yaml|py)$", each)
+    }
+    assert len(of_parameters) > 20
+    assert not {each for each in of_parameters if not {*each.split(".")} <= known}
+    variables = set(re.findall(r"IMPLICIT_MODELS_\w+", said))
+    assert variables <= set(
+        re.findall(r"IMPLICIT_MODELS_\w+", (docs / "environment.md").read_text())
+    )
+    assert all((ROOT / page).is_file() for page in re.findall(r"docs/\w+\.md", said))
 
 
 def test_what_a_message_is_made_of_is_read_from_the_code():
