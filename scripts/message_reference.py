@@ -131,12 +131,23 @@ def _errors(trees: Iterable[ast.Module]) -> set[str]:
 
 def _own(tree: ast.Module) -> dict[str, str]:
     """Return the texts that a file gives names to."""
-    return {
-        target.id: node.value.value
+    assigned = [
+        (target, node.value)
         for node in tree.body
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        if isinstance(node, ast.Assign)
         for target in node.targets
-        if isinstance(target, ast.Name) and isinstance(node.value.value, str)
+    ]
+    several = [
+        pair
+        for target, value in assigned
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+        for pair in zip(target.elts, value.elts, strict=True)
+    ]
+    return {
+        target.id: value.value
+        for target, value in [*assigned, *several]
+        if isinstance(target, ast.Name) and isinstance(value, ast.Constant)
+        if isinstance(value.value, str)
     }
 
 

@@ -45,6 +45,7 @@ def test_words_that_constants_and_functions_put_in_are_there():
     found = messages()
     assert "IMPLICIT_MODELS_MICRO_BATCH is MICRO_BATCH" in "\n".join(found)
     assert "PATH: names no splits; `dvc repro prepare@NAME` writes it" in found  # a function's
+    assert "DIRECTORY is missing; a model is config.json and model.safetensors" in found
     assert "stage NAME: DVC's lock is taken" in "\n".join(found)
 
 
@@ -63,7 +64,7 @@ def test_keys_variables_and_pages_that_messages_name_exist():
     of_parameters = {
         each
         for each in keys
-        if not re.search(r"^(pipelines|stages)\.|\.(json|toml|yaml|py)$", each)
+        if not re.search(r"^(pipelines|stages)\.|\.(json|safetensors|toml|yaml|py)$", each)
     }
     assert len(of_parameters) > 20
     assert not {each for each in of_parameters if not {*each.split(".")} <= known}
