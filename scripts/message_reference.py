@@ -51,14 +51,14 @@ _FIRST = {
     "a training was interrupted": "the same command goes on from its last checkpoint",
     "a training is much slower than before": "[other work](benchmarks.md#beside-other-work)",
     "metrics are missing in MLflow": "`python -m implicit_models.tracking.sync`",
-    "a flow ends with a status": "see [orchestration.md](orchestration.md#exit-status)",
+    "a flow ends with a status": "see [exit status](orchestration.md#exit-status)",
     "`FloatingPointError: ... steps in a row were left out`": (
         "the training diverges: lower `optimisation.learning_rate` or `clip_norm`; the "
         "weights before are in the last checkpoint"
     ),
     "`torch.OutOfMemoryError`": (
         "`IMPLICIT_MODELS_MICRO_BATCH` and `IMPLICIT_MODELS_CHECKPOINTING` "
-        "([environment.md](environment.md#several-processes)); `implicit-models plan` tells "
+        "([several processes](environment.md#several-processes)); `implicit-models plan` tells "
         "what fits"
     ),
     "`cannot be read as YAML`": "mend the line that it names; YAML is indented with spaces",

@@ -1,4 +1,4 @@
-"""Serve a model that continues text over HTTP: OpenAI's completions, answered by transformers.
+"""Serve a model that continues text over HTTP, as OpenAI's completions do.
 
 python -m stages.serve models/my_run/final --port 8000
 
@@ -9,34 +9,14 @@ alone unless told otherwise, and asks for no password.
 import argparse
 import socket
 import sys
-import uuid
+import time
 from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
 from stages.generate import load_generating, load_tokenizer
 
-
-class OneModel:
-    """What transformers asks of a server's models, for one that is loaded."""
-
-    def __init__(self, name: str, model: Any, tokenizer: Any) -> None:
-        self.force_model = name
-        self._loaded = (model, tokenizer)
-
-    def process_model_name(self, name: str) -> str:
-        """Return the name as it is."""
-        return name
-
-    def load_model_and_processor(self, name: str, gguf_file: str | None = None) -> tuple[Any, Any]:
-        """Return the model and its tokenizer, whatever the name: others are refused before."""
-        return self._loaded
-
-    def get_model_modality(self, model: Any, processor: Any = None) -> Any:
-        """Return that it is a model of text."""
-        from transformers.cli.serving.utils import Modality
-
-        return Modality.LLM
+_GONE = 499  # the status in the log where a client has not waited for its answer
 
 
 def main(model: str, host: str, port: int) -> None:
@@ -75,49 +55,51 @@ def load(model: str) -> tuple[Any, Any]:
         raise ParameterError(
             f"a server takes text: {error}; `implicit-models generate` continues numbers of tokens"
         ) from error
+    if not tokenizer.is_fast:
+        raise ParameterError(
+            f"{model} has a {type(tokenizer).__name__}, which decodes no single tokens; allowed "
+            "are those that transformers calls fast"
+        )
     return loaded.to(default_device()), tokenizer
 
 
 def application(name: str, model: Any, tokenizer: Any) -> Any:
     """Return the application that answers for this one model."""
-    from fastapi import Body, FastAPI, HTTPException
-    from transformers.cli.serving.completion import CompletionHandler
-    from transformers.cli.serving.utils import GenerationState
+    from fastapi import FastAPI, Request
+    from fastapi.responses import JSONResponse, Response, StreamingResponse
 
-    models: Any = OneModel(name, model, tokenizer)
-    handler = CompletionHandler(model_manager=models, generation_state=GenerationState())
+    from implicit_models.families.huggingface.positions import num_positions
+    from stages.completion_request import read_request, refused
+    from stages.completions import Completions
+
+    limit = num_positions(name)
+    answering = Completions(name, model, tokenizer, None if limit is None else limit[0])
     app = FastAPI()
-    any_body = Body()
+    served = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "local"}
 
     @app.post("/v1/completions")
-    async def completions(body: dict[str, Any] = any_body) -> Any:
-        wrong = _mistake(body)
-        if wrong:
-            raise HTTPException(status_code=400, detail=wrong)
-        return await handler.handle_request(body, str(uuid.uuid4()))
+    async def completions(asked: Request) -> Any:
+        request = read_request(asked.headers.get("content-type", ""), await asked.body())
+        prompts = answering.prompts(request)
+        if request.stream:
+            events = answering.streamed(request, prompts)
+            return StreamingResponse(events, media_type="text/event-stream")
+        answer = await answering.whole(request, prompts, asked.is_disconnected)
+        return Response(status_code=_GONE) if answer is None else JSONResponse(answer)
+
+    @app.exception_handler(ParameterError)
+    def refuse(_: Request, error: ParameterError) -> Any:
+        return JSONResponse(refused(error), status_code=400)
 
     @app.get("/v1/models")
     def list_models() -> Any:
-        return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "local"}]}
+        return {"object": "list", "data": [served]}
 
     @app.get("/health")
     def health() -> Any:
         return {"status": "ok"}
 
     return app
-
-
-def _mistake(body: dict[str, Any]) -> str | None:
-    """Return what is wrong with a request, as far as transformers would not say so."""
-    prompt, tokens = body.get("prompt"), body.get("max_tokens", 1)
-    if not isinstance(prompt, str) or not prompt:
-        return f"prompt is {prompt!r}; allowed is a text that is not empty"
-    if not isinstance(tokens, int) or tokens < 1:
-        return f"max_tokens is {tokens!r}; allowed is a number from 1"
-    temperature = body.get("temperature", 1)
-    if not isinstance(temperature, int | float) or temperature < 0:
-        return f"temperature is {temperature!r}; allowed is a number from 0"
-    return None
 
 
 def _listening(host: str, port: int) -> socket.socket:

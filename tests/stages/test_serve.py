@@ -4,20 +4,25 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 import torch
+import uvicorn
 from fastapi.testclient import TestClient
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from tokenizers.decoders import Fuse
 from tokenizers.models import BPE
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+from transformers import ByT5Tokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from implicit_models import LSTMConfig, LSTMLanguageModel
 from implicit_models.language_models.source_names import SourceError
@@ -92,19 +97,93 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     return TestClient(serve.application("mine", *serve.load(folder)))
 
 
+@pytest.fixture(scope="module")
+def address(client: TestClient) -> Iterator[str]:
+    """The same application on a port: its clients can go, and come together."""
+    with socket.socket() as listening:
+        listening.bind(("localhost", 0))
+        server = uvicorn.Server(uvicorn.Config(client.app, log_level="warning", lifespan="off"))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        yield f"http://localhost:{listening.getsockname()[1]}/v1"
+        server.should_exit = True
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+def completed(client: TestClient, **asked: Any) -> dict[str, Any]:
+    answer = client.post("/v1/completions", json={"max_tokens": NEW, "temperature": 0} | asked)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def text_of(client: TestClient, **asked: Any) -> str:
+    (choice,) = completed(client, **asked)["choices"]
+    return choice["text"]
+
+
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        ({"prompt": ""}, "prompt is ''; allowed is a text that is not empty"),
-        ({"prompt": ["a", "b"]}, "prompt is ['a', 'b']; allowed is a text"),
-        ({"prompt": "a", "max_tokens": 0}, "max_tokens is 0; allowed is a number from 1"),
-        ({"prompt": "a", "temperature": -1}, "temperature is -1; allowed is a number from 0"),
-        ({"prompt": "a", "model": "yours"}, "Server is pinned to 'mine'; requested 'yours'"),
+        ({"prompt": ""}, "prompt = '' has no token; allowed is one or more"),
+        ({"prompt": ["a", ""]}, "prompt = '' has no token; allowed is one or more"),
+        ({"prompt": "!"}, "prompt = '!' has no token; allowed is one or more"),
+        ({"prompt": []}, "prompt = [] has no prompt; allowed is one or more"),
+        ({"prompt": [[1], []]}, "prompt = () has no token; allowed is one or more"),
+        ({"prompt": [3, 31]}, "prompt has the token 31; allowed are numbers from 0 to 30"),
+        ({"prompt": [-1]}, "prompt has the token -1; allowed are numbers from 0 to 30"),
+        ({"prompt": [True]}, "prompt = [True] is not allowed; allowed is str | list[str] | list["),
+        ({"prompt": ["a", 1]}, "prompt = ['a', 1] is not allowed; allowed is str | list[str] |"),
+        ({"prompt": None}, "prompt = None is not allowed; allowed is str | list[str] | list[int]"),
+        ({}, "prompt is missing; allowed is str | list[str] | list[int] | list[list[int]]"),
+        ({"prompt": {"a": "a" * 9999}}, "aaa ... aaa"),
+        ({"prompt": "a", "max_tokens": 0}, "max_tokens = 0 is not allowed; allowed is int | null"),
+        ({"prompt": "a", "max_tokens": True}, "max_tokens = True is not allowed"),
+        ({"prompt": "a", "temperature": -1}, "temperature = -1 is not allowed; allowed is float"),
+        ({"prompt": "a", "temperature": "1"}, "temperature = '1' is not allowed"),
+        ({"prompt": "a", "top_p": 1.5}, "top_p = 1.5 is not allowed; allowed is float | null, at"),
+        ({"prompt": "a", "seed": 2**63}, "seed = 9223372036854775808 is not allowed"),
+        ({"prompt": "a", "stop": ""}, "stop = '' is not allowed; allowed is str | list[str] | nu"),
+        ({"prompt": "a", "stop": [1]}, "stop = [1] is not allowed; allowed is str | list[str] |"),
+        ({"prompt": "a", "stream": "yes"}, "stream = 'yes' is not allowed; allowed is bool"),
+        ({"prompt": "a", "n": 2}, "n = 2 is not allowed; allowed is int | null, one of 1"),
+        ({"prompt": "a", "echo": True}, "echo = True is not allowed"),
+        ({"prompt": "a", "logprobs": 1}, "logprobs = 1 is not allowed; allowed is null"),
+        ({"prompt": "a", "suffix": "b"}, "suffix = 'b' is not allowed; allowed is null"),
+        ({"prompt": "a", "presence_penalty": 1}, "presence_penalty = 1 is not allowed"),
+        ({"prompt": "a", "top_k": 1}, "top_k = 1 is not a known setting; the closest valid key is"),
+        (
+            {"prompt": "a", "model": "yours"},
+            "model = 'yours' is not served here; allowed is 'm",
+        ),
     ],
 )
 def test_a_wrong_request_is_told(client: TestClient, request_: Any, said: str) -> None:
     answer = client.post("/v1/completions", json=request_)
-    assert answer.status_code == 400 and said in answer.json()["detail"]
+    assert answer.status_code == 400 and said in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *(b"", b"{", b"[]", b"null", b"NaN", b'{"prompt": "a", "temperature": NaN}', b"[" * 9999),
+        *(b"\xff", b'{"prompt": "\xff"}', b'{"prompt": "\\ud800"}'),
+        *(b'{"prompt": "a", "seed": ' + b"9" * 9999 + b"}", b"prompt=a"),
+    ],
+)
+def test_what_is_no_request_is_told(client: TestClient, body: bytes) -> None:
+    headers = {"Content-Type": "application/json; charset=utf-8"}
+    answer = client.post("/v1/completions", content=body, headers=headers)
+    assert answer.status_code == 400 and "allowed is" in answer.json()["error"]["message"]
+
+
+def test_a_form_of_another_page_is_refused(client: TestClient) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        answer = client.post(
+            "/v1/completions", content=b'{"prompt": "a"}', headers={"Content-Type": kind}
+        )
+        assert answer.status_code == 400
+        assert f"Content-Type = '{kind}' is not allowed" in answer.json()["error"]["message"]
 
 
 def test_no_other_model_can_be_asked_for_and_none_unloaded(client: TestClient) -> None:
@@ -113,14 +192,132 @@ def test_no_other_model_can_be_asked_for_and_none_unloaded(client: TestClient) -
         assert client.post(path, json={"model": "openai-community/gpt2"}).status_code == 404
 
 
-def test_it_streams_and_stops(client: TestClient) -> None:
-    asked = {"prompt": PROMPT, "max_tokens": NEW, "temperature": 0}
-    whole = client.post("/v1/completions", json=asked).json()["choices"][0]["text"]
-    streamed = client.post("/v1/completions", json=asked | {"stream": True}).text.split("data: ")
-    parts = [json.loads(each)["choices"][0]["text"] for each in streamed if each.strip()]
-    assert "".join(parts) == whole and len(parts) > 2
-    stopped = client.post("/v1/completions", json=asked | {"stop": whole[1]}).json()
-    assert stopped["choices"][0]["text"] == whole[: whole.index(whole[1]) + 1]
+@pytest.mark.parametrize("temperature", [0, 1])
+def test_each_prompt_of_a_list_is_answered_as_if_alone(
+    client: TestClient, temperature: int
+) -> None:
+    texts = ["hello", "a", "world"]
+    tokens = [[ALPHABET.index(letter) for letter in text] for text in texts]
+    chosen = {"temperature": temperature, "seed": 3}
+    alone = [text_of(client, prompt=text, **chosen) for text in texts]
+    assert len(set(alone)) == 3
+    assert [text_of(client, prompt=each, **chosen) for each in tokens] == alone
+    for prompt in (texts, tokens):
+        answer = completed(client, prompt=prompt, **chosen)
+        assert [each["text"] for each in answer["choices"]] == alone
+        assert [each["index"] for each in answer["choices"]] == [0, 1, 2]
+        assert {each["finish_reason"] for each in answer["choices"]} == {"length"}
+        assert answer["usage"] == {
+            "prompt_tokens": 11,
+            "completion_tokens": 3 * NEW,
+            "total_tokens": 11 + 3 * NEW,
+        }
+
+
+def test_openais_client_reads_the_answers(client: TestClient, address: str) -> None:
+    prompts = ["hello", "a"]
+    whole = completed(client, prompt=prompts)
+    chosen: dict[str, Any] = {"model": "mine", "prompt": prompts, "temperature": 0}
+    with openai.OpenAI(base_url=address, api_key="none", max_retries=0) as theirs:
+        made = theirs.completions.create(**chosen, max_tokens=NEW)
+        assert [each.text for each in made.choices] == [each["text"] for each in whole["choices"]]
+        assert made.usage is not None and made.usage.total_tokens == 6 + 2 * NEW
+        usage = {"include_usage": True}
+        *parts, last = theirs.completions.create(
+            **chosen, max_tokens=NEW, stream=True, stream_options=usage
+        )
+        for index, choice in enumerate(made.choices):
+            added = [each.choices[0] for each in parts if each.choices[0].index == index]
+            assert "".join(each.text for each in added) == choice.text and len(added) > 2
+            reasons = [each.finish_reason for each in added]
+            assert reasons == [None] * (len(added) - 1) + ["length"]
+        assert last.choices == [] and last.usage == made.usage
+        with pytest.raises(openai.BadRequestError, match="n = 2 is not allowed"):
+            theirs.completions.create(**chosen, n=2)
+        assert [each.id for each in theirs.models.list()] == ["mine"]
+
+
+def test_it_samples_unless_the_temperature_is_zero(client: TestClient) -> None:
+    likeliest = text_of(client, prompt=PROMPT, max_tokens=20)
+    assert text_of(client, prompt=PROMPT, max_tokens=20, temperature=1e-9) == likeliest
+    assert text_of(client, prompt=PROMPT, max_tokens=20, temperature=1, top_p=0) == likeliest
+    for temperature in (None, 1, 1e300):
+        chosen = {"prompt": PROMPT, "max_tokens": 20, "temperature": temperature}
+        assert len({text_of(client, **chosen) for _ in range(3)}) > 1
+        first, second, again = (text_of(client, **chosen, seed=seed) for seed in (1, 2, 1))
+        assert first == again != second
+
+
+def test_it_ends_before_a_text_that_stops_it(client: TestClient) -> None:
+    whole = text_of(client, prompt=PROMPT)
+    stop = whole[2:4]
+    # Of a stop that only begins, nothing is lost; one that the tokenizer cannot write never comes.
+    for stops in (stop, [stop], ["!", stop, whole[3:5] + "!", whole[-1] + "!"]):
+        answer = completed(client, prompt=PROMPT, stop=stops)
+        (choice,) = answer["choices"]
+        assert (choice["text"], choice["finish_reason"]) == (whole[: whole.index(stop)], "stop")
+        assert answer["usage"]["completion_tokens"] == whole.index(stop) + len(stop)
+        asked = {"prompt": PROMPT, "max_tokens": NEW, "temperature": 0, "stream": True}
+        *parts, end = client.post("/v1/completions", json=asked | {"stop": stops}).text.split(
+            "\n\n"
+        )
+        assert parts.pop() == "data: [DONE]" and end == ""
+        said = [json.loads(each.removeprefix("data: "))["choices"][0]["text"] for each in parts]
+        assert "".join(said) == choice["text"]
+    assert text_of(client, prompt=PROMPT, stop=[whole[-1] + "!", whole[-2:] + "!"]) == whole
+
+
+def test_it_ends_with_the_token_of_an_end(tmp_path: Path) -> None:
+    model, tokenizer = serve.load(save(tmp_path, model_of("mamba2-implicit")))
+    with TestClient(serve.application("mine", model, tokenizer)) as client:
+        whole = text_of(client, prompt=PROMPT)
+        model.generation_config.eos_token_id = ALPHABET.index(whole[1])
+        (choice,) = completed(client, prompt=PROMPT)["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert choice["text"] == whole[: whole.index(whole[1]) + 1]
+
+
+def test_clients_that_go_leave_room_for_those_that_stay(client: TestClient, address: str) -> None:
+    """Each has asked for more than could ever be made."""
+    host, port = address.removeprefix("http://").removesuffix("/v1").split(":")
+    for stream in (True, False):
+        body = json.dumps({"prompt": "a", "max_tokens": 10**30, "stream": stream}).encode()
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(body)}\r\n"
+        with socket.create_connection((host, int(port)), timeout=60) as leaving:
+            leaving.sendall(f"{head}Content-Type: application/json\r\n\r\n".encode() + body)
+            if stream:
+                assert b"200 OK" in leaving.recv(4096)
+    answer = answer_of(f"{address}/completions", {"prompt": "a", "max_tokens": 2, "temperature": 0})
+    assert answer["choices"][0]["text"] == text_of(client, prompt="a", max_tokens=2)
+
+
+def test_clients_together_get_what_each_gets_alone(client: TestClient, address: str) -> None:
+    asked = [
+        {"prompt": [text, "a"], "max_tokens": NEW, "temperature": temperature, "seed": seed}
+        for seed, text in enumerate(("hello", "world", "b"))
+        for temperature in (0, 1)
+    ]
+    with ThreadPoolExecutor(len(asked)) as clients:
+        url = f"{address}/completions"
+        together = list(clients.map(lambda each: answer_of(url, each)["choices"], asked))
+    assert together == [completed(client, **each)["choices"] for each in asked]
+
+
+def test_no_more_tokens_are_made_than_a_model_has_positions_for(tmp_path: Path) -> None:
+    config = GPT2Config(
+        vocab_size=VOCABULARY, n_embd=8, n_layer=1, n_head=1, n_positions=12, bos_token_id=None
+    )
+    config.eos_token_id = None
+    folder = save(tmp_path, GPT2LMHeadModel(config))
+    with TestClient(serve.application(folder, *serve.load(folder))) as client:
+        assert len(text_of(client, prompt=PROMPT, max_tokens=7)) == 7
+        assert len(text_of(client, prompt=PROMPT, max_tokens=None)) == 7
+        answer = client.post("/v1/completions", json={"prompt": ["a", PROMPT], "max_tokens": 8})
+    assert answer.status_code == 400
+    said = (
+        "max_tokens = 8 after a prompt of 5 tokens is not allowed; allowed is a sum of at most 12"
+    )
+    assert said in answer.json()["error"]["message"]
 
 
 def test_what_reads_no_text_is_refused(tmp_path: Path) -> None:
@@ -137,6 +334,13 @@ def test_what_reads_no_text_is_refused(tmp_path: Path) -> None:
     recurrent = save(tmp_path / "recurrent", LSTMLanguageModel(config))
     with pytest.raises(ParameterError, match="which generates nothing; allowed are Mamba2, Llama"):
         serve.main(recurrent, "localhost", free_port())
+
+
+def test_a_tokenizer_of_whole_texts_is_refused(tmp_path: Path) -> None:
+    folder = save(tmp_path, model_of("mamba2-implicit"), with_tokenizer=False)
+    ByT5Tokenizer().save_pretrained(folder)
+    with pytest.raises(ParameterError, match="has a ByT5Tokenizer, which decodes no single tok"):
+        serve.main(folder, "localhost", free_port())
 
 
 def test_pickled_and_damaged_weights_are_refused(tmp_path: Path) -> None:
