@@ -15,17 +15,24 @@ from implicit_models.lazy_names import lazy_names
 from implicit_models.threads import wait_briefly
 
 if TYPE_CHECKING:
-    from implicit_models.families.llama.configuration import ImplicitLlamaConfig
-    from implicit_models.families.llama.family import ImplicitLlamaForCausalLM, ImplicitLlamaModel
-    from implicit_models.families.lstm.configuration import LSTMConfig
-    from implicit_models.families.lstm.model import LSTMLanguageModel
-    from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
-    from implicit_models.families.mamba2.family import (
-        ImplicitMamba2ForCausalLM,
-        ImplicitMamba2Model,
+    from implicit_models.families.llama.configuration import (
+        ImplicitLlamaConfig as ImplicitLlamaConfig,
     )
-    from implicit_models.families.sizes import from_size
-    from implicit_models.families.upcycling import upcycle
+    from implicit_models.families.llama.family import (
+        ImplicitLlamaForCausalLM as ImplicitLlamaForCausalLM,
+    )
+    from implicit_models.families.llama.family import ImplicitLlamaModel as ImplicitLlamaModel
+    from implicit_models.families.lstm.configuration import LSTMConfig as LSTMConfig
+    from implicit_models.families.lstm.model import LSTMLanguageModel as LSTMLanguageModel
+    from implicit_models.families.mamba2.configuration import (
+        ImplicitMamba2Config as ImplicitMamba2Config,
+    )
+    from implicit_models.families.mamba2.family import (
+        ImplicitMamba2ForCausalLM as ImplicitMamba2ForCausalLM,
+    )
+    from implicit_models.families.mamba2.family import ImplicitMamba2Model as ImplicitMamba2Model
+    from implicit_models.families.sizes import from_size as from_size
+    from implicit_models.families.upcycling import upcycle as upcycle
 
 wait_briefly()
 

@@ -13,7 +13,8 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     """Return ``__getattr__`` and ``__dir__`` of a package that imports names for type checkers.
 
     The table of names is what the package's file imports under ``if TYPE_CHECKING:``, which editors
-    and pyright read as well. It is read when a name is first asked for.
+    and pyright read as well; ``import X as X`` tells them that X is for others, too (PEP 484). It
+    is read when a name is first asked for.
     """
 
     def get(name: str) -> Any:

@@ -1,6 +1,7 @@
 """The library as a wheel: all of its files, enough for its models, and no pipeline."""
 
 import importlib.metadata
+import json
 import os
 import shutil
 import subprocess
@@ -15,6 +16,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import implicit_models
+from implicit_models import equilibrium
+from implicit_models.lazy_names import places_of_names
 from tests.repositories import ROOT, sources
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -82,7 +86,9 @@ def test_the_wheel_has_the_files_of_the_library_and_no_others(wheel: Path):
     library = {name for name in sources() if name.startswith("implicit_models/")}
     files = {str(path.relative_to(wheel)) for path in wheel.rglob("*") if path.is_file()}
     assert {name for name in files if ".dist-info/" not in name} == library
-    assert {Path(name).suffix for name in library} == {".py", ".c", ".j2"}
+    marker = "implicit_models/py.typed"  # PEP 561: type checkers believe the annotations
+    assert marker in library
+    assert {Path(name).suffix for name in library - {marker}} == {".py", ".c", ".j2"}
 
 
 def test_the_wheel_says_of_itself_what_pyproject_says(wheel: Path):
@@ -141,6 +147,31 @@ def _run_alone(code: str, packages: Path, folder: Path) -> subprocess.CompletedP
         capture_output=True,
         text=True,
     )
+
+
+@pytest.mark.slow
+def test_type_checkers_know_the_names_and_types_of_the_wheel(wheel: Path, tmp_path: Path):
+    packages = (implicit_models, equilibrium)
+    lines = [
+        f"from {package.__name__} import {name}"
+        for package in packages
+        for name in places_of_names(str(package.__file__))
+    ]
+    lines += ["reveal_type(from_size('llama-130m'))", "Picard(damping='one')"]
+    (tmp_path / "user.py").write_text("\n".join(lines))
+    done = subprocess.run(
+        ["pyright", "--outputjson", "--pythonpath", sys.executable],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(wheel)},
+        capture_output=True,
+        text=True,
+    )
+    told = json.loads(done.stdout)["generalDiagnostics"]
+    assert [(each["severity"], each.get("rule")) for each in told] == [
+        ("information", None),
+        ("error", "reportArgumentType"),
+    ], told
+    assert 'is "ImplicitConfig"' in told[0]["message"]
 
 
 @pytest.mark.slow
