@@ -99,9 +99,8 @@ class _Evaluated:
 class ImplicitModel(ImplicitPreTrainedModel):
     """Embedding and stack: the explicit stack called once, or its fixed point.
 
-    The explicit model calls its stack once on the embeddings. The implicit model seeks the
-    fixed point of the same stack, with one projection of the embeddings injected into every
-    block (paper, section 3). A family says what a block is.
+    The implicit model injects one projection of the embeddings into every block (paper,
+    section 3). A family says what a block is.
     """
 
     _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # of a whole language model's folder
@@ -183,7 +182,9 @@ class ImplicitModel(ImplicitPreTrainedModel):
         phase
             How to search and differentiate. None takes the configuration's choice: a search where
             gradients are disabled, otherwise the phase of training. None for an explicit model.
-        tolerance, max_self_iterations
+        tolerance
+            In place of the configuration's.
+        max_self_iterations
             In place of the configuration's.
 
         Raises
@@ -314,8 +315,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
     ) -> _Evaluated:
         """Search the fixed point of the implicit model's cell, and differentiate it.
 
-        Where no gradient is wanted, the output is one more evaluation at the point that was found.
-        The carry after it comes from an evaluation too, which may have a gradient or not.
+        The output without gradient and the carry, which may have one, are of one more evaluation.
         """
         cell, start = self.cell(None, carry, embedded)
         search = find_fixed_point(
