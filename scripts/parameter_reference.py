@@ -32,7 +32,7 @@ _BEFORE = """# Parameters
 
 Every key of `params.yaml`, table by table. `scripts/parameter_reference.py` writes this page from
 the classes that read the keys. A key without a default must be given. How presets make a
-`params.yaml` is in [presets.md](presets.md).
+`params.yaml` is on the page of [presets](presets.md).
 """
 _EVERYWHERE = {"kind": "The kind of problem."} | dict.fromkeys(TASKS, "Of this task.")
 _REFERENCE = re.compile(r"As (in `\w+`|there)[;.]? ?")

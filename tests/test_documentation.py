@@ -64,6 +64,13 @@ def test_links_lead_somewhere():
             assert not heading or heading in anchors(file), f"{page.name}: {target}"
 
 
+def test_links_say_what_a_page_is_about():
+    """The site shows titles and no files; one that is meant is named with its folder."""
+    for page in (ROOT / "docs").glob("*.md"):
+        named = re.findall(r"\[`?[\w-]+\.md`?\]\([^)\s]+\)", page.read_text())
+        assert not named, f"{page.name}: {named}"
+
+
 def anchors(page: Path) -> set[str]:
     """Return what GitHub calls the headings of a page."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
