@@ -52,6 +52,18 @@ def test_more_models_than_colours_share_them_evenly(runs):
     assert len(counts) == 8 and set(counts.values()) <= {2, 3}
 
 
+def test_many_names_below_a_narrow_figure_leave_it_its_room(runs):
+    many = [dataclasses.replace(runs[-1], name=f"run_{n}") for n in range(30)]
+    heights = []
+    for shown in (many[:12], many):
+        styles = figures.run_styles(shown)
+        with figures.theme(narrow=True):
+            figure = word_problem.accuracy_by_length(shown, styles)
+            figure.draw_without_rendering()
+        heights.append(figure.axes[0].get_window_extent().height)
+    assert heights[1] >= heights[0] > 100
+
+
 def test_figures_for_a_narrow_page_have_names_below_and_titles_in_lines(runs):
     styles = figures.run_styles(runs)
     implicit = [run for run in runs if run.kind == "implicit"]

@@ -16,9 +16,12 @@ from matplotlib.ticker import (
     StrMethodFormatter,
 )
 
-from implicit_models.reporting.figures.style import RunStyle, is_narrow
+from implicit_models.reporting.figures.style import NARROW, RunStyle, is_narrow
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.training_notes import iteration_cap
+
+_ROWS = 12  # of a legend, for which narrow figures have room
+_ROW_HEIGHT = 0.24  # inches
 
 
 def column(points: Sequence[Mapping[str, Any]], name: str) -> list[float]:
@@ -112,8 +115,8 @@ def label_ends(
 ) -> None:
     """Write each run's name and value where its line ends, names pushed apart to stay legible.
 
-    On a narrow page they stand below the figure. Call it once the limits of the axis are final.
-    ``number`` is the format of the value.
+    On a narrow page they stand below the figure, which grows where they are many. Call it once the
+    limits of the axis are final. ``number`` is the format of the value.
     """
     shown = {name: end for name, end in ends.items() if np.isfinite(end[1])}
     if is_narrow():
@@ -121,7 +124,10 @@ def label_ends(
             Line2D([], [], label=f"{name}  {number.format(end[1])}", **styles[name].line())
             for name, end in shown.items()
         ]
-        axis.figure.legend(handles=handles, loc="outside lower left")
+        figure = axis.figure
+        figure.legend(handles=handles, loc="outside lower left")
+        extra = max(0, len(handles) - _ROWS)
+        figure.set_size_inches(NARROW, figure.get_figheight() + _ROW_HEIGHT * extra)
         return
     to_fraction = axis.transScale + axis.transLimits
     values = [float(to_fraction.transform(end)[1]) for end in shown.values()]

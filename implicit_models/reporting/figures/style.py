@@ -1,11 +1,12 @@
 """How figures look: on light and on dark ground, and one style per run in all of them."""
 
+import collections
 import contextlib
 import hashlib
 import itertools
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import matplotlib as mpl
@@ -140,6 +141,12 @@ def run_styles(runs: Sequence[RunResults]) -> dict[str, RunStyle]:
         for name, group in groups.items()
         for run, dash in zip(group, itertools.cycle(DASHES), strict=False)
     }
+
+
+def told_apart(styles: Iterable[RunStyle]) -> list[RunStyle]:
+    """Return styles with a dash of its own for each that shares its colour with one before."""
+    dashes = collections.defaultdict(lambda: itertools.cycle(DASHES))
+    return [replace(style, dash=next(dashes[style.colour])) for style in styles]
 
 
 def _colours(names: Sequence[str]) -> dict[str, str]:

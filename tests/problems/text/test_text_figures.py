@@ -13,6 +13,7 @@ from implicit_models.problems.text.report.cost_figures import (
 from implicit_models.problems.text.report.hard_tokens import LINE_WIDTH, flow, hard_tokens, visible
 from implicit_models.problems.text.report.training_figure import text_training_curves
 from implicit_models.reporting import figures
+from implicit_models.reporting.figures.style import RunStyle
 from implicit_models.reporting.results import read_results
 from tests.reporting.synthetic import tables
 from tests.reporting.synthetic_text import LENGTHS, text_parameters, write_text_results
@@ -160,6 +161,24 @@ def test_perplexity_by_parameters_has_a_line_for_models_that_have_read_as_much(r
     assert line.get_ydata().tolist() == [implicit.evaluation["perplexity"]["perplexity"], 3.5]
     assert axis.get_xscale() == "log"
     assert axis.containers[0].has_yerr
+
+
+def test_perplexity_by_parameters_tells_more_self_iterations_apart(runs):
+    implicit = next(run for run in runs if run.kind == "implicit")
+    fewer = implicit.entry.model_copy(
+        update={"free": implicit.entry.free.model_copy(update={"max_steps": 4, "phantom_steps": 1})}
+    )
+    four_and_one = dataclasses.replace(_of_size(implicit, "four_and_one", 1, 4.0), entry=fewer)
+    groups = alike_but_size([implicit, four_and_one])
+    what = f"implicit {implicit.entry.model.family}, up to"
+    assert {label: [run.name for run in alike] for label, alike in groups.items()} == {
+        f"{what} {implicit.entry.iteration_cap} self-iterations": [implicit.name],
+        f"{what} 5 self-iterations": ["four_and_one"],
+    }
+    one_colour = dict.fromkeys((implicit.name, "four_and_one"), RunStyle(colour="k", dash="-"))
+    axis = perplexity_by_parameters([implicit, four_and_one], one_colour).axes[0]
+    first, second = (container.lines[0] for container in axis.containers)
+    assert first.get_linestyle() != second.get_linestyle()
 
 
 def test_perplexity_by_cost_has_a_point_for_each_model(runs):

@@ -9,28 +9,29 @@ from matplotlib.ticker import NullFormatter
 from implicit_models.problems.text.report.results import TextResults
 from implicit_models.reporting.figures.axes import column, label_ends, perplexity_scale
 from implicit_models.reporting.figures.cost import score_by_cost
-from implicit_models.reporting.figures.style import RunStyle, new_figure, set_title
+from implicit_models.reporting.figures.style import RunStyle, new_figure, set_title, told_apart
 from implicit_models.reporting.results import RunResults
 
 
 def perplexity_by_parameters(runs: Sequence[TextResults], styles: Mapping[str, RunStyle]) -> Figure:
     """Draw the test perplexity against the number of parameters.
 
-    A line goes through models of one kind and family that have read as many tokens in training; it
-    has the colour of the smallest, and bars are standard errors.
+    A line goes through models that `alike_but_size` puts together; it has the colour of the
+    smallest, and bars are standard errors.
     """
     figure = new_figure(4.6, 5.4)
     axis = figure.subplots()
     ends, drawn, heights = {}, {}, []
-    for label, alike in alike_but_size(runs).items():
-        first = alike[0].name
+    groups = alike_but_size(runs)
+    lines = told_apart(styles[alike[0].name] for alike in groups.values())
+    for (label, alike), style in zip(groups.items(), lines, strict=True):
         sizes = [run.num_parameters for run in alike]
         found = [run.evaluation["perplexity"] for run in alike]
         values, errors = column(found, "perplexity"), column(found, "standard_error")
-        line = styles[first].line() | {"marker": "o", "markersize": 6, "capsize": 3}
+        line = style.line() | {"marker": "o", "markersize": 6, "capsize": 3}
         axis.errorbar(sizes, values, yerr=errors, **line)
         ends[label] = (sizes[-1], values[-1])
-        drawn[label] = styles[first]
+        drawn[label] = style
         heights += values
     axis.set_xscale("log")
     axis.xaxis.set_minor_formatter(NullFormatter())
@@ -53,19 +54,24 @@ def perplexity_by_cost(runs: Sequence[TextResults], styles: Mapping[str, RunStyl
 
 
 def alike_but_size(runs: Sequence[TextResults]) -> dict[str, list[TextResults]]:
-    """Group runs of one kind and family that have read as many tokens, the smallest first.
+    """Group runs of one kind and family that were trained alike, the smallest first.
+
+    They have read as many tokens in training, to two digits, with as many self-iterations allowed.
+    Their label has of the two what tells several groups of a kind and family apart.
 
     >>> alike_but_size([])
     {}
     """
-    groups: dict[tuple[str, float | None], list[TextResults]] = {}
+    groups: dict[tuple[str, str, str], list[TextResults]] = {}
     for run in runs:
         what = f"{run.kind} {run.entry.model.family}"
-        groups.setdefault((what, run.num_training_tokens), []).append(run)
-    labels = [what for what, _ in groups]
+        cap, tokens = run.entry.iteration_cap, run.num_training_tokens
+        iterations = "" if cap is None else f", up to {cap} self-iterations"
+        read = "" if tokens is None else f", {tokens:.2g} tokens"
+        groups.setdefault((what, iterations, read), []).append(run)
     named = {}
-    for (what, tokens), alike in groups.items():
-        several = labels.count(what) > 1 and tokens is not None
-        label = f"{what}, {tokens:.2g} tokens" if several else what
-        named[label] = sorted(alike, key=lambda run: run.num_parameters)
+    for key, alike in groups.items():
+        of_kind = [other for other in groups if other[0] == key[0]]
+        telling = [key[i] for i in (1, 2) if len({other[i] for other in of_kind}) > 1]
+        named["".join((key[0], *telling))] = sorted(alike, key=lambda run: run.num_parameters)
     return named
