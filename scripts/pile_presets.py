@@ -1,14 +1,17 @@
-"""Write conf/preset/pile_*.yaml from a template and a table of sizes, both in conf/templates.
+"""Write conf/preset/pile_*.yaml from templates and a table of sizes, all in conf/templates.
 
     python scripts/pile_presets.py
 
-They are files of their own because their entries are named for the model: Hydra's defaults list
-interpolates the config that is included, but not the package that it is placed in.
+Each has its models in a file of conf/shared, for presets of several sizes. They are files of their
+own because their entries are named for the model: Hydra's defaults list interpolates the config
+that is included, but not the package that it is placed in.
 """
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import yaml
 
@@ -16,37 +19,47 @@ CONFIGURATION = Path(__file__).resolve().parents[1] / "conf"
 
 
 def contents(configuration: Path = CONFIGURATION) -> dict[str, str]:
-    """Return the content of each preset by its name."""
+    """Return the content of each file by its path in the configuration."""
     templates = configuration / "templates"
-    template = Template((templates / "pile_preset.yaml").read_text(encoding="utf-8"))
+    models, preset = (
+        Template((templates / f"pile_{each}.yaml").read_text(encoding="utf-8"))
+        for each in ("models", "preset")
+    )
     table = yaml.safe_load((templates / "pile_sizes.yaml").read_text(encoding="utf-8"))
     found = {}
     for size, row in table["sizes"].items():
         for family, common in table["families"].items():
-            name = f"{family}_{size}".replace(".", "_")
-            model = {"family": family} | row[family] | common["model"]
-            run = f"runs.pile_implicit_{name}"
-            steps, decay = f"{run}.bounded.total_training_steps", f"{run}.free.decay_steps"
-            found[f"pile_{size}_{family}"] = template.substitute(
-                name=name,
-                title=common["title"],
-                parameters=size.upper(),
-                model=_on_one_line(model),
-                same_model=_same({key: f"{run}.model.{key}" for key in model}),
-                same_optimisation=_same({"learning_rate": f"{run}.optimisation.learning_rate"}),
-                same_bounded=_same({"total_training_steps": steps}),
-                same_training=_same({"num_training_steps": steps, "decay_steps": decay}),
-                learning_rate=row["learning_rate"],
-                max_steps=common["max_steps"],
-            )
+            values = _values(size, row, family, common)
+            found[f"shared/pile_models_{size}_{family}.yaml"] = models.substitute(values)
+            found[f"preset/pile_{size}_{family}.yaml"] = preset.substitute(values)
     return found
 
 
 def write(configuration: Path = CONFIGURATION) -> None:
-    """Write the presets of every size in the table."""
+    """Write the files of every size in the table."""
     for name, content in contents(configuration).items():
-        path = configuration / "preset" / f"{name}.yaml"
-        path.write_text(content, encoding="utf-8")
+        (configuration / name).write_text(content, encoding="utf-8")
+
+
+def _values(size: str, row: Mapping[str, Any], family: str, common: Mapping[str, Any]) -> dict:
+    """Return what the templates ask for: a size and a family, and their rows of the table."""
+    name = f"{family}_{size}".replace(".", "_")
+    model = {"family": family} | row[family] | common["model"]
+    run = f"runs.pile_implicit_{name}"
+    steps, decay = f"{run}.bounded.total_training_steps", f"{run}.free.decay_steps"
+    return {
+        "name": name,
+        "size_and_family": f"{size}_{family}",
+        "title": common["title"],
+        "parameters": size.upper(),
+        "model": _on_one_line(model),
+        "same_model": _same({key: f"{run}.model.{key}" for key in model}),
+        "same_optimisation": _same({"learning_rate": f"{run}.optimisation.learning_rate"}),
+        "same_bounded": _same({"total_training_steps": steps}),
+        "same_training": _same({"num_training_steps": steps, "decay_steps": decay}),
+        "learning_rate": row["learning_rate"],
+        "max_steps": common["max_steps"],
+    }
 
 
 def _same(keys: dict[str, str]) -> str:

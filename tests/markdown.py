@@ -102,3 +102,17 @@ def without_variables(words: list[str]) -> tuple[dict[str, str], list[str]]:
     """Divide a command into the variables that it is given and itself."""
     number = next((i for i, each in enumerate(words) if not re.match(r"\w+=", each)), len(words))
     return dict(each.split("=", 1) for each in words[:number]), words[number:]
+
+
+def figures_of_the_paper() -> dict[str, tuple[str, list[str]]]:
+    """Return for each notebook which figure of the paper it is, and the presets at that scale.
+
+    As docs/figures.md says in its first table.
+    """
+    page = (ROOT / "docs" / "figures.md").read_text(encoding="utf-8")
+    head = page.index("| notebook | ")
+    found = {}
+    for line in page[head : page.index("\n\n", head)].splitlines()[2:]:
+        notebook, _, figure, _, scaled = (each.strip() for each in line.strip("|").split("|"))
+        found[notebook.strip("`")] = figure, re.findall(r"`(\w[\w.]*)`", scaled)
+    return found

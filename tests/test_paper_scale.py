@@ -1,10 +1,9 @@
 """What docs/figures.md says of presets at the paper's scale is what is planned."""
 
-import re
-
 import pytest
 
 from scripts import paper_scale
+from tests.markdown import figures_of_the_paper
 from tests.repositories import presets
 
 PAGE = paper_scale.PAGE.read_text()
@@ -19,12 +18,9 @@ def test_a_line_is_what_is_planned(preset):
 def test_the_table_has_all_presets_of_the_paper_and_every_figure_of_it_has_one():
     table = paper_scale.TABLE.search(PAGE)[0]
     assert [line.split("`")[1] for line in table.splitlines() if "`" in line] == WANTED
-    head = PAGE.index("| notebook | ")
-    figures = PAGE[head : PAGE.index("\n\n", head)].splitlines()[2:]
-    for line in figures:
-        *_, in_the_paper, _, scaled = line.removesuffix("|").split("|")
-        assert set(re.findall(r"`(\w[\w.]*)`", scaled)) <= {*WANTED}
-        assert scaled.strip() or not in_the_paper.strip()
+    for in_the_paper, scaled in figures_of_the_paper().values():
+        assert {*scaled} <= {*WANTED}
+        assert scaled or not in_the_paper
 
 
 def test_the_script_writes_the_table_and_nothing_else(tmp_path, monkeypatch):

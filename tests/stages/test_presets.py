@@ -18,6 +18,7 @@ from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.training.curriculum import bounded_segment, free_segment
 from scripts import pile_presets
 from stages.checked_entries import read_baseline, read_monitoring, read_run
+from stages.code_dependencies import own_settings, roots
 from stages.common import (
     TABLES,
     find_table,
@@ -277,9 +278,62 @@ def test_there_is_a_pile_preset_of_every_size():
 
 
 def test_pile_presets_are_what_their_script_writes():
-    found = {name: (ROOT / "conf" / "preset" / f"{name}.yaml").read_text() for name in PILE}
+    conf = ROOT / "conf"
+    files = [*conf.glob("preset/pile_*"), *conf.glob("shared/pile_models_*")]
+    found = {file.relative_to(conf).as_posix(): file.read_text() for file in files}
     message = "edit conf/templates instead, and run `python scripts/pile_presets.py`"
     assert found == pile_presets.contents(), message
+
+
+def test_parameters_are_of_all_sizes_and_trained_in_the_papers_three_ways(compose):
+    compose("parameters_paper")
+    entries = [read_run("runs", name) for name in read_names("runs")]
+    entries += [read_baseline("baselines", name) for name in read_names("baselines")]
+    found = {
+        (count_parameters(configuration(each.model, VOCABULARY, "next_token")), each.iteration_cap)
+        for each in entries
+    }
+    assert len(found) == len(entries)
+    assert found == {
+        (count_parameters(from_size(size, implicit=is_implicit, weight_normalisation=True)), cap)
+        for size in SIZES
+        for is_implicit, cap in (
+            (False, None),
+            (True, 4 + 1),
+            (True, SEARCHES[size.split("-")[0]] + 4),
+        )
+    }
+
+
+SHARING = {
+    "parameters_paper": PAPERS,
+    "bounded_share_paper": ["pile_130m_mamba2"],
+    "mixtures_paper": ["word_problem_paper"],
+}
+
+
+@pytest.mark.parametrize(("preset", "other"), [(a, b) for a, of in SHARING.items() for b in of])
+def test_what_another_preset_has_trained_is_not_trained_again(preset, other):
+    """All that DVC compares of a training: its data, its parameters, and which code it runs."""
+    first, second = (
+        yaml.safe_load(compose_parameters(ROOT, [f"preset={name}"])) for name in (preset, other)
+    )
+    assert first["monitoring"] == second["monitoring"]
+    shared = [(table, name) for table in TABLES for name in second[table] if name in first[table]]
+    assert {name for table, name in shared if table in ("runs", "baselines")} == {
+        *second["runs"],
+        *second["baselines"],
+    }
+    for table, name in shared:
+        assert first[table][name] == second[table][name]
+    for table in problems.TABLES:
+        for name in second[table]:
+            if table != "hub_tasks":
+                assert first[table][name] == second[table][name]
+    for _, name in shared:
+        path = Path("train", name)
+        assert roots(first)[path] == roots(second)[path]
+        assert own_settings(first).get(path) == own_settings(second).get(path)
 
 
 def test_a_line_of_the_table_adds_a_size(tmp_path):
