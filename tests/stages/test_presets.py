@@ -171,6 +171,18 @@ def test_word_problems_have_the_papers_sizes(preset, compose):
         assert read_baseline("baselines", name).training.num_training_steps == 16384
 
 
+@pytest.mark.parametrize("preset", ["word_problem_paper", "mixtures_paper"])
+def test_mixtures_are_searched_as_far_as_in_the_paper(preset, compose):
+    compose(preset)
+    for name in read_names("runs"):
+        data = read_dataset("runs", name)
+        evaluation, sweep = (
+            read_tests(section, "runs", name, data) for section in ("evaluation", "sweep")
+        )
+        assert (evaluation.max_steps, sweep.max_steps, max(sweep.self_iterations)) == (2048,) * 3
+        assert (evaluation.lengths, evaluation.num_sequences) == ((256, 1024), 4096)
+
+
 def test_mixtures_are_the_papers_seven(compose):
     compose("mixtures_paper")
     found = {name: read_dataset("runs", name).parameters for name in read_names("runs")}
