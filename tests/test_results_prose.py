@@ -29,6 +29,7 @@ _INTERVAL = re.compile(
 )
 SENTENCES = {
     (README, "What comes out"): (word_problems.readme, languages.readme),
+    (RESULTS, "In short"): (word_problems.in_short, languages.in_short, texts.in_short),
     (RESULTS, "A5 word problem, every token hard"): (word_problems.a5,),
     (RESULTS, "S5, and how many layers it takes"): (word_problems.s5,),
     (RESULTS, "Mixtures of easy and hard tokens"): (word_problems.mixtures,),

@@ -9,6 +9,18 @@ from tests.results_prose.values import WORDS, apart, each, mean, model, span, we
 
 ONE, TWO = "Mamba2, 1 layer", "Mamba2, 2 layers"
 SAME = ", training FLOPs of the implicit one"
+_COMPARED = ("i1", "e1", "same")
+
+
+def in_short() -> Iterator[str]:
+    labels = (f"explicit {TWO}{SAME}", f"implicit {TWO}", f"explicit {TWO}")
+    perplexities = [model("text_small", label).perplexities()[0] for label in labels]
+    assert perplexities == sorted(perplexities)
+    for preset in ("catbabi_files", "catbabi"):
+        implicit, words, flops = (statistics.mean(catbabi(preset)[k].scores()) for k in _COMPARED)
+        assert words < implicit < flops
+    yield "after as many words implicit models are a little ahead or behind"
+    yield "after as many FLOPs explicit ones are ahead"
 
 
 def bounded_share() -> Iterator[str]:
