@@ -125,6 +125,7 @@ def label_ends(
             for name, end in shown.items()
         ]
         figure = axis.figure
+        assert isinstance(figure, Figure)  # no part of one
         figure.legend(handles=handles, loc="outside lower left")
         extra = max(0, len(handles) - _ROWS)
         figure.set_size_inches(NARROW, figure.get_figheight() + _ROW_HEIGHT * extra)
