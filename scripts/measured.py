@@ -67,8 +67,16 @@ def take(
     if not runs:
         raise NotMeasuredError(f"{path} has no runs; dvc repro writes it anew")
     if further:
-        names = summary["runs"].keys()
-        runs = [*(run for run in of_preset(preset) if run["name"] not in names), *runs]
+        names, known = summary["runs"].keys(), {*groups.values()}
+        kept = [run for run in of_preset(preset) if run["name"] not in names]
+        other = [run["name"] for run in kept if run["group"] not in known]
+        other += [run["name"] for run in kept if run.get("overrides", []) != list(overrides)]
+        if other:
+            raise NotMeasuredError(
+                f"{MEASURED / preset}.json has {other[0]}, which is not of this preset with what "
+                "is overridden here; measure all of it anew, without --further"
+            )
+        runs = [*kept, *runs]
     MEASURED.mkdir(exist_ok=True)
     write_whole(MEASURED / f"{preset}.json", json.dumps(runs, indent=1) + "\n")
 

@@ -78,7 +78,7 @@ _FIRST = {
         "`dvc checkout` brings back a model of `models/`; one from elsewhere is fetched again, "
         "with its weights in the format safetensors"
     ),
-    "`the document is empty`, `which is not text`, `tokenised at once`": (
+    "`the document is empty`, `is null, which is not text`, `tokenised at once`": (
         "mend the document; `unusable_documents: skip` leaves such documents out"
     ),
     "`are not in the DVC remote`": "`dvc push` on the machine that has them",

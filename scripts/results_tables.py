@@ -67,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.overrides and len(options.measured) != 1:
         parser.error(f"{options.overrides[0]}: give one --measured, which was reproduced so")
+    if options.further and not options.measured:
+        parser.error("--further: give --measured as well")
     wanted = [(each, *each.partition("=")) for each in options.measured]
     for each, preset, _, folder in wanted:
         if not (preset and folder):
@@ -219,11 +221,9 @@ def published() -> str:
 
 def _spread(shares: Sequence[float | None]) -> str:
     found = sorted(share for share in shares if share is not None)
-    if not found:
-        return ""
+    if len(found) < 2:
+        return _percent(found[0]) if found else ""
     median = _percent(statistics.median(found))
-    if len(found) == 1:
-        return median
     return f"{median} ({100 * found[0]:.1f} to {100 * found[-1]:.1f}, {len(found)} seeds)"
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from tokenizers.decoders import DecodeStream
 from transformers.cli.serving.utils import InferenceThread
 from transformers.generation.streamers import BaseStreamer
 
@@ -24,6 +23,9 @@ from implicit_models.parameters import ParameterError
 from stages.completion_request import CompletionRequest
 
 _LEAST_TEMPERATURE = 1e-5  # below it logits overflow; the likeliest token is what it comes to
+_BEFORE = 5  # tokens of the prompt that tell how the first one after it is written
+_MOST_PENDING = 8  # tokens that are no whole character; more of them are no text
+_NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,10 @@ class Completions:
             raise ParameterError("prompt = [] has no prompt; allowed is one or more")
         longest, added = max(map(len, prompts)), request.max_tokens or 1
         if self.num_positions is not None and longest + added > self.num_positions:
+            wanted = f"max_tokens = {added} after " if request.max_tokens else ""
             raise ParameterError(
-                f"max_tokens = {added} after a prompt of {longest} tokens is not allowed; allowed "
-                f"is a sum of at most {self.num_positions}, the positions of the model"
+                f"{wanted}a prompt of {longest} tokens is not allowed; allowed is a sum of at most "
+                f"{self.num_positions}, the positions of the model"
             )
         return prompts
 
@@ -127,7 +130,8 @@ class Completions:
         async with aclosing(self.parts(request, prompts)) as parts:
             async for part in parts:
                 num_tokens += part.num_tokens
-                yield f"data: {json.dumps(head | {'choices': [_choice(part)]})}\n\n"
+                if part.text or part.finish_reason:
+                    yield f"data: {json.dumps(head | {'choices': [_choice(part)]})}\n\n"
         if request.stream_options is not None and request.stream_options.include_usage:
             usage = {"choices": [], "usage": _usage(prompts, num_tokens)}
             yield f"data: {json.dumps(head | usage)}\n\n"
@@ -136,37 +140,41 @@ class Completions:
     async def parts(
         self, request: CompletionRequest, prompts: Sequence[list[int]]
     ) -> AsyncGenerator[Part]:
-        """Yield the answers in parts; one that nobody waits for any more ends with its token."""
+        """Yield a part for each token; an answer that nobody waits for any more ends with it."""
         for index, ids in enumerate(prompts):
             most = request.max_tokens or 1024
             if self.num_positions is not None:
                 most = min(most, self.num_positions - len(ids))
-            held, num_tokens = "", 0
-            async with aclosing(self._texts(request, ids, most)) as texts:
-                async for text in texts:
-                    held, num_tokens = held + text, num_tokens + 1
+            ends = self._model.generation_config.eos_token_id
+            held, num_tokens, last = "", 0, None
+            async with aclosing(self._written(request, ids, most)) as written:
+                async for token, text in written:
+                    held += text
+                    if token is not None:
+                        last, num_tokens = token, num_tokens + 1
                     found = [at for at in map(held.find, request.stops) if at >= 0]
                     if found:
                         yield Part(index, held[: min(found)], num_tokens, "stop")
                         break
                     ready = len(held) - _begun(held, request.stops)
-                    if ready:
-                        yield Part(index, held[:ready])
-                        held = held[ready:]
+                    yield Part(index, held[:ready])
+                    held = held[ready:]
                 else:
-                    yield Part(index, held, num_tokens, "length" if num_tokens == most else "stop")
+                    is_end = last in (ends if isinstance(ends, list) else [ends])
+                    is_cut = num_tokens == most and not is_end
+                    yield Part(index, held, num_tokens, "length" if is_cut else "stop")
 
-    async def _texts(
+    async def _written(
         self, request: CompletionRequest, ids: list[int], most: int
-    ) -> AsyncGenerator[str]:
-        """Yield the text of each token that follows; none for a part of a character."""
-        streamer = _Streamer(self._tokenizer)
+    ) -> AsyncGenerator[tuple[int | None, str]]:
+        """Yield each token that follows with its text, and at the end what text is left."""
+        streamer = _Streamer(self._tokenizer, ids)
         self._thread.submit(self._generate, request, ids, most, streamer)
         try:
-            while (text := await streamer.queue.get()) is not None:
-                if isinstance(text, Exception):
-                    raise text
-                yield text
+            while (item := await streamer.queue.get()) is not None:
+                if isinstance(item, Exception):
+                    raise item
+                yield item
         finally:
             streamer.is_left = True
 
@@ -213,12 +221,12 @@ class _LeftError(Exception):
 class _Streamer(BaseStreamer):
     """Hands the text of each token from the thread that generates to an event loop."""
 
-    def __init__(self, tokenizer: Any) -> None:
-        self.queue: asyncio.Queue[str | Exception | None] = asyncio.Queue()
+    def __init__(self, tokenizer: Any, ids: Sequence[int]) -> None:
+        self.queue: asyncio.Queue[tuple[int | None, str] | Exception | None] = asyncio.Queue()
         self.is_left = False
         self._loop = asyncio.get_running_loop()
-        self._tokenizer = tokenizer._tokenizer
-        self._decoding = DecodeStream([], skip_special_tokens=True)
+        self._tokenizer = tokenizer
+        self._known, self._new = list(ids[-_BEFORE:]), list[int]()
         self._is_prompt = True  # generate hands it over, too
 
     def put(self, value: torch.Tensor) -> None:
@@ -229,15 +237,35 @@ class _Streamer(BaseStreamer):
             self._is_prompt = False
             return
         for token in value.tolist():
-            self.send(self._decoding.step(self._tokenizer, token) or "")
+            self._new.append(token)
+            text = self._text()
+            if text and not text.endswith(_NO_CHARACTER):
+                self._known, self._new = self._new, []
+            elif len(self._new) < _MOST_PENDING:
+                text = ""  # more of the character may follow
+            else:
+                self._known, self._new = [], []
+            self.send((token, text))
 
     def end(self) -> None:
         """Take that generate has ended."""
+        self.send((None, self._text()))
         self.send(None)
 
-    def send(self, item: str | Exception | None) -> None:
+    def send(self, item: tuple[int | None, str] | Exception | None) -> None:
         """Put something into the queue."""
         self._loop.call_soon_threadsafe(self.queue.put_nowait, item)
+
+    def _text(self) -> str:
+        """Return what the new tokens add to the known ones, which tell of spaces between them."""
+        before, both = (
+            self._tokenizer.decode(
+                ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+            for ids in (self._known, self._known + self._new)
+        )
+        before = before.rstrip(_NO_CHARACTER)  # the prompt may end within a character
+        return both[len(before) :]
 
 
 def _begun(text: str, stops: Sequence[str]) -> int:

@@ -55,11 +55,6 @@ def load(model: str) -> tuple[Any, Any]:
         raise ParameterError(
             f"a server takes text: {error}; `implicit-models generate` continues numbers of tokens"
         ) from error
-    if not tokenizer.is_fast:
-        raise ParameterError(
-            f"{model} has a {type(tokenizer).__name__}, which decodes no single tokens; allowed "
-            "are those that transformers calls fast"
-        )
     return loaded.to(default_device()), tokenizer
 
 

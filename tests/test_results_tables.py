@@ -290,6 +290,12 @@ def test_results_of_a_preset_under_other_seeds_are_its_own(measured, capsys, pre
     assert both == [found[0], found[1] | {"train_seconds": 99}]
     measurements.take(preset, clone)
     assert json.loads((measured / "measured" / f"{preset}.json").read_text()) == both[1:]
+    for other in ({"group": "gone"}, {"overrides": ["a=1"]}):
+        kept_before = [both[0] | other]
+        (measured / "measured" / f"{preset}.json").write_text(json.dumps(kept_before))
+        with pytest.raises(measurements.NotMeasuredError, match=f"has {both[0]['name']}, which"):
+            measurements.take(preset, clone, further=True)
+        assert json.loads((measured / "measured" / f"{preset}.json").read_text()) == kept_before
     parameters["runs"][names[1]]["free"]["max_steps"] = 99
     (clone / "params.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(parameters)))
     with pytest.raises(measurements.NotMeasuredError, match="is not that of the preset"):
@@ -311,6 +317,9 @@ def test_results_of_a_preset_with_a_value_of_ones_own(measured, capsys):
     with pytest.raises(SystemExit, match="2"):
         results_tables.main([override])
     assert f"{override}: give one --measured" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        results_tables.main(["--further"])
+    assert "--further: give --measured as well" in capsys.readouterr().err
 
 
 def test_a_baseline_of_as_many_flops_is_in_one_group_under_all_seeds(measured):

@@ -1,5 +1,6 @@
 """A model of text is served, and what cannot be served is refused before anything listens."""
 
+import asyncio
 import json
 import socket
 import subprocess
@@ -19,15 +20,14 @@ import torch
 import uvicorn
 from fastapi.testclient import TestClient
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
-from tokenizers.decoders import Fuse
+from tokenizers import Tokenizer, decoders
 from tokenizers.models import BPE
 from transformers import ByT5Tokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 from implicit_models import LSTMConfig, LSTMLanguageModel
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.parameters import ParameterError
-from stages import generate, serve
+from stages import completions, generate, serve
 from tests.language_models.kinds import VOCABULARY, model_of
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDE"
@@ -38,7 +38,7 @@ def save(folder: Path, model: Any, with_tokenizer: bool = True) -> str:
     model.save_pretrained(folder)
     if with_tokenizer:
         inner = Tokenizer(BPE({letter: index for index, letter in enumerate(ALPHABET)}, []))
-        inner.decoder = Fuse()
+        inner.decoder = decoders.Fuse()
         PreTrainedTokenizerFast(tokenizer_object=inner).save_pretrained(folder)
     return str(folder)
 
@@ -273,8 +273,10 @@ def test_it_ends_with_the_token_of_an_end(tmp_path: Path) -> None:
         whole = text_of(client, prompt=PROMPT)
         model.generation_config.eos_token_id = ALPHABET.index(whole[1])
         (choice,) = completed(client, prompt=PROMPT)["choices"]
-    assert choice["finish_reason"] == "stop"
-    assert choice["text"] == whole[: whole.index(whole[1]) + 1]
+        length = whole.index(whole[1]) + 1
+        (last,) = completed(client, prompt=PROMPT, max_tokens=length)["choices"]
+    assert choice["finish_reason"] == last["finish_reason"] == "stop"
+    assert choice["text"] == last["text"] == whole[:length]
 
 
 def test_clients_that_go_leave_room_for_those_that_stay(client: TestClient, address: str) -> None:
@@ -336,11 +338,54 @@ def test_what_reads_no_text_is_refused(tmp_path: Path) -> None:
         serve.main(recurrent, "localhost", free_port())
 
 
-def test_a_tokenizer_of_whole_texts_is_refused(tmp_path: Path) -> None:
-    folder = save(tmp_path, model_of("mamba2-implicit"), with_tokenizer=False)
-    ByT5Tokenizer().save_pretrained(folder)
-    with pytest.raises(ParameterError, match="has a ByT5Tokenizer, which decodes no single tok"):
-        serve.main(folder, "localhost", free_port())
+PIECES = ("hello", "\u2581world", "\u2581a", "<0xE4>", "<0xBD>", "<0xA0>")  # as SentencePiece's
+
+
+def pieces_tokenizer() -> PreTrainedTokenizerFast:
+    inner = Tokenizer(BPE({piece: place for place, piece in enumerate(PIECES)}, []))
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    inner.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)])
+    return PreTrainedTokenizerFast(tokenizer_object=inner)
+
+
+def bytes_of(text: str) -> list[int]:
+    return ByT5Tokenizer()(text, add_special_tokens=False)["input_ids"]
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "prompt", "tokens", "texts"),
+    [
+        (pieces_tokenizer(), [0], [1, 2], [" world", " a"]),
+        (pieces_tokenizer(), [0], [1, 3, 4, 5, 2], [" world", "", "", "\u4f60", " a"]),
+        (pieces_tokenizer(), [0], [1, 3, 2], [" world", "", "\ufffd a"]),
+        (pieces_tokenizer(), [0], [1, 3, 4], [" world", "", "", "\ufffd\ufffd"]),
+        (ByT5Tokenizer(), bytes_of("na"), bytes_of("\xefve"), ["", "\xef", "v", "e"]),
+        (ByT5Tokenizer(), bytes_of("na\xef")[:-1], bytes_of("\xef")[1:], ["\xef"]),
+        (ByT5Tokenizer(), bytes_of("a"), bytes_of("\u4f60"), ["", "", "\u4f60"]),
+        (pieces_tokenizer(), [0], [3] * 9, [""] * 7 + ["\ufffd" * 8, ""]),
+    ],
+)
+def test_tokens_are_written_as_in_the_whole_text(
+    tokenizer: Any, prompt: list[int], tokens: list[int], texts: list[str]
+) -> None:
+    """Spaces between them stay, characters come whole, and bytes that are none come at last."""
+
+    async def written() -> list[tuple[int | None, str]]:
+        streamer = completions._Streamer(tokenizer, prompt)
+        for each in ([prompt], *([token] for token in tokens)):
+            streamer.put(torch.tensor(each))
+        streamer.end()
+        items = []
+        while (item := await streamer.queue.get()) is not None:
+            assert not isinstance(item, Exception)
+            items.append(item)
+        return items
+
+    *found, (token, rest) = asyncio.run(written())
+    assert token is None and [each for each, _ in found] == tokens
+    said = [text for _, text in found]
+    assert [*said, rest][: len(texts)] == texts
+    assert "".join([*said, rest][len(texts) :]).strip("\ufffd") == ""
 
 
 def test_pickled_and_damaged_weights_are_refused(tmp_path: Path) -> None:
