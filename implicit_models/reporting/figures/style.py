@@ -144,7 +144,7 @@ def run_styles(runs: Sequence[RunResults]) -> dict[str, RunStyle]:
 
 
 def told_apart(styles: Iterable[RunStyle]) -> list[RunStyle]:
-    """Return styles with a dash of its own for each that shares its colour with one before."""
+    """Return styles in which those of one colour have a dash each, in turn of `DASHES`."""
     dashes = collections.defaultdict(lambda: itertools.cycle(DASHES))
     return [replace(style, dash=next(dashes[style.colour])) for style in styles]
 
