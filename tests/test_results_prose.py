@@ -58,7 +58,9 @@ def undated(page: Path, found: Iterable[Passage]) -> list[str]:
     left = []
     for passage in found:
         section = passage.section[-1]
-        numbers = passage.measured([*fragments(page, section), *SETTINGS.get(section, ())])
+        numbers = passage.measured(
+            [*fragments(page, section), *SETTINGS.get((page.name, section), ())]
+        )
         if numbers and not passage.is_dated:
             left.append(f"{', '.join(numbers)}: {passage.text}")
     return left
@@ -95,9 +97,11 @@ def test_an_interval_by_hand_is_that_of_its_count(page):
         assert _rate(scores) == f"{held} of {seeds} ({interval})"
 
 
-def test_settings_stand_on_the_pages():
-    text = " ".join(each.text for page in (README, *MEASURED) for each in passages(page))
-    for phrase in (phrase for phrases in SETTINGS.values() for phrase in phrases):
+@pytest.mark.parametrize(("page", "section"), SETTINGS, ids=lambda each: each)
+def test_settings_stand_where_they_are_named(page, section):
+    paths = {each.name: each for each in (README, *MEASURED)}
+    text = " ".join(each.text for each in passages(paths[page]) if each.section[-1] == section)
+    for phrase in SETTINGS[page, section]:
         assert phrase in text, phrase
 
 

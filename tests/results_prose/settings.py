@@ -1,33 +1,33 @@
-"""Numbers that nobody measured, by section: what was set, what others say, what is counted."""
+"""Numbers that nobody measured, by page and section: settings, what others say, counts."""
 
 SETTINGS = {
-    # results.md and README.md
-    "Results": ("24 GiB of memory",),
-    "Formal languages": ("98 or 10 % of their instructions", "in training it is 80"),
-    "How much of a training is bounded": (
+    ("results.md", "Results"): ("24 GiB of memory",),
+    ("results.md", "Formal languages"): (
+        "98 or 10 % of their instructions",
+        "in training it is 80",
+    ),
+    ("results.md", "How much of a training is bounded"): (
         *("70, 80 or 90 % of the steps", "with 70 % bounded as with 90 %"),
         "(70 % overfits, 90 % underfits)",
     ),
-    "What comes out": ("intervals are of 95 %",),
-    # catbabi.md
-    "The experiment": ("CC BY 3.0",),
-    "Stories from files": ("reads the release 1.2",),
-    # equilibrium.md
-    "Which solver": ("(tolerance 0.01,"),
-    "The search in params.yaml": (
+    ("README.md", "What comes out"): ("intervals are of 95 %",),
+    ("catbabi.md", "The experiment"): ("CC BY 3.0",),
+    ("catbabi.md", "Stories from files"): ("reads the release 1.2",),
+    ("equilibrium.md", "Which solver"): ("(tolerance 0.01,",),
+    ("equilibrium.md", "The search in params.yaml"): (
         "0.01 on word problems and formal languages, 0.03 on stories, 0.05 on text",
     ),
-    # evaluation.md
-    "Costs": ("an estimate within 5 %", "1.00x is iso-parameter", "differs by more than 2 %"),
-    "The report": ("within 30 % of each other",),
-    # figures.md
-    "Make the figures": ("70, 80 and 90 % of the steps in the bounded phase",),
-    # kubernetes.md and slurm.md
-    "Use Kubernetes": ("is tried again after 5 s", "Releases before 1.29"),
-    "Use Slurm": ("is at least 5 minutes",),
-    # models.md
-    "The models": ("from 5.24 up to",),
-    "Configuration": (
+    ("evaluation.md", "Costs"): (
+        "an estimate within 5 %",
+        "1.00x is iso-parameter",
+        "differs by more than 2 %",
+    ),
+    ("evaluation.md", "The report"): ("within 30 % of each other",),
+    ("figures.md", "Make the figures"): ("70, 80 and 90 % of the steps in the bounded phase",),
+    ("kubernetes.md", "Use Kubernetes"): ("is tried again after 5 s", "Releases before 1.29"),
+    ("slurm.md", "Use Slurm"): ("is at least 5 minutes",),
+    ("models.md", "The models"): ("from 5.24 up to",),
+    ("models.md", "Configuration"): (
         *(
             "| 0.01, 64 |",
             "| 0.8 |",
@@ -39,19 +39,19 @@ SETTINGS = {
         ),
         *(f"({share}%)" for share in (2.8, 1.4, 2.0, 1.0)),
     ),
-    "Generation": ("at 1.3b, bfloat16", "102 MB a sequence", "201 MB a sequence"),
-    # pretraining.md
-    "Corpora": ("about 64 MiB", "32 MiB, or 512 MiB as bytes"),
-    "The paper's scale": (
+    ("models.md", "Generation"): ("at 1.3b, bfloat16", "102 MB a sequence", "201 MB a sequence"),
+    ("pretraining.md", "Corpora"): ("about 64 MiB", "32 MiB, or 512 MiB as bytes"),
+    ("pretraining.md", "The paper's scale"): (
         *("(4+1) for 80 % of the steps", "a tolerance of 0.05", "70, 80 and 90 % at 130M"),
     ),
-    "Before anyone spends money": ("`utilisation` | 0.2 |",),
-    "Several processes": ("the losses of one to 1e-6",),
-    "Batches": ("in at most 32 MiB",),
-    "Checkpoints, interruptions": ("`--shutdown-timeout`, 30 s", "up to 8 GiB are compared"),
-    # reliability.md
-    "Damage is noticed": ("up to 8 GiB",),
-    "Servers and disks that fail": ("after 20 s",),
-    # tracking.md
-    "Tracking": ("as often as 1 % of a core allows",),
+    ("pretraining.md", "Before anyone spends money"): ("`utilisation` | 0.2 |",),
+    ("pretraining.md", "Several processes"): ("the losses of one to 1e-6",),
+    ("pretraining.md", "Batches"): ("in at most 32 MiB",),
+    ("pretraining.md", "Checkpoints, interruptions"): (
+        "`--shutdown-timeout`, 30 s",
+        "up to 8 GiB are compared",
+    ),
+    ("reliability.md", "Damage is noticed"): ("up to 8 GiB",),
+    ("reliability.md", "Servers and disks that fail"): ("after 20 s",),
+    ("tracking.md", "Tracking"): ("as often as 1 % of a core allows",),
 }
