@@ -169,17 +169,11 @@ class _File:
         self._tree = tree
         self._constants = constants
         self._open: set[int] = set()
-        self._functions = {
-            node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
-        }
+        self._functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
 
     def messages(self, errors: Container[str]) -> Iterator[str]:
         """Yield the messages from top to bottom."""
-        around = {
-            id(node): function
-            for function in self._functions.values()
-            for node in ast.walk(function)
-        }
+        around = {id(node): function for function in self._functions for node in ast.walk(function)}
         calls = [node for node in ast.walk(self._tree) if isinstance(node, ast.Call) and node.args]
         for node in sorted(calls, key=lambda each: each.lineno):
             if isinstance(node.func, ast.Name) and node.func.id in errors:
@@ -220,14 +214,12 @@ class _File:
                 ]
                 return [text for each in values for text in self._texts(each, function)]
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(ast.Name("self"), name)):
-                called = self._functions.get(name) if name else None
-                returned = [
-                    each for each in ast.walk(called or node) if isinstance(each, ast.Return)
-                ]
                 return [
                     text
-                    for each in returned
-                    if each.value
+                    for called in self._functions
+                    if called.name == name
+                    for each in ast.walk(called)
+                    if isinstance(each, ast.Return) and each.value
                     for text in self._texts(each.value, called)
                 ]
         return []
