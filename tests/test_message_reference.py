@@ -1,10 +1,10 @@
 """docs/troubleshooting.md has every message of the code."""
 
 import ast
+import itertools
 import re
 from functools import cache
 
-from pipelines.cluster import placement
 from scripts import message_reference
 from tests.repositories import ROOT
 
@@ -52,13 +52,14 @@ def test_words_that_constants_and_functions_put_in_are_there():
 def test_keys_variables_and_pages_that_messages_name_exist():
     """Commands that they name are tried with those of the other pages, in test_shell_blocks.py."""
     docs = ROOT / "docs"
-    parameters = (docs / "parameters.md").read_text()
-    known = {"x", "here", "time"}  # an entry, a pool, an option of sbatch
-    known |= {*re.findall(r"^\| `(\w+)` \|", parameters, re.MULTILINE)}
-    known |= {word for line in re.findall(r"^## .*", parameters, re.MULTILINE)
-              for word in re.findall(r"\w+", line)}  # fmt: skip
-    sections = [each for each in vars(placement).values() if isinstance(each, type)]
-    known |= {name for each in sections for name in getattr(each, "model_fields", ())}
+    below = {"pools": {"here"}, "slurm": {"time"}}  # of placement.yaml
+    for section in re.split(r"^## ", (docs / "parameters.md").read_text(), flags=re.MULTILINE)[1:]:
+        heading, _, rows = section.partition("\n")
+        words = re.findall(r"\w+", heading)
+        for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
+            found = re.findall(r"^\| `(\w+)` \|", rows, re.MULTILINE)
+            below.setdefault(word, set()).update({following}, found)
+    below["test"] |= below["validation"]  # of text: a section for both
     said = "\n".join(messages())
     keys = set(re.findall(r"(?<![\w/.])[a-z_]+(?:\.[a-z_]+)+(?![\w/])", said))
     of_parameters = {
@@ -67,7 +68,10 @@ def test_keys_variables_and_pages_that_messages_name_exist():
         if not re.search(r"^(pipelines|stages)\.|\.(json|safetensors|toml|yaml|py)$", each)
     }
     assert len(of_parameters) > 20
-    assert not {each for each in of_parameters if not {*each.split(".")} <= known}
+    named = [each.replace(".x.", ".NAME.").split(".") for each in of_parameters]
+    pairs = {pair for each in named for pair in itertools.pairwise(each)}
+    assert not {(key, lower) for key, lower in pairs if lower not in below.get(key, ())}
+    assert "num_heads" not in below["evaluation"]
     variables = set(re.findall(r"IMPLICIT_MODELS_\w+", said))
     assert variables <= set(
         re.findall(r"IMPLICIT_MODELS_\w+", (docs / "environment.md").read_text())
