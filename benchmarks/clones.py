@@ -7,6 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+
+from pipelines.sweeps.own_files import link_own_files
+from pipelines.sweeps.workspaces import cache_folder
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -31,6 +36,29 @@ def clone(path: Path, *composed: str) -> None:
         shutil.copy2(ROOT / name, path / name)
     subprocess.run(["git", "init", "--quiet"], cwd=path, check=True)
     python(path, "scripts/compose.py", *composed)
+
+
+def reproduce(path: Path, preset: str, *settings: str, jobs: int, cached: bool) -> None:
+    """Run a preset in a copy, which goes on where an earlier call was stopped.
+
+    Parameters
+    ----------
+    jobs
+        Stages that run at once.
+    cached
+        Whether the copy shares DVC's cache with this project, so that nothing is trained twice.
+
+    Raises
+    ------
+    RuntimeError
+        Where a stage fails.
+    """
+    clone(path, preset, *settings)
+    link_own_files(ROOT, path, yaml.safe_load((path / "params.yaml").read_text()))
+    if cached:
+        cache = str(cache_folder(ROOT))
+        python(path, "-m", "dvc", "config", "--local", "cache.dir", cache)
+    python(path, "-m", "pipelines.reproduce", "--jobs", str(jobs), shown=True)
 
 
 def _is_computed(name: str) -> bool:

@@ -90,6 +90,7 @@ def main(
     name: str,
     run: Callable[[bool], Report],
     *,
+    part: str = "",
     num_cores: int | None = None,
     packages: Sequence[str] = ("numpy",),
     arguments: Sequence[str] | None = None,
@@ -103,6 +104,8 @@ def main(
         Of the module, and of the results file.
     run
         Measures; takes whether ``--quick`` was asked for.
+    part
+        Of a benchmark whose parts have results files of their own; its command takes the name.
     num_cores
         Cores that may be used, by this process and its children; ``None`` is all there are.
     packages
@@ -124,14 +127,16 @@ def main(
         print(f"{label}: {_text(bar.value)} (required {_text(bar.required)}) {verdict}")
     content = {
         "benchmark": name,
-        "command": f"python -m benchmarks.{name}" + (" --quick" if quick else ""),
+        "command": " ".join(
+            filter(None, [f"python -m benchmarks.{name}", part, "--quick" if quick else ""])
+        ),
         "device": device(),
         "versions": versions(packages),
         "rows": [dict(row) for row in report.rows],
         "bars": {label: asdict(bar) for label, bar in report.bars.items()},
     }
     results.mkdir(parents=True, exist_ok=True)
-    path = results / f"{name}{'.quick' if quick else ''}.json"
+    path = results / ".".join(filter(None, [name, part, "quick" if quick else "", "json"]))
     path.write_text(json.dumps(content, indent=2) + "\n")
     print(f"written to {os.path.relpath(path)}")
     return 0 if quick or all(bar.holds for bar in report.bars.values()) else 1

@@ -1,73 +1,106 @@
 """State tracking, seed by seed: at which length how many seeds hold, and what each has cost.
 
-The preset `state_tracking` is run in a copy of this project, ``benchmarks/clones/state_tracking``,
-two stages at once. It takes hours; what is stopped goes on where it was, and a second call
-computes nothing. `--quick` shows the way with trainings of a few steps.
+Three presets, each a part with results of its own: `ten_seeds` (A5, on up to 65,536 tokens),
+`layers` (S5) and `state_tracking_llama` (A5, by attention).
+
+    python -m benchmarks.state_tracking            # all three, one after the other
+    python -m benchmarks.state_tracking layers     # one of them
+
+Each is run in a copy of this project, below ``benchmarks/clones``, two stages at once. It takes
+hours; what is stopped goes on where it was, what `make figures` has trained is taken from DVC's
+cache, and a second call computes nothing. `--quick` shows the way with trainings of a few steps.
 """
 
+import argparse
+import functools
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from benchmarks import harness
-from benchmarks.clones import clone, python
+from benchmarks.clones import ROOT, reproduce
+from implicit_models.parameters.composition import compose
 from implicit_models.problems.word_problem.report.seed_figures import TRACKED
 from stages.notebooks import open_results
 
-CLONE = Path(__file__).parent / "clones" / "state_tracking"
+CLONES = Path(__file__).parent / "clones"
+PARTS = ("ten_seeds", "layers", "state_tracking_llama")
 A5, S5, LLAMA = "a5_implicit_mamba2", "s5_implicit_mamba2", "a5_implicit_llama"
 
-_LEFT_OUT = [
-    *(f"~runs.{A5}_seed_{seed}" for seed in range(1, 10)),
-    *(f"~runs.{S5}_seed_{seed}" for seed in range(1, 5)),
-    f"~runs.{LLAMA}",
-    *(f"~runs.{LLAMA}_seed_{seed}" for seed in range(1, 3)),
-    *(f"~baselines.{name}" for name in ("a5_lstm", "a5_mamba2_4_layers", "s5_mamba2_1_layer")),
-    *(f"~baselines.a5_llama_{each}_layers" for each in (2, 4)),
-    *(f"~baselines.s5_mamba2_{each}_layers" for each in (2, 4, 8)),
-]
-_QUICK = [
-    *_LEFT_OUT,
-    *(
-        f"runs.{run}.{key}"
-        for run in (A5, S5)
-        for key in (
-            *("optimisation.warmup_steps=5", "bounded.num_training_steps=10"),
-            *("bounded.lengths.growth_steps=10", "free.num_training_steps=10"),
-            *("free.decay_steps=5", "free.lengths.growth_steps=5"),
+_STEPS = {
+    "runs": (
+        *("optimisation.warmup_steps=5", "bounded.num_training_steps=10"),
+        *("bounded.lengths.growth_steps=10", "free.num_training_steps=10"),
+        *("free.decay_steps=5", "free.lengths.growth_steps=5"),
+    ),
+    "baselines": (
+        *("training.num_training_steps=20", "training.decay_steps=10"),
+        "training.lengths.growth_steps=10",
+    ),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the parts that are asked for; the exit status is 1 where a bar of one does not hold."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.state_tracking")
+    parser.add_argument("parts", nargs="*", metavar="PRESET", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--quick", action="store_true", help="short trainings, judges nothing")
+    options = parser.parse_args(arguments)
+    if unknown := [part for part in options.parts if part not in PARTS]:
+        parser.error(f"no part {unknown[0]} (of {', '.join(PARTS)})")
+    return max(
+        harness.main(
+            "state_tracking",
+            functools.partial(run, part),
+            part=part,
+            packages=("torch", "dvc", "prefect"),
+            arguments=["--quick"] if options.quick else [],
         )
-    ),
-    *(
-        f"baselines.a5_mamba2_2_layers.training.{key}"
-        for key in ("num_training_steps=20", "decay_steps=10", "lengths.growth_steps=10")
-    ),
-    *(f"datasets.{name}.train.num_sequences=2048" for name in ("a5", "s5")),
-    "datasets.a5.test.lengths=[20,40]",
-    "evaluation.word_problem.num_sequences=16",
-    f"runs.{S5}.evaluation.lengths=[20,40]",
-    "sweep.word_problem.length=40",
-    "sweep.word_problem.num_sequences=4",
-    "sweep.word_problem.self_iterations=[1,8]",
-    "sweep.word_problem.tolerances=[0.1]",
-]
+        for part in options.parts or PARTS
+    )
 
 
-def run(quick: bool) -> harness.Report:
-    """Run the preset, and count the seeds that hold."""
+def run(part: str, quick: bool) -> harness.Report:
+    """Run a preset, and count the seeds that hold."""
     if quick:
         with tempfile.TemporaryDirectory() as folder:
-            return _measured(Path(folder), _QUICK)
-    return _measured(CLONE, [])
+            return _measured(part, Path(folder), _short(part))
+    return _measured(part, CLONES / part, [])
 
 
-def _measured(path: Path, settings: list[str]) -> harness.Report:
-    clone(path, "state_tracking", *settings)
-    python(path, "-m", "pipelines.reproduce", "--jobs", "2", shown=True)
+def _short(part: str) -> list[str]:
+    """Return what makes a preset short: a seed of every model, a few steps, two tests."""
+    tables = yaml.safe_load(compose(ROOT, [f"preset={part}"]))
+    names = [(table, name) for table in ("runs", "baselines") for name in tables[table]]
+    ((dataset, of_dataset),) = tables["datasets"].items()
+    shorter, longer = of_dataset["test"]["lengths"][:2]
+    return [
+        *(f"~{table}.{name}" for table, name in names if "_seed_" in name),
+        *(
+            f"{table}.{name}.{setting}"
+            for table, name in names
+            if "_seed_" not in name
+            for setting in _STEPS[table]
+        ),
+        f"datasets.{dataset}.train.num_sequences=2048",
+        f"datasets.{dataset}.test.lengths=[{shorter},{longer}]",
+        "evaluation.word_problem.num_sequences=16",
+        f"sweep.word_problem.length={longer}",
+        "sweep.word_problem.num_sequences=4",
+        "sweep.word_problem.self_iterations=[1,8]",
+        "sweep.word_problem.tolerances=[0.1]",
+    ]
+
+
+def _measured(part: str, path: Path, settings: list[str]) -> harness.Report:
+    reproduce(path, part, *settings, jobs=2, cached=not settings)
     summary = json.loads((path / "results" / "summary.json").read_text())
-    opened = open_results("word_problem", "state_tracking", path)
+    opened = open_results("word_problem", part, path)
     tracked = {run.name: run.tracked_length(TRACKED) for shown in opened for run in shown.runs}
     rows = [
         row
@@ -118,4 +151,4 @@ def _bars(rows: list[dict[str, Any]]) -> dict[str, harness.Bar]:
 
 
 if __name__ == "__main__":
-    sys.exit(harness.main("state_tracking", run, packages=("torch", "dvc", "prefect")))
+    sys.exit(main())

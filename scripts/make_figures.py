@@ -25,9 +25,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.clones import clone, python  # noqa: E402
-from pipelines.sweeps.own_files import link_own_files  # noqa: E402
-from pipelines.sweeps.workspaces import cache_folder  # noqa: E402
+from benchmarks.clones import reproduce  # noqa: E402
 from scripts.measured import take  # noqa: E402
 from scripts.results_tables import main as write_tables  # noqa: E402
 from scripts.store_notebooks import (  # noqa: E402
@@ -70,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = FOLDER / preset
         own = folder / "notebooks" if _reads_files(preset) else None
         try:
-            _reproduce(preset, options.jobs)
+            reproduce(folder, preset, jobs=options.jobs, cached=True)
             if own is None:
                 take(preset, folder)
         except RuntimeError as error:
@@ -105,14 +103,6 @@ def _missing(preset: str) -> str:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     lines = (done.stdout + done.stderr).splitlines()
     return "\n".join(line for line in lines if line.startswith("missing: "))
-
-
-def _reproduce(preset: str, jobs: int) -> None:
-    folder = FOLDER / preset
-    clone(folder, preset)
-    link_own_files(ROOT, folder, yaml.safe_load(composed(preset)))
-    python(folder, "-m", "dvc", "config", "--local", "cache.dir", str(cache_folder(ROOT)))
-    python(folder, "-m", "pipelines.reproduce", "--jobs", str(jobs), shown=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """`make figures`: which presets run, which are left out, and what a failure leaves."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,8 @@ def made(monkeypatch, tmp_path):
     """Nothing is run: presets that would be, and notebooks with the folders they would read."""
     done = []
 
-    def reproduce(preset, jobs):
+    def reproduce(folder, preset, *, jobs, cached):
+        assert folder == tmp_path / preset and cached
         if preset == "layers":
             raise RuntimeError("a stage has failed")
         done.append((preset, jobs))
@@ -26,7 +26,7 @@ def made(monkeypatch, tmp_path):
         done.append((path.stem, folder.name if output is None else output.relative_to(tmp_path)))
 
     monkeypatch.setattr(make_figures, "FOLDER", tmp_path)
-    monkeypatch.setattr(make_figures, "_reproduce", reproduce)
+    monkeypatch.setattr(make_figures, "reproduce", reproduce)
     monkeypatch.setattr(make_figures, "store", store)
     monkeypatch.setattr(make_figures, "take", lambda preset, _: done.append(("take", preset)))
     monkeypatch.setattr(make_figures, "write_tables", lambda _: done.append(("tables", "")))
@@ -91,27 +91,3 @@ def test_the_list_says_what_is_behind_each(made, capsys):
         "catbabi_quick: catbabi",
     ]
     assert not made
-
-
-def test_a_copy_has_the_cache_that_dvc_has_been_told_and_the_users_own_files(monkeypatch, tmp_path):
-    root = tmp_path / "root"
-    subprocess.check_call(["git", "init", "--quiet", root])
-    (root / ".dvc").mkdir()
-    (root / ".dvc" / "config").write_text(f"[cache]\n    dir = {tmp_path / 'elsewhere'}\n")
-    (root / "text" / "train").mkdir(parents=True)
-    commands = []
-
-    def run(folder, *arguments, **_):
-        commands.append(arguments)
-
-    def copy(folder, _):
-        (folder / ".git").mkdir(parents=True)
-
-    monkeypatch.setattr(make_figures, "ROOT", root)
-    monkeypatch.setattr(make_figures, "FOLDER", root / ".figures")
-    monkeypatch.setattr(make_figures, "clone", copy)
-    monkeypatch.setattr(make_figures, "python", run)
-    make_figures._reproduce("text_small", 2)
-    (setting,) = (each for each in commands if "cache.dir" in each)
-    assert setting[-1] == str(tmp_path / "elsewhere")
-    assert (root / ".figures" / "text_small" / "text" / "train").is_dir()

@@ -1,9 +1,15 @@
 """Counting the seeds that hold, from results that are made up."""
 
-import pytest
+import json
+import subprocess
 
-from benchmarks import clones, state_tracking
-from benchmarks.harness import Bar
+import pytest
+import yaml
+
+from benchmarks import clones, harness, state_tracking
+from benchmarks.harness import Bar, Report
+from implicit_models.parameters.composition import compose
+from stages.check import check_text
 from tests.repositories import ROOT
 
 
@@ -40,6 +46,57 @@ def test_bars_are_of_the_lengths_that_were_tested(rows):
     }
 
 
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """Parts write under `tmp_path`, and only tell what they would have run."""
+    asked = []
+
+    def reproduced(part, path, settings):
+        asked.append((part, path, settings))
+        return Report([{"model": part, "tokens": 20}], {"seeds": Bar(1, 2, False)})
+
+    monkeypatch.setattr(state_tracking, "_measured", reproduced)
+    monkeypatch.setitem(harness.main.__kwdefaults__, "results", tmp_path)
+    return asked
+
+
+def test_each_part_has_results_of_its_own(measured, tmp_path):
+    assert state_tracking.main(["layers"]) == 1
+    assert state_tracking.main(["--quick", "layers", "ten_seeds"]) == 0
+    names = [
+        f"state_tracking.{each}.json" for each in ("layers", "layers.quick", "ten_seeds.quick")
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    written = json.loads((tmp_path / "state_tracking.layers.json").read_text())
+    assert written["command"] == "python -m benchmarks.state_tracking layers"
+    assert measured[0] == ("layers", state_tracking.CLONES / "layers", [])
+
+
+def test_without_a_name_all_parts_are_run(measured):
+    assert state_tracking.main([]) == 1
+    assert tuple(part for part, *_ in measured) == state_tracking.PARTS
+
+
+def test_an_unknown_part_is_told(measured, capsys):
+    with pytest.raises(SystemExit):
+        state_tracking.main(["five_seeds"])
+    assert (
+        "no part five_seeds (of ten_seeds, layers, state_tracking_llama)" in capsys.readouterr().err
+    )
+    assert not measured
+
+
+@pytest.mark.parametrize("part", state_tracking.PARTS)
+def test_short_trainings_are_a_valid_preset_of_one_seed(part):
+    composed = compose(ROOT, [f"preset={part}", *state_tracking._short(part)])
+    assert not check_text(composed, part)
+    tables = yaml.safe_load(composed)
+    assert len(tables["runs"]) == 1
+    assert all(run["free"]["num_training_steps"] == 10 for run in tables["runs"].values())
+    trainings = [each["training"] for each in tables["baselines"].values()]
+    assert trainings and all(each["num_training_steps"] == 20 for each in trainings)
+
+
 def test_a_copy_has_the_code_and_keeps_what_it_has_computed(tmp_path):
     clones.clone(tmp_path, "quick")
     (tmp_path / "stages" / "old.py").write_text("")
@@ -54,3 +111,32 @@ def test_a_copy_has_the_code_and_keeps_what_it_has_computed(tmp_path):
     assert (tmp_path / "results" / "summary.json").read_text() == "{}"
     assert (tmp_path / ".dvc" / "cache").is_dir() and (tmp_path / ".dvc" / "config").exists()
     assert "s3_implicit_mamba2" in (tmp_path / "params.yaml").read_text()
+
+
+def test_a_copy_has_the_cache_that_dvc_has_been_told_and_the_users_own_files(monkeypatch, tmp_path):
+    root = tmp_path / "root"
+    subprocess.check_call(["git", "init", "--quiet", root])
+    (root / ".dvc").mkdir()
+    (root / ".dvc" / "config").write_text(f"[cache]\n    dir = {tmp_path / 'elsewhere'}\n")
+    (root / "text" / "train").mkdir(parents=True)
+    commands = []
+
+    def run(folder, *arguments, **_):
+        commands.append(arguments)
+
+    def copy(folder, preset, *settings):
+        (folder / ".git").mkdir(parents=True)
+        (folder / "params.yaml").write_text(compose(ROOT, [f"preset={preset}", *settings]))
+
+    monkeypatch.setattr(clones, "ROOT", root)
+    monkeypatch.setattr(clones, "clone", copy)
+    monkeypatch.setattr(clones, "python", run)
+    folders = {cached: tmp_path / f"copy_{cached}" for cached in (True, False)}
+    for cached, folder in folders.items():
+        clones.reproduce(folder, "text_small", jobs=2, cached=cached)
+        assert (folder / "text" / "train").is_dir()
+    (setting,) = (each for each in commands if "cache.dir" in each)
+    assert setting[-1] == str(tmp_path / "elsewhere")
+    assert [each for each in commands if "--jobs" in each] == [
+        ("-m", "pipelines.reproduce", "--jobs", "2")
+    ] * 2
