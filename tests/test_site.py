@@ -1,5 +1,8 @@
 """The documentation builds as a site: every page is in it, and names no script elsewhere."""
 
+import ast
+import dataclasses
+import html
 import importlib
 import re
 import shutil
@@ -12,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 
+import implicit_models
 from implicit_models.lazy_names import places_of_names
 from scripts.notebook_pages import write_pages
 from scripts.store_notebooks import notebooks, read
@@ -24,7 +28,7 @@ def site(tmp_path_factory):
     shutil.copytree(ROOT / "docs", folder / "docs")
     write_pages(folder / "docs")
     shutil.copy(ROOT / "mkdocs.yml", folder)
-    for package in ("implicit_models", "pipelines", "stages"):
+    for package in ("implicit_models", "pipelines", "scripts", "stages"):
         (folder / package).symlink_to(ROOT / package)
     command = [sys.executable, "-m", "zensical", "build", "--strict"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
@@ -50,6 +54,30 @@ def test_every_page_is_built_and_in_the_index_of_the_search(site):
     assert pages <= {path.stem for path in site.glob("*.html")}
     index = (site / "search.js").read_text()
     assert "free.center_weight" in index and "even permutations of five things" in index
+
+
+@pytest.mark.parametrize("name", ["ImplicitMamba2Config", "ImplicitLlamaConfig", "LSTMConfig"])
+def test_the_python_api_has_the_defaults_of_configurations(site, name):
+    page = (site / "api.html").read_text().partition(f'id="implicit_models.{name}"')[2]
+    signature = html.unescape(re.sub("<[^>]+>", "", page.partition("Bases:")[0]))
+    shown = " ".join(signature.split())
+    configuration = getattr(implicit_models, name)
+    own = {field for base in configuration.__mro__ if _is_ours(base) for field in _annotated(base)}
+    fields = [field for field in dataclasses.fields(configuration) if field.name in own]
+    assert len(fields) > 5
+    for field in fields:
+        written = re.search(rf"\b{field.name}: [^=]*= ([^\s,]+),? ", shown)
+        assert written, field.name
+        assert ast.literal_eval(written[1]) == field.default, field.name
+
+
+def _is_ours(base: type) -> bool:
+    return base.__module__.startswith("implicit_models.")
+
+
+def _annotated(base: type) -> list[str]:
+    """Return the fields that a class itself declares; of `family` it says the class's alone."""
+    return [name for name in base.__dict__.get("__annotations__", {}) if name != "family"]
 
 
 def test_the_python_api_has_every_public_name_with_its_docstring(site):
