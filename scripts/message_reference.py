@@ -36,7 +36,8 @@ _BEFORE = """# Messages and what to do
 Messages with which a command or a stage ends, or refuses something, by the part that says it: those
 of the project's own errors. A message names the key or the file, what was found, what is allowed,
 and, where that does not tell it, what to do. Look for its words, without what was found: that
-stands here in CAPITALS. What a library says (of YAML, a tokenizer, a server) is the library's.
+stands here in CAPITALS; search the page for three words of it. What a library says (of YAML, a
+tokenizer, a server) is the library's.
 `scripts/message_reference.py` writes this page.
 
 ## First
@@ -46,6 +47,13 @@ stands here in CAPITALS. What a library says (of YAML, a tokenizer, a server) is
 """
 _FIRST = {
     "`error:` and a line with a key": "correct it in its preset; `implicit-models check` tells all",
+    "`missing:` and a line with a text, tasks or a tokenizer": (
+        "put the files there, or name another folder ([texts](presets.md#a-text-of-your-own))"
+    ),
+    "`params.yaml has no entry`": (
+        "another preset was composed last; `implicit-models run PRESET` brings this one back"
+    ),
+    "`has no model yet`": "`implicit-models run PRESET` trains it",
     "a stage fails under `dvc repro`": "run it by hand, `python -m STAGE NAME`: it says more",
     "`the disk is full: make room`": "`dvc gc --workspace --dry` lists what can go",
     "a training was interrupted": "the same command goes on from its last checkpoint",

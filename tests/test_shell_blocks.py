@@ -43,7 +43,7 @@ TEXTS = (
 )
 # Programs that are not ours, of which only the files are looked at that they name.
 OTHERS = (
-    *("cd", "cp", "sed", "source", "export", "git", "curl", "pip", ".venv/bin/ruff"),
+    *("cd", "cp", "sed", "source", "export", "git", "curl", "uv", ".venv/bin/ruff"),
     *("docker", "kubectl", "srun", "createdb", "prefect", "mlflow"),
 )
 FOLDERS = ("deploy/", "scripts/", "tests/")

@@ -87,9 +87,7 @@ PARTS = [
     ),
     Part("language: cycle_navigation", "regular_languages", said=unread("datasets.cycle")),
     Part("s3_upcycled_llama:", "upcycled"),
-    Part("model: {family: huggingface", inside=("baselines", "s3_gpt2")),
     Part("a4_z5_implicit_mamba2:", "laptop", beside=A4_Z5),
-    Part("dataset: z5", said=unread("datasets.s3")),
     Part(
         "hub_corpora:",
         "text_small",
@@ -100,7 +98,7 @@ PARTS = [
     ),
     Part("carry: passed", "state_passing"),
 ]
-SAID = {"babi": unread("datasets.stories")}  # by presets
+SAID = {"babi": unread("datasets.stories"), "z5_own": unread("datasets.s3")}  # by presets
 PLACEMENT = "gpu-nodes: "
 
 
