@@ -9,8 +9,6 @@ import pytest
 from stages.check import check
 from tests.repositories import ROOT, presets
 
-HEAD = "# @package _global_\ndefaults:\n  - quick\n  - _self_\n"
-
 
 @pytest.fixture
 def documented(tmp_path, monkeypatch) -> list[str]:
@@ -29,7 +27,7 @@ def lines(preset: str, *overrides: str) -> list[tuple[str, str]]:
 def test_another_data_set_takes_the_place_of_the_presets(documented):
     instead, beside = documented
     Path("conf/preset/instead.yaml").write_text(instead)
-    Path("conf/preset/beside.yaml").write_text(HEAD + beside)
+    Path("conf/preset/beside.yaml").write_text(beside)
     assert lines("instead") == []
     unread = "conf/preset/beside.yaml: datasets.s3 is read by no entry"
     assert lines("beside") == [("warning", unread)]
