@@ -37,6 +37,8 @@ def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) ->
         tokenizer = load_tokenizer(model)
     except ParameterError:
         tokenizer = None
+    else:
+        stop_at_end_of_text(loaded, tokenizer)
     size = loaded.config.vocab_size
     ids = tokenizer(prompt)["input_ids"] if tokenizer is not None else _numbers(prompt, size)
     if not ids:
@@ -51,6 +53,12 @@ def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) ->
             given, attention_mask=torch.ones_like(given), max_new_tokens=tokens, **chosen
         )[0].tolist()
     return tokenizer.decode(made) if tokenizer is not None else " ".join(map(str, made))
+
+
+def stop_at_end_of_text(model: Any, tokenizer: Any) -> None:
+    """Have a model that names no end of a text stop at its tokenizer's, where that names one."""
+    if model.generation_config.eos_token_id is None:
+        model.generation_config.eos_token_id = tokenizer.eos_token_id
 
 
 def load_generating(model: str) -> Any:

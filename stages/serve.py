@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
-from stages.generate import load_generating, load_tokenizer
+from stages.generate import load_generating, load_tokenizer, stop_at_end_of_text
 
 _GONE = 499  # the status in the log where a client has not waited for its answer
 
@@ -55,6 +55,7 @@ def load(model: str) -> tuple[Any, Any]:
         raise ParameterError(
             f"a server takes text: {error}; `implicit-models generate` continues numbers of tokens"
         ) from error
+    stop_at_end_of_text(loaded, tokenizer)
     return loaded.to(default_device()), tokenizer
 
 

@@ -51,6 +51,8 @@ class TrainingData:
         Writes into a model's folder what the model needs to be used, such as a tokenizer.
     continuation
         How training sequences go on from one another where the carry is passed; None: they cannot.
+    end_of_text
+        The token at which a model that writes has come to an end; None where there is none.
     """
 
     train: "Sequences"
@@ -63,6 +65,7 @@ class TrainingData:
     check_model: Callable[[Path], None] = lambda _: None
     save_beside: Callable[[Path], None] = lambda _: None
     continuation: "Continuation | None" = None
+    end_of_text: int | None = None
 
     def files(self) -> list[Path]:
         """Return the files that are trained on and validated with."""

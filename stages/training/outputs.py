@@ -35,6 +35,7 @@ def write_model(
     progress: Progress,
     digest: str | None,
     save_beside: Callable[[Path], None],
+    end_of_text: int | None,
     state: Path | None,
 ) -> None:
     """Write a trained model, its card, what it needs beside it, and what its training has cost.
@@ -51,12 +52,14 @@ def write_model(
     digest
         Of the whole entry, by which its tracked run is found; None for the model of an earlier
         segment, or it would have the next one trained again for nothing.
-    save_beside
+    save_beside, end_of_text
         Of `TrainingData`.
     state
         Of the training, where it is in the folder already.
     """
     _remember_phases(model, parameters)
+    if end_of_text is not None and model.can_generate():
+        model.config.eos_token_id = model.generation_config.eos_token_id = end_of_text
     totals = {"tokens": progress.tokens, "flops": progress.flops}
     with filled(folder, keep=[state.name] if state else []) as partial:
         save_model(model, partial, _provenance(entry, parameters, progress, digest))

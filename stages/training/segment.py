@@ -321,5 +321,6 @@ def _write(this: SegmentStage, model: LanguageModel, data: TrainingData, end: Pr
         progress=end,
         digest=entry_digest(this.table, this.name) if this.state is None else None,
         save_beside=data.save_beside,
+        end_of_text=data.end_of_text,
         state=this.state,
     )

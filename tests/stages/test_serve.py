@@ -34,12 +34,15 @@ ALPHABET = "abcdefghijklmnopqrstuvwxyzABCDE"
 PROMPT, NEW = "hello", 6
 
 
-def save(folder: Path, model: Any, with_tokenizer: bool = True) -> str:
+def save(
+    folder: Path, model: Any, with_tokenizer: bool = True, end_of_text: str | None = None
+) -> str:
     model.save_pretrained(folder)
     if with_tokenizer:
         inner = Tokenizer(BPE({letter: index for index, letter in enumerate(ALPHABET)}, []))
         inner.decoder = decoders.Fuse()
-        PreTrainedTokenizerFast(tokenizer_object=inner).save_pretrained(folder)
+        words = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token=end_of_text)
+        words.save_pretrained(folder)
     return str(folder)
 
 
@@ -277,6 +280,19 @@ def test_it_ends_with_the_token_of_an_end(tmp_path: Path) -> None:
         (last,) = completed(client, prompt=PROMPT, max_tokens=length)["choices"]
     assert choice["finish_reason"] == last["finish_reason"] == "stop"
     assert choice["text"] == last["text"] == whole[:length]
+
+
+def test_it_ends_where_the_tokenizer_alone_names_an_end(tmp_path: Path) -> None:
+    model = model_of("mamba2-implicit")
+    whole = generate.main(save(tmp_path, model), PROMPT, NEW, temperature=0, seed=0)
+    end = whole[len(PROMPT) + 1]
+    written = whole[: whole.index(end, len(PROMPT)) + 1]
+    folder = save(tmp_path, model, end_of_text=end)
+    assert generate.main(folder, PROMPT, NEW, temperature=0, seed=0) == written
+    with TestClient(serve.application("mine", *serve.load(folder))) as client:
+        (choice,) = completed(client, prompt=PROMPT)["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert choice["text"] == written[len(PROMPT) : -1]  # an end is not text
 
 
 def test_clients_that_go_leave_room_for_those_that_stay(client: TestClient, address: str) -> None:

@@ -90,6 +90,10 @@ def test_much_data_that_lies_as_it_was_compared_is_not_read_again(opened, monkey
     assert len(reads) == 3
 
 
+def test_the_end_of_a_text_is_that_of_its_tokenizer(opened):
+    assert opened().end_of_text == load_tokenizer("bytes").end_of_text
+
+
 def test_a_model_of_another_tokenizer_is_refused(opened, tmp_path):
     data = opened()
     load_tokenizer("bytes").save(tmp_path / "same")

@@ -243,7 +243,7 @@ def test_a_model_is_saved_with_its_words_and_knows_others(folder: Path, tmp_path
     vocabulary = open_streams(folder).vocabulary
     text = "Mary went to the kitchen . where is mary ?"
     assert tokenizer(text)["input_ids"] == [vocabulary.index(w) for w in text.lower().split()]
-    assert tokenizer.eos_token_id == EOS
+    assert tokenizer.eos_token_id == data.end_of_text == EOS
     with pytest.raises(WordsError, match="has 180 words, and they are not the 2 of"):
         check_words(tmp_path, ["a", "b"], folder)
     assert json.loads((tmp_path / "tokenizer.json").read_text())["model"]["type"] == "WordLevel"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from implicit_models.language_models.labelled import Continuation
-from implicit_models.problems.catbabi.data.streams import Cut, open_streams
+from implicit_models.problems.catbabi.data.streams import EOS, Cut, open_streams
 from implicit_models.problems.catbabi.data.words import check_words, save_words
 from implicit_models.problems.catbabi.data.writing import write_streams
 from implicit_models.problems.catbabi.parameters import CatbabiParameters
@@ -40,4 +40,5 @@ def open_training(folder: Path, parameters: CatbabiParameters) -> TrainingData:
         check_model=lambda model: check_words(model, data.vocabulary, folder),
         save_beside=lambda model: save_words(data.vocabulary, model),
         continuation=Continuation(is_ordered=True),
+        end_of_text=EOS,
     )

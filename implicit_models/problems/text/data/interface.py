@@ -38,4 +38,5 @@ def open_training(folder: Path, parameters: CorpusParameters) -> TrainingData:
         check_model=check_model,
         save_beside=lambda model: load_tokenizer(tokenizer).save(model),
         continuation=Continuation(is_ordered=True),
+        end_of_text=corpus.end_of_text,
     )

@@ -1,0 +1,77 @@
+"""What a training leaves of a model: it stops where the texts that it learned end."""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
+
+from implicit_models import LSTMConfig, LSTMLanguageModel
+from implicit_models.training.progress import Progress
+from stages.training.outputs import write_model
+from tests.language_models.kinds import VOCABULARY, model_of
+
+PROMPT, NEW = torch.tensor([[3, 1, 4]]), 6
+
+
+def gpt2() -> GPT2LMHeadModel:
+    config = GPT2Config(
+        vocab_size=VOCABULARY, n_embd=8, n_layer=1, n_head=1, bos_token_id=None, eos_token_id=None
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return GPT2LMHeadModel(config).eval()
+
+
+MADE = {
+    "implicit": lambda: model_of("mamba2-implicit", dtype=torch.float32),
+    "explicit": lambda: model_of("llama-explicit", dtype=torch.float32),
+    "of transformers": gpt2,
+}
+
+
+def write(model: Any, folder: Path, end_of_text: int | None) -> None:
+    write_model(
+        model,
+        folder,
+        entry="runs.mine",
+        parameters={"model": SimpleNamespace(source=None)},
+        progress=Progress(0),
+        digest=None,
+        save_beside=lambda _: None,
+        end_of_text=end_of_text,
+        state=None,
+    )
+
+
+def continued(folder: Path) -> list[int]:
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    made = model.generate(PROMPT, max_new_tokens=NEW, do_sample=False)
+    return made[0, PROMPT.shape[1] :].tolist()
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_a_model_stops_at_the_end_of_a_text(kind: str, tmp_path: Path) -> None:
+    write(MADE[kind](), tmp_path / "endless", None)
+    config = json.loads((tmp_path / "endless" / "config.json").read_text())
+    assert config.get("eos_token_id") is None
+    whole = continued(tmp_path / "endless")
+    assert len(whole) == NEW
+    end = whole[2]
+    write(MADE[kind](), tmp_path / "ending", end)
+    config = json.loads((tmp_path / "ending" / "config.json").read_text())
+    assert config["eos_token_id"] == end
+    assert continued(tmp_path / "ending") == whole[: whole.index(end) + 1]
+    weights = [tmp_path / each / "model.safetensors" for each in ("endless", "ending")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_a_model_that_writes_nothing_has_no_end(tmp_path: Path) -> None:
+    config = LSTMConfig(vocab_size=VOCABULARY, hidden_size=8, num_hidden_layers=1)
+    for name, end in (("without", None), ("with", 3)):
+        write(LSTMLanguageModel(config), tmp_path / name, end)
+    configurations = [tmp_path / name / "config.json" for name in ("without", "with")]
+    assert configurations[0].read_text() == configurations[1].read_text()
