@@ -21,6 +21,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from implicit_models.parameters import ParameterError
 from stages.completion_request import CompletionRequest
+from stages.generate import check_positions
 
 _LEAST_TEMPERATURE = 1e-5  # below it logits overflow; the likeliest token is what it comes to
 _BEFORE = 5  # tokens of the prompt that tell how the first one after it is written
@@ -84,12 +85,8 @@ class Completions:
         if not prompts:
             raise ParameterError("prompt = [] has no prompt; allowed is one or more")
         longest, added = max(map(len, prompts)), request.max_tokens or 1
-        if self.num_positions is not None and longest + added > self.num_positions:
-            wanted = f"max_tokens = {added} after " if request.max_tokens else ""
-            raise ParameterError(
-                f"{wanted}a prompt of {longest} tokens is not allowed; allowed is a sum of at most "
-                f"{self.num_positions}, the positions of the model"
-            )
+        wanted = f"max_tokens = {added}" if request.max_tokens else ""
+        check_positions(longest, added, self.num_positions, wanted)
         return prompts
 
     def _tokens(self, prompt: Any) -> list[int]:

@@ -26,11 +26,14 @@ def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) ->
     Raises
     ------
     ParameterError
-        Where the prompt is nothing that the model reads, or the model generates nothing.
+        Where the prompt is nothing that the model reads, the model has no positions for so many
+        tokens, or it generates nothing.
     SourceError
         Where there is no such model.
     """
     import torch
+
+    from implicit_models.families.huggingface.positions import num_positions
 
     loaded = load_generating(model)
     try:
@@ -43,16 +46,43 @@ def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) ->
     ids = tokenizer(prompt)["input_ids"] if tokenizer is not None else _numbers(prompt, size)
     if not ids:
         raise ParameterError("the prompt is empty; allowed is one token or more")
+    limit = num_positions(model)
+    check_positions(len(ids), tokens, None if limit is None else limit[0], f"--tokens {tokens}")
     torch.manual_seed(seed)
     chosen: dict[str, Any] = {"do_sample": temperature > 0}
     if temperature > 0:
-        chosen["temperature"] = temperature
+        chosen |= {"temperature": temperature, "top_p": 1.0, "top_k": 0}
     given = torch.tensor([ids])
     with torch.inference_mode():
         made = loaded.generate(
             given, attention_mask=torch.ones_like(given), max_new_tokens=tokens, **chosen
         )[0].tolist()
     return tokenizer.decode(made) if tokenizer is not None else " ".join(map(str, made))
+
+
+def check_positions(prompt: int, added: int, limit: int | None, wanted: str = "") -> None:
+    """See that a model has positions for a prompt and what is to be added to it.
+
+    Parameters
+    ----------
+    prompt, added
+        Numbers of tokens.
+    limit
+        The most tokens that the model reads; None where there is no limit.
+    wanted
+        What asks for those to be added, such as ``--tokens 20``.
+
+    Raises
+    ------
+    ParameterError
+        Where it has not.
+    """
+    if limit is not None and prompt + added > limit:
+        after = f"{wanted} after " if wanted else ""
+        raise ParameterError(
+            f"{after}a prompt of {prompt} tokens is not allowed; allowed is a sum of at most "
+            f"{limit}, the positions of the model: ask for fewer, or shorten the prompt"
+        )
 
 
 def stop_at_end_of_text(model: Any, tokenizer: Any) -> None:

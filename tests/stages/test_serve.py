@@ -321,6 +321,17 @@ def test_clients_together_get_what_each_gets_alone(client: TestClient, address: 
     assert together == [completed(client, **each)["choices"] for each in asked]
 
 
+def test_generate_samples_of_all_tokens(tmp_path: Path) -> None:
+    config = GPT2Config(vocab_size=200, n_embd=8, n_layer=1, n_head=1, bos_token_id=None)
+    config.eos_token_id = None
+    model = GPT2LMHeadModel(config)
+    torch.nn.init.zeros_(model.transformer.ln_f.weight)  # after any token the same probabilities,
+    torch.nn.init.ones_(model.transformer.ln_f.bias)  # which are almost equal
+    folder = save(tmp_path, model, with_tokenizer=False)
+    made = generate.main(folder, "3", tokens=800, temperature=1.0, seed=0).split()[1:]
+    assert len(made) == 800 and len(set(made)) > 150
+
+
 def test_no_more_tokens_are_made_than_a_model_has_positions_for(tmp_path: Path) -> None:
     config = GPT2Config(
         vocab_size=VOCABULARY, n_embd=8, n_layer=1, n_head=1, n_positions=12, bos_token_id=None
@@ -333,9 +344,13 @@ def test_no_more_tokens_are_made_than_a_model_has_positions_for(tmp_path: Path) 
         answer = client.post("/v1/completions", json={"prompt": ["a", PROMPT], "max_tokens": 8})
     assert answer.status_code == 400
     said = (
-        "max_tokens = 8 after a prompt of 5 tokens is not allowed; allowed is a sum of at most 12"
+        "after a prompt of 5 tokens is not allowed; allowed is a sum of at most 12, the positions "
+        "of the model: ask for fewer, or shorten the prompt"
     )
-    assert said in answer.json()["error"]["message"]
+    assert f"max_tokens = 8 {said}" in answer.json()["error"]["message"]
+    assert len(generate.main(folder, PROMPT, tokens=7, temperature=0, seed=0)) == 12
+    with pytest.raises(ParameterError, match=f"--tokens 8 {said}"):
+        generate.main(folder, PROMPT, tokens=8, temperature=0, seed=0)
 
 
 def test_what_reads_no_text_is_refused(tmp_path: Path) -> None:
