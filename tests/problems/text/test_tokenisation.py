@@ -126,9 +126,7 @@ def test_transformers_reads_what_is_saved(tmp_path, kind, request):
     tokenizer.save(tmp_path / "first")
     theirs = AutoTokenizer.from_pretrained(tmp_path / "first")
     for text in ("one two", TEXTS[0].replace("<|endoftext|>", "")):
-        assert (
-            theirs(text, add_special_tokens=False).input_ids == tokenizer.encode([text])[0].tolist()
-        )
+        assert theirs(text).input_ids == tokenizer.encode([text])[0].tolist()
     assert theirs.eos_token_id == tokenizer.end_of_text
     assert len(theirs) == tokenizer.vocabulary_size
     assert theirs.model_max_length > 10**12
@@ -140,6 +138,16 @@ def test_transformers_reads_what_is_saved(tmp_path, kind, request):
     load_tokenizer(tmp_path / "first").save(tmp_path / "second")
     for file in (tmp_path / "first").iterdir():
         assert (tmp_path / "second" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_a_file_that_puts_nothing_around_a_text_is_saved_as_it_is(tmp_path):
+    tokenizer = words()
+    for number, processor in enumerate((None, processors.ByteLevel(trim_offsets=False))):
+        tokenizer.post_processor = processor
+        tokenizer.save(str(tmp_path / "tokenizer.json"), pretty=False)
+        load_tokenizer(tmp_path).save(tmp_path / str(number))
+        saved = json.loads((tmp_path / str(number) / "tokenizer.json").read_text())
+        assert saved == json.loads((tmp_path / "tokenizer.json").read_text())
 
 
 def test_bytes_from_a_folder_are_bytes(tmp_path):

@@ -169,12 +169,17 @@ class TextTokenizer:
     def save(self, folder: Path) -> None:
         """Write ``tokenizer.json`` and ``tokenizer_config.json``, for `load_tokenizer` and others.
 
-        transformers' ``AutoTokenizer.from_pretrained(folder)`` then has the same ids, with the
-        tokens that begin and end a text and stand for the unknown where there are any.
+        transformers' ``AutoTokenizer.from_pretrained(folder)`` then gives the same ids, nothing
+        around them, and names the tokens that begin and end a text and stand for the unknown where
+        there are any.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        self.library.save(str(folder / TOKENIZER_FILE), pretty=False)
+        library = self.library
+        if library.num_special_tokens_to_add(is_pair=False):
+            library = Tokenizer.from_str(library.to_str())
+            library.post_processor = None  # type: ignore[assignment]
+        library.save(str(folder / TOKENIZER_FILE), pretty=False)
         unknown = json.loads(self.library.to_str())["model"].get("unk_token")
         configuration = {
             "tokenizer_class": "PreTrainedTokenizerFast",
