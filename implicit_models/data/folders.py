@@ -1,32 +1,91 @@
 """A folder of data that appears as a whole, and arrays in it that are what its manifest says."""
 
+import fcntl
 import hashlib
 import os
 import shutil
-import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from implicit_models.data.arrays import open_array
+from implicit_models.files import PARTIAL, remove
+
+_PATIENCE_SECONDS = 5.0  # a process that is being killed is still there for a moment
+_POLL_SECONDS = 0.1
+
+
+class FolderBusyError(RuntimeError):
+    """Another process is writing the same folder."""
 
 
 @contextmanager
 def written_whole(folder: Path, manifest: str, is_part: Callable[[str], bool]) -> Iterator[Path]:
     """Yield a folder to write into, which then takes the place of another; see `take_place`.
 
-    After an error that other one is as it was.
+    After an error that other one is as it was. Errors as of `partial_folder`.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
+    with partial_folder(folder) as partial:
         yield partial
         take_place(partial, folder, manifest, is_part)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def partial_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty hidden folder beside one that is to be written, which is gone at the end.
+
+    What a process that was killed has left there goes first. File systems that have no locks are
+    taken as they are.
+
+    Raises
+    ------
+    FolderBusyError
+        Where another process is writing the same folder.
+    """
+    partial = folder.with_name(f".{folder.name}{PARTIAL}")
+    with ExitStack() as stack:
+        stack.callback(os.close, _locked(partial, folder))
+        stack.callback(shutil.rmtree, partial, ignore_errors=True)
+        for left in list(partial.iterdir()):
+            remove(left)
+        yield partial
+
+
+def _locked(partial: Path, folder: Path) -> int:
+    """Return the descriptor of a folder that is made where it is missing, and locked with it."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        partial.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        if _has_lock(descriptor) and _is_at(descriptor, partial):
+            return descriptor
+        os.close(descriptor)  # another's, or removed by it at its end
+        if time.monotonic() > deadline:
+            raise FolderBusyError(
+                f"{folder}: another process is writing it; wait for its end, or end it"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _has_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _is_at(descriptor: int, partial: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(partial))
+    except FileNotFoundError:
+        return False
 
 
 def take_place(complete: Path, folder: Path, manifest: str, is_part: Callable[[str], bool]) -> None:

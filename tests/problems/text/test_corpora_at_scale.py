@@ -330,6 +330,7 @@ def test_a_killed_stage_goes_on_from_the_units_that_it_has_finished(mixed, plain
     assert len(there) + len(second) == len({int(name) for name in there} | set(second))
     assert content(tmp_path / "data" / "mixed") == content(plain)
     assert not work.exists()
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["mixed"]
 
 
 def failing_after(number, error):

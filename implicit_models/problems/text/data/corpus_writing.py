@@ -7,7 +7,6 @@ import contextlib
 import fcntl
 import logging
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import tokenizers
 
 from implicit_models.bars import bar
 from implicit_models.code_digest import code_digests
-from implicit_models.data.folders import take_place
+from implicit_models.data.folders import partial_folder, take_place
 from implicit_models.data.manifests import write_manifest
 from implicit_models.files import checksum
 from implicit_models.parameters import ParameterError, digest
@@ -99,15 +98,15 @@ def write_corpus(
         If a split comes out empty or too short for one sequence, or a pattern names no file.
     TokenizerError
         If the tokenizer cannot be found, or has no end-of-text token.
+    FolderBusyError
+        If another process is writing the same folder.
     """
     processes = num_processes() if processes is None else processes
     tokenizer = load_tokenizer(parameters.tokenizer)
     tokenizer.end_of_text  # noqa: B018  # there has to be one, which is seen before hours of work
     source = open_source(parameters, tokenizer)
     directory = Path(directory)
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
-    try:
+    with partial_folder(directory) as partial:
         identity = _identity(parameters, source, tokenizer, unit_bytes)
         with _work_folder((unfinished or partial / "work") / identity[:16]) as work:
             units = source.units(unit_bytes)
@@ -119,8 +118,6 @@ def write_corpus(
             manifest = _write_manifests(parameters, tokenizer, source, found, splits, complete)
             take_place(complete, directory, MANIFEST, SPLITS.__contains__)
             shutil.rmtree(work)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     if manifest["num_unusable_documents"]:
         log.warning(
             "%s: %d documents of %s were left out: empty, longer than %d bytes, or no text",
