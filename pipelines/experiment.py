@@ -25,7 +25,8 @@ def run_experiment(
     """Compose params.yaml from a preset, bring everything up to date by `dvc repro`, and read it.
 
     What is up to date already is not run again. DVC and the stages print to standard output and
-    standard error, as in a terminal.
+    standard error, as in a terminal; a params.yaml that git has not got is kept, and standard error
+    says where.
 
     Parameters
     ----------
@@ -48,7 +49,11 @@ def run_experiment(
         Where there are no results after all.
     """
     root = Path(root).resolve()
-    write_parameters(root, preset, seeds, overrides)
+    kept = write_parameters(root, preset, seeds, overrides)
+    if kept is not None:
+        print(
+            f"the params.yaml that was there is kept as {kept.relative_to(root)}", file=sys.stderr
+        )
     status = reproduce(root)
     if status:
         raise ExperimentError(

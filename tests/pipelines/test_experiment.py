@@ -1,10 +1,13 @@
 """`run_experiment` and `implicit-models run`: from a preset to its results, through real DVC."""
 
 import json
+import shutil
 import sys
 
 import pytest
 
+from pipelines import experiment as module
+from pipelines import run_experiment
 from tests import warm_python
 from tests.markdown import python_blocks
 from tests.repositories import ROOT, clone
@@ -66,6 +69,18 @@ def experiment(tmp_path_factory):
             patch.setenv(name, value)
         made = clone(tmp_path_factory.mktemp("experiment"), "laptop")
         yield made, made.run(sys.executable, "-c", experiment_of_the_documentation())
+
+
+def test_it_says_where_the_parameters_before_are_kept(tmp_path, monkeypatch, capfd):
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    (tmp_path / "params.yaml").write_text("mine: 1\n")
+    monkeypatch.setattr(module, "reproduce", lambda root: 0)
+    monkeypatch.setattr(module, "read_results", lambda root: "results")
+    said = [(run_experiment("quick", root=tmp_path), capfd.readouterr().err) for _ in range(2)]
+    (kept,) = (tmp_path / ".dvc" / "tmp" / "parameters").glob("params-*.yaml")
+    assert kept.read_text() == "mine: 1\n"
+    line = f"the params.yaml that was there is kept as {kept.relative_to(tmp_path)}\n"
+    assert said == [("results", line), ("results", "")]
 
 
 def test_results_are_those_of_the_entries(experiment):
