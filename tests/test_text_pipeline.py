@@ -127,6 +127,16 @@ def test_the_model_carries_its_tokenizer(repository):
     assert (model / "tokenizer.json").read_bytes() == same.read_bytes()
 
 
+def test_models_stop_at_the_end_of_a_text(repository):
+    end = json.loads((repository.path / "data" / "text" / "manifest.json").read_text())[
+        "end_of_text"
+    ]
+    for name in (RUN, BASELINE):
+        for file in ("config.json", "generation_config.json"):
+            saved = json.loads((repository.path / "models" / name / "final" / file).read_text())
+            assert saved["eos_token_id"] == end
+
+
 def test_a_changed_text_is_noticed_and_changed_tasks_retrain_nothing(repository, tmp_path):
     other = repository.copy(tmp_path / "repository")
     assert stale(other) == set()
