@@ -86,7 +86,7 @@ def check_positions(prompt: int, added: int, limit: int | None, wanted: str = ""
 
 
 def stop_at_end_of_text(model: Any, tokenizer: Any) -> None:
-    """Let a model that names no end of a text stop at its tokenizer's, where that names one."""
+    """Make a model that names no end of a text stop at its tokenizer's, where that has one."""
     if model.generation_config.eos_token_id is None:
         model.generation_config.eos_token_id = tokenizer.eos_token_id
 
