@@ -1,4 +1,4 @@
-"""Bring the evaluation of one entry up to date, and train nothing for it."""
+"""Bring the evaluation of one entry, or the report, up to date, and train nothing for it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +11,10 @@ from pipelines.experiment import reproduce
 
 class NotTrainedError(ValueError):
     """An entry whose model DVC would train first, in place of the one that is there."""
+
+
+class StaleResultsError(ValueError):
+    """Results of other parameters, code or data than there are now."""
 
 
 def evaluate_entry(root: Path, entry: str) -> int:
@@ -43,6 +47,37 @@ def evaluate_entry(root: Path, entry: str) -> int:
         if stage.name not in found.unchanged:
             raise NotTrainedError(_not_trained(root, stage, entry, names))
     return reproduce(root, names)
+
+
+def report_entries(root: Path) -> int:
+    """Write the report of the results that are there; return the exit status of `dvc repro`.
+
+    Entries that lack results are named in the report.
+
+    Raises
+    ------
+    StaleResultsError
+        Where an entry has all its results, but not with these parameters, this code and this data.
+    """
+    if status := reproduce(root, ["--single-item", "code"]):
+        return status
+    found = dag_status(root, ["report"])
+    written: dict[str, list[Stage]] = {}
+    for stage in found.stages.values():
+        if stage.entry and any(Path(out).parts[:2] == ("results", "runs") for out in stage.outs):
+            written.setdefault(stage.entry, []).append(stage)
+    stale = [
+        [stage.name for stage in stages if stage.name not in found.unchanged]
+        for stages in written.values()
+        if all((root / out).exists() for stage in stages for out in stage.outs)
+    ]
+    if names := [name for of_entry in stale for name in of_entry[:1]]:
+        raise StaleResultsError(
+            f"results are not of this params.yaml, this code and this data: {', '.join(names)} "
+            "would run again; `dvc repro` brings all up to date, and reports it; "
+            "`python -m stages.report` reports what is there"
+        )
+    return reproduce(root, ["--single-item", "report"])
 
 
 def _have_run(root: Path) -> set[str]:

@@ -68,9 +68,11 @@ def reproduce(root: Path, targets: Sequence[str] = ()) -> int:
     for line in set_damaged_aside(root):
         print(line, file=sys.stderr)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    with parameters_in_use(root):
+    with parameters_in_use(root) as lock:
         return run_in_terminal(
             [sys.executable, "-m", "dvc", "repro", *targets],
             cwd=root,
             environment={**os.environ, "PATH": path},
+            keep_open=[lock],
+            is_dvc=True,
         )

@@ -84,8 +84,8 @@ def _write(root: Path, content: str) -> Path | None:
     old = _text(path) if path.exists() else ""
     if content == old:
         return None
-    with _lock(root, fcntl.LOCK_EX) as has_it:
-        if not has_it:
+    with _lock(root, fcntl.LOCK_EX) as lock:
+        if lock is None:
             raise ParametersError(_AT_WORK)
         kept = _keep(root, old)
         write_whole(path, content)
@@ -103,11 +103,15 @@ def _text(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def parameters_in_use(root: Path) -> Iterator[None]:
-    """Keep other flows of the repository from writing params.yaml meanwhile."""
+def parameters_in_use(root: Path) -> Iterator[int]:
+    """Keep other flows of the repository from writing params.yaml meanwhile.
+
+    Yields the descriptor of the lock: whoever inherits it holds on to it if this process dies.
+    """
     # Who writes holds it for an instant.
-    with _lock(root, fcntl.LOCK_SH, wait=True):
-        yield
+    with _lock(root, fcntl.LOCK_SH, wait=True) as lock:
+        assert lock is not None
+        yield lock
 
 
 def presets(root: Path) -> list[str]:
@@ -145,15 +149,15 @@ def _keep(root: Path, old: str) -> Path | None:
 
 
 @contextlib.contextmanager
-def _lock(root: Path, kind: int, *, wait: bool = False) -> Iterator[bool]:
-    """Hold the lock on params.yaml, shared or alone; False where others have it."""
+def _lock(root: Path, kind: int, *, wait: bool = False) -> Iterator[int | None]:
+    """Hold the lock on params.yaml, shared or alone, by a descriptor; None where others have it."""
     with (_folder(root) / "in_use.lock").open("a") as file:
         try:
             fcntl.flock(file, kind | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            yield False
+            yield None
         else:
-            yield True
+            yield file.fileno()
 
 
 def _folder(root: Path) -> Path:

@@ -1,9 +1,9 @@
-"""Child processes that stream what they print, and that end when the flow is stopped.
+"""Child processes, which end when the flow or the command that runs them is stopped.
 
-Each is the leader of a process group of its own, so that Ctrl-C in the terminal reaches the flow
-alone. To stop one its descendants get SIGTERM and not the leader: DVC then sees its command end,
-writes down what it knows and leaves; a training saves a checkpoint first. What is still there when
-the patience is over is killed.
+Those of a flow stream what they print, and each is the leader of a process group of its own, so
+that Ctrl-C in the terminal reaches the flow alone. To stop DVC its descendants get SIGTERM and not
+DVC: it then sees its command end, writes down what it knows and leaves; a training saves a
+checkpoint first. What is still there when the patience is over is killed.
 """
 
 import contextlib
@@ -17,9 +17,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 import psutil
+
+from pipelines.signals import handled_signals
 
 Log = Callable[[str], None]
 
@@ -27,6 +30,7 @@ PATIENCE = 120.0  # seconds: a checkpoint of a large model takes its time
 _PROGRESS_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 _IDLE_LEADER_SECONDS = 3.0
+_HANDED_ON = (signal.SIGTERM, signal.SIGHUP)
 
 
 class StoppedError(Exception):
@@ -34,9 +38,17 @@ class StoppedError(Exception):
 
 
 class _Switch:
-    """When everything has to be over, by the monotonic clock; plain, for signal handlers set it."""
+    """When something has to be over, by the monotonic clock; plain, for signal handlers set it."""
 
     deadline: float | None = None
+
+    def turn(self, patience: float) -> None:
+        """Let so many seconds be left, if there are not fewer already."""
+        deadline = time.monotonic() + patience
+        self.deadline = min(deadline, self.deadline or deadline)
+
+
+_EVERYTHING = _Switch()
 
 
 def stop_all(patience: float = PATIENCE) -> None:
@@ -47,18 +59,17 @@ def stop_all(patience: float = PATIENCE) -> None:
     patience
         Seconds after which what has not ended is killed. A second call may shorten them.
     """
-    deadline = time.monotonic() + patience
-    _Switch.deadline = min(deadline, _Switch.deadline or deadline)
+    _EVERYTHING.turn(patience)
 
 
 def allow_all() -> None:
     """Allow stages to begin again after `stop_all`."""
-    _Switch.deadline = None
+    _EVERYTHING.deadline = None
 
 
 def stopping() -> bool:
     """Return whether `stop_all` was called; whoever waits long has to ask."""
-    return _Switch.deadline is not None
+    return _EVERYTHING.deadline is not None
 
 
 def pause(seconds: float) -> None:
@@ -151,25 +162,62 @@ def run_process(
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_POLL_SECONDS)
             if stopping():
-                _end(process)
+                _end(process, _EVERYTHING)
     if stopping():
         raise StoppedError("stopped; started again it goes on from what it has kept")
     return process.returncode
 
 
-def run_in_terminal(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) -> int:
+def run_in_terminal(
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    keep_open: Sequence[int] = (),
+    is_dvc: bool = False,
+) -> int:
     """Run a command to its end with this process's terminal; return its exit status.
 
-    Ctrl-C reaches the command, which keeps what it has; this process waits for that.
+    Ctrl-C reaches the command, which keeps what it has; this process waits for that. SIGTERM and
+    SIGHUP are handed on, as SIGTERM, and end this process once the command has ended.
+
+    Parameters
+    ----------
+    environment
+        The whole environment of the command.
+    keep_open
+        File descriptors that the command inherits.
+    is_dvc
+        Whether what the command runs is told to end, and not the command itself; a second SIGTERM
+        kills all of it.
     """
-    process = subprocess.Popen(command, cwd=cwd, env=dict(environment))
+    process = subprocess.Popen(command, cwd=cwd, env=dict(environment), pass_fds=keep_open)
     if threading.current_thread() is not threading.main_thread():
         return _status(process.wait())
-    before = signal.signal(signal.SIGINT, lambda number, frame: None)
-    try:
-        return _status(process.wait())
-    finally:
-        signal.signal(signal.SIGINT, before)
+    switch = _Switch()
+    received: list[int] = []
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        if is_dvc:
+            is_again = number in received and number != signal.SIGHUP
+            switch.turn(0 if is_again else PATIENCE)
+        else:
+            process.terminate()
+        received.append(number)
+
+    with handled_signals(_wait_on, [signal.SIGINT]), handled_signals(hand_on, _HANDED_ON):
+        while process.poll() is None and switch.deadline is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_POLL_SECONDS)
+        if switch.deadline is not None:
+            _end(process, switch)
+    if received:
+        os.kill(os.getpid(), received[0])
+    return _status(process.returncode)
+
+
+def _wait_on(number: int, frame: FrameType | None) -> None:
+    """Do nothing at a signal that reaches the command as well."""
 
 
 def _status(code: int) -> int:
@@ -225,7 +273,7 @@ def _chunks(descriptor: int, ended: threading.Event) -> Iterator[bytes]:
             ended.wait(_POLL_SECONDS)
 
 
-def _end(process: subprocess.Popen) -> None:
+def _end(process: subprocess.Popen, switch: _Switch) -> None:
     """Stop a command and its descendants: gently, then, when the patience is over, by force."""
     known: dict[int, psutil.Process] = {}
     asked: set[int] = set()
@@ -234,7 +282,7 @@ def _end(process: subprocess.Popen) -> None:
         for descendant in _descendants(process.pid):
             known[descendant.pid] = descendant
         now = time.monotonic()
-        if now >= (_Switch.deadline or now):
+        if now >= (switch.deadline or now):
             _kill(process, known)
             break
         for pid in known.keys() - asked:
@@ -274,6 +322,7 @@ def _runs(process: psutil.Process) -> bool:
 def _kill(process: subprocess.Popen, known: Mapping[int, psutil.Process]) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
+    process.kill()  # which may lead no group
     for descendant in known.values():
         with contextlib.suppress(psutil.NoSuchProcess):
             descendant.kill()

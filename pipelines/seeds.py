@@ -49,7 +49,8 @@ def with_seeds(parameters: Mapping[str, Any], seeds: Sequence[int]) -> Parameter
     Raises
     ------
     SeedError
-        If an entry is in the way: named ``NAME_seed_N`` with another seed than N.
+        If an entry is in the way: named ``NAME_seed_N`` with another seed than N, or for another
+        model than that of seed N.
     """
     originals = {
         name: entry["seed"]
@@ -92,6 +93,13 @@ def _widened(
                     f"{table}.{new}.seed = {entries[new].get('seed')!r} is in the way of "
                     f"{table}.{name} with seed {seed}; rename that entry, or give it seed {seed}"
                 )
+            elif table in EVALUATIONS:
+                wanted = _copy(table, entry, seed, originals)["model"]
+                if (found := entries[new].get("model")) != wanted:
+                    raise SeedError(
+                        f"{table}.{new}.model = {found!r} is in the way of {table}.{name} with "
+                        f"seed {seed}; rename that entry, or give it model {wanted}"
+                    )
 
 
 def _own_seed(

@@ -1,9 +1,9 @@
-"""How a flow is stopped from outside: Ctrl-C, SIGTERM, and Cancel in Prefect."""
+"""How a flow is stopped from outside: Ctrl-C, SIGTERM, SIGHUP, and Cancel in Prefect."""
 
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from types import FrameType
 
@@ -12,6 +12,7 @@ from prefect.context import FlowRunContext
 
 from pipelines.outcomes import Outcomes
 from pipelines.processes import in_background, stop_all
+from pipelines.signals import handled_signals
 
 _WATCH_SECONDS = 3.0
 
@@ -33,27 +34,13 @@ def stopped_from_outside(outcomes: Outcomes) -> Iterator[None]:
         if outcomes.stopped_by is None:
             outcomes.stopped_by = number
             stop_all()
-        else:
+        elif number != signal.SIGHUP:  # of which a terminal that closes may send several
             stop_all(patience=0)
 
     with handled_signals(stop), _cancelled_elsewhere():
         if outcomes.stopped_by is not None:  # before this, and a library lost it
             stop_all()
         yield
-
-
-@contextlib.contextmanager
-def handled_signals(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Call a function at each SIGINT and SIGTERM during a block."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may listen, and whoever owns it stops us otherwise
-        return
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _cancelled_elsewhere() -> AbstractContextManager[None]:

@@ -16,8 +16,8 @@ from implicit_models.parameters.composition import preset_of
 from pipelines.outcomes import Outcomes
 from pipelines.server.embedded import OwnApi, own_api
 from pipelines.server.local_server import ServerError
-from pipelines.sweeps.comparison import FOLDER, THERE, Row
-from pipelines.sweeps.points import Origin, Point, SweepError, plan, read_origin
+from pipelines.sweeps.comparison import THERE, Sweep
+from pipelines.sweeps.points import Point, SweepError, plan, read_origin
 from pipelines.sweeps.tagging import filter_of, tag_points
 from pipelines.sweeps.workspaces import is_done
 from pipelines.terminal import (
@@ -40,24 +40,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     root = Path.cwd()
     outcomes = Outcomes()
-    rows: list[Row] = []
     try:
         with signals_interrupt(outcomes), own_api(root) as own:
             # All that can be a mistake is looked at while Prefect's server starts, for seconds.
             origin = read_origin(root)
             points = plan(root, origin, options.name, options.override, options.preset)
             print(_announced(root, points, options.jobs), flush=True)
-            _run(root, options, origin, points, rows, outcomes, own)
+            sweep = Sweep(root, options.name, origin, points, options.limit, outcomes=outcomes)
+            _run(sweep, options, own)
+            # Also where Prefect gave up the flow before.
+            page = sweep.page or (sweep.compare() if sweep.rows else None)
     except (ParameterError, SweepError, ServerError) as error:
         return mistake(error)
     except OSError as error:
         return without_room(error)
     except KeyboardInterrupt:  # which signal it was is in the outcomes
         return tell_stopped(outcomes) or FAILED
-    page = root / FOLDER / f"{options.name}.md"
-    if rows and page.exists():
+    if page is not None:
         print(page.read_text())
-        there = [row.point for row in rows if row.state in THERE]
+        there = [row.point for row in sweep.rows if row.state in THERE]
         problem = tag_points(root, options.name, there)
         print(f"{page.relative_to(root)}, with every metric in {page.stem}.csv")
         print(f"in MLflow: the filter {filter_of(options.name)}", flush=True)
@@ -67,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     status = tell_stopped(outcomes)
     if status is not None:
         return status
-    for row in rows:
+    for row in sweep.rows:
         if row.state == "failed":
             print(f"error: {row.point.label} failed: {row.reason}", file=sys.stderr)
     if not all(is_done(root, origin, point) for point in points):
@@ -76,23 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return UNRECORDED if outcomes.unrecorded else 0
 
 
-def _run(
-    root: Path,
-    options: argparse.Namespace,
-    origin: Origin,
-    points: Sequence[Point],
-    rows: list[Row],
-    outcomes: Outcomes,
-    own: OwnApi | None,
-) -> None:
-    """Run the flow; nothing is given back, as the rows and the outcomes have it all."""
-    with recorded(root, outcomes, own):
-        from pipelines.sweeps.flow import Sweep, run_sweep
+def _run(sweep: Sweep, options: argparse.Namespace, own: OwnApi | None) -> None:
+    """Run the flow; nothing is given back, as the sweep has it all."""
+    with recorded(sweep.root, sweep.outcomes, own):
+        from pipelines.sweeps.flow import run_sweep
         from pipelines.sweeps.slots import check_limit
 
         if options.limit is not None:
             check_limit(options.limit)
-        sweep = Sweep(root, options.name, origin, points, options.limit, rows, outcomes)
         with shared_cores(options.jobs):
             run_sweep(sweep, options.override, options.preset, options.jobs)
 

@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
@@ -19,6 +18,7 @@ from pipelines.outcomes import Outcomes
 from pipelines.processes import stopping
 from pipelines.server.embedded import OwnApi, prefect_api
 from pipelines.server.local_server import ServerError
+from pipelines.signals import handled_signals
 
 FAILED, MISTAKE, UNRECORDED = 1, 2, 3
 AGAIN = "the same command goes on from there"
@@ -59,31 +59,23 @@ def without_room(error: OSError) -> int:
 
 @contextlib.contextmanager
 def signals_interrupt(outcomes: Outcomes) -> Iterator[None]:
-    """Make SIGTERM end a block as Ctrl-C does, where the flow in it does not handle it itself.
+    """Make SIGTERM and SIGHUP end a block as Ctrl-C does, where its flow does not handle them.
 
     Libraries turn the interrupt into errors of their own, or lose it in a finaliser: the outcomes
     know of the signal whatever they do.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         outcomes.stopped_by = number
         raise KeyboardInterrupt
 
-    before = {
-        number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    except Exception as error:
-        if outcomes.stopped_by is None:
-            raise
-        raise KeyboardInterrupt from error
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with handled_signals(interrupt):
+        try:
+            yield
+        except Exception as error:
+            if outcomes.stopped_by is None:
+                raise
+            raise KeyboardInterrupt from error
 
 
 @contextlib.contextmanager

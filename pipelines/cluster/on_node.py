@@ -38,7 +38,7 @@ from pipelines.running import (
     pause,
     stop_all,
 )
-from pipelines.stopping import handled_signals
+from pipelines.signals import handled_signals
 
 CLONE = "IMPLICIT_MODELS_CLONE"  # this node's clone; the working directory where it is not set
 HEARTBEAT, ANSWER = "heartbeat", "answer"  # types of artifacts

@@ -1,6 +1,7 @@
-"""One table of a sweep: what each point set, what came of it, and its headline metrics."""
+"""A sweep and its table: what each point set, what came of it, and its headline metrics."""
 
 import csv
+import io
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -9,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.files import write_whole
+from pipelines.outcomes import Outcomes
 from pipelines.results import SUMMARY, is_accuracy, shown
-from pipelines.sweeps.points import Point
+from pipelines.sweeps.points import Origin, Point
 
 FOLDER = Path("results") / "sweeps"
 HEADLINE = "metrics.json"  # what an evaluation writes for `dvc metrics show`
@@ -45,6 +47,57 @@ class Row:
     def with_metrics(self, metrics: Mapping[str, Any]) -> "Row":
         """Return the row with other metrics."""
         return replace(self, metrics=metrics)
+
+
+@dataclass
+class Sweep:
+    """A sweep, and what came of it; whoever runs the flow looks here, even where Prefect is gone.
+
+    Attributes
+    ----------
+    root
+        The repository.
+    origin
+        The code that all points run.
+    limit
+        A global concurrency limit of Prefect, of which each point holds a slot.
+    rows
+        What came of the points that have ended, in their order once all have.
+    page
+        The file of the comparison, once it is written.
+    """
+
+    root: Path
+    name: str
+    origin: Origin
+    points: Sequence[Point]
+    limit: str | None = None
+    rows: list[Row] = field(default_factory=list)
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    page: Path | None = None
+
+    def compare(self) -> Path:
+        """Put the rows into the points' order, with their metrics, and write the comparison.
+
+        Returns
+        -------
+        Path
+            The page.
+
+        Raises
+        ------
+        OSError
+            Where it cannot be written; what was there stays.
+        """
+        metrics = read_metrics(self.root, self.origin.commit, [each.name for each in self.points])
+        rows = {row.point.name: row for row in self.rows}
+        # A point without a row was cancelled before it began.
+        self.rows[:] = [
+            rows.get(point.name, Row(point, "stopped")).with_metrics(metrics.get(point.name, {}))
+            for point in self.points
+        ]
+        self.page = write(self.root, self.name, self.rows)
+        return self.page
 
 
 def read_metrics(root: Path, commit: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -94,13 +147,14 @@ def write(root: Path, name: str, rows: Sequence[Row]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     keys = list(dict.fromkeys(key for row in rows for key in row.point.values))
     metrics = list(dict.fromkeys(metric for row in rows for metric in row.metrics))
-    with (folder / f"{name}.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["experiment", "state", *keys, *metrics])
-        for row in rows:
-            values = [row.point.values.get(key, "") for key in keys]
-            numbers = [row.metrics.get(metric, "") for metric in metrics]
-            writer.writerow([row.point.name, row.state, *values, *numbers])
+    table = io.StringIO()
+    writer = csv.writer(table)
+    writer.writerow(["experiment", "state", *keys, *metrics])
+    for row in rows:
+        values = [row.point.values.get(key, "") for key in keys]
+        numbers = [row.metrics.get(metric, "") for metric in metrics]
+        writer.writerow([row.point.name, row.state, *values, *numbers])
+    write_whole(folder / f"{name}.csv", table.getvalue())
     page = folder / f"{name}.md"
     write_whole(page, markdown(rows))
     return page

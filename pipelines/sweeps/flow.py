@@ -2,7 +2,6 @@
 
 import contextvars
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,40 +15,16 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
-from pipelines.outcomes import Outcomes
 from pipelines.publishing import publish
 from pipelines.running import StageFailedError, StoppedError, allow_all, stopping
 from pipelines.server.open_runs import untagged_tasks
 from pipelines.stopping import stopped_from_outside
-from pipelines.sweeps.comparison import Row, read_metrics, write
-from pipelines.sweeps.points import Origin, Point, changed_keys
+from pipelines.sweeps.comparison import Row, Sweep
+from pipelines.sweeps.points import Point, changed_keys
 from pipelines.sweeps.slots import held_slot
 from pipelines.sweeps.workspaces import cache_folder, is_done, run_point, run_shared
 
 WORKSPACES = Path(".dvc") / "tmp" / "sweeps"
-
-
-@dataclass
-class Sweep:
-    """A sweep, and what came of it; whoever calls the flow looks here, even where Prefect is gone.
-
-    Attributes
-    ----------
-    root
-        The repository.
-    origin
-        The code that all points run.
-    rows
-        What came of the points that have ended, in their order once all have.
-    """
-
-    root: Path
-    name: str
-    origin: Origin
-    points: Sequence[Point]
-    limit: str | None = None
-    rows: list[Row] = field(default_factory=list)
-    outcomes: Outcomes = field(default_factory=Outcomes)
 
 
 #: The points are no parameters of the flow: Prefect would store params.yaml once for each.
@@ -119,8 +94,7 @@ def sweep(overrides: list[str], preset: str | None, jobs: int) -> State:
         # Quoted, as in the other flow: the points write to it while Prefect would look into it.
         futures = [_named(point).submit(quote(running), cache, point) for point in points]
         wait(futures)
-        running.rows[:] = _in_order(running)
-        page = write(root, running.name, running.rows)
+        page = running.compare()
         logger.info("the comparison is in %s", page.relative_to(root))
     publish(page.read_text(), f"sweep-{_key(running.name)}", "the points", running.outcomes)
     states = [row.state for row in running.rows]
@@ -135,25 +109,19 @@ def _named(point: Point) -> Any:
     return point_task.with_options(name="point", task_run_name=lambda: point.label)
 
 
-def _in_order(sweep: Sweep) -> list[Row]:
-    """Return the points' rows in the points' order, with their metrics."""
-    metrics = read_metrics(sweep.root, sweep.origin.commit, [p.name for p in sweep.points])
-    rows = {row.point.name: row for row in sweep.rows}
-    # A point without a row was cancelled before it began.
-    return [
-        rows.get(point.name, Row(point, "stopped")).with_metrics(metrics.get(point.name, {}))
-        for point in sweep.points
-    ]
-
-
 def _key(name: str) -> str:
     """Return a name as Prefect allows it in the key of an artifact."""
     return name.lower().replace("_", "-")
 
 
 def run_sweep(running: Sweep, overrides: Sequence[str], preset: str | None, jobs: int) -> None:
-    """Run the flow, so many points at once; what came of it is in the sweep's rows."""
+    """Run the flow, so many points at once; what came of it is in the sweep.
+
+    Raises the error with which the flow itself has ended, after its points or before them.
+    """
     SWEEP.set(running)
     runner = ThreadPoolTaskRunner(max_workers=jobs)
     here = sweep.with_options(task_runner=runner)  # type: ignore[arg-type]
-    here(overrides=list(overrides), preset=preset, jobs=jobs, return_state=True)
+    state = here(overrides=list(overrides), preset=preset, jobs=jobs, return_state=True)
+    if running.page is None:
+        state.result()

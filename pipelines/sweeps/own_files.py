@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,52 @@ def own_files(root: Path, parameters: Mapping[str, Any]) -> list[Path]:
     paths = {Path(os.path.normpath(value)) for _, value in named(parameters)}
     own = [path for path in paths if _may_be_own(path, entries) and (root / path).exists()]
     return sorted(own, key=lambda path: path.parts)
+
+
+def own_content(root: Path, points: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Return, for each point, what the files and folders are that its entries name.
+
+    They are those that neither git nor a stage has made what they are, in the repository or
+    elsewhere.
+
+    Returns
+    -------
+    list
+        Of DVC's hashes by path, from its own record where a file lies as it did.
+    """
+    paths = [[*own_files(root, point), *_whole(point)] for point in points]
+    others = [path for path in dict.fromkeys(sum(paths, [])) if not _is_in_git(root, path)]
+    hashes = _hashes(root, others)
+    return [{str(path): hashes[path] for path in of if path in hashes} for of in paths]
+
+
+def _whole(parameters: Mapping[str, Any]) -> list[Path]:
+    """Return the whole paths of files and folders that entries name."""
+    paths = sorted({Path(value) for _, value in named(parameters)})
+    return [path for path in paths if path.is_absolute() and path.exists()]
+
+
+def _is_in_git(root: Path, path: Path) -> bool:
+    """Return whether git has all of a file or folder."""
+    others = ["git", "ls-files", "--others", "-z", "--", os.fspath(path)]
+    done = subprocess.run(others, cwd=root, capture_output=True, check=False)
+    return done.returncode == 0 and not done.stdout
+
+
+def _hashes(root: Path, paths: Sequence[Path]) -> dict[Path, str]:
+    if not paths:
+        return {}
+    from dvc.repo import Repo
+    from dvc_data.hashfile.build import build
+    from dvc_objects.fs.local import LocalFileSystem
+
+    with Repo(os.fspath(root)) as repo:
+        found = {}
+        for path in paths:
+            place = os.fspath((root / path).resolve())
+            _, _, content = build(repo.cache.local, place, LocalFileSystem(), "md5", dry_run=True)
+            found[path] = str(content.hash_info.value)
+    return found
 
 
 def named(parameters: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ from typing import Any
 from implicit_models.parameters import ParameterError, composition
 from implicit_models.parameters.composition import CONFIGURATION
 from pipelines.checking import check_parameters
-from pipelines.sweeps.own_files import leads_out, named
+from pipelines.sweeps.own_files import leads_out, named, own_content
 
 _TAKEN = (CONFIGURATION, "implicit_models", "stages")  # what git has not got there counts as well
 
@@ -93,10 +93,16 @@ def plan(
         if keys.count(key) > 1:
             raise SweepError(f"{key} is given twice; give all its values at once: {key}=A,B")
     varied = {i for i, axis in enumerate(axes) if len(axis) > 1}
+    products = list(itertools.product(*axes))
+    composed = [compose(root, values) for values in products]
+    try:
+        contents = own_content(root, composed)
+    except OSError as error:
+        raise SweepError(f"what entries name cannot be read: {error}") from error
     points = []
-    for values in itertools.product(*axes):
-        parameters = compose(root, values)
+    for values, parameters, own in zip(products, composed, contents, strict=True):
         content = origin.changes + repr(parameters).encode()
+        content += repr(own).encode() if own else b""
         digest = hashlib.sha256(content).hexdigest()[:8]
         label = " ".join(value for i, value in enumerate(values) if i in varied)
         points.append(Point(f"{name}-{digest}", label or " ".join(values), values, parameters))

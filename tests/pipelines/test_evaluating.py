@@ -7,7 +7,12 @@ import pytest
 
 from pipelines import evaluating, experiment
 from pipelines.dag import UnknownTargetError
-from pipelines.evaluating import NotTrainedError, evaluate_entry
+from pipelines.evaluating import (
+    NotTrainedError,
+    StaleResultsError,
+    evaluate_entry,
+    report_entries,
+)
 from tests.pipelines.tiny import project, stage
 
 STAGES = {
@@ -80,6 +85,43 @@ def test_a_training_at_work_is_told(made):
     (made.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(claims))
     with pytest.raises(NotTrainedError, match="train_free@ours is in use"):
         evaluate_entry(made.path, "ours")
+
+
+REPORTED = {
+    "code": stage("mkdir -p code; cat source > code/ours", ("source",), ("code/ours",)),
+    "evaluate_benchmarks": {
+        "foreach": ["ours", "theirs"],
+        "do": stage(
+            "mkdir -p results/runs/${item}; cat code/ours > results/runs/${item}/metrics.json",
+            ("code/ours",),
+            ("results/runs/${item}/metrics.json",),
+        ),
+    },
+    "report": stage("cat results/runs/*/metrics.json > page", ("results/runs",), ("page",)),
+}
+
+
+def test_a_report_is_of_what_is_up_to_date(tmp_path, monkeypatch):
+    made = project(tmp_path / "project", REPORTED, {})
+    (made.path / "source").write_text("first")
+
+    def run_dvc(command, **_):
+        made.run(*command[1:])
+        return 0
+
+    monkeypatch.setattr(experiment, "run_in_terminal", run_dvc)
+    made.run("-m", "dvc", "repro", "evaluate_benchmarks@ours")
+    assert report_entries(made.path) == 0  # the other one is named in it, and lacks results
+    assert (made.path / "page").read_text() == "first"
+    made.run("-m", "dvc", "repro")
+    (made.path / "source").write_text("second")
+    said = "evaluate_benchmarks@ours, evaluate_benchmarks@theirs would run again.*`python -m stages"
+    with pytest.raises(StaleResultsError, match=said):
+        report_entries(made.path)
+    assert (made.path / "page").read_text() == "firstfirst"
+    made.run("-m", "dvc", "repro", "evaluate_benchmarks")
+    assert report_entries(made.path) == 0
+    assert (made.path / "page").read_text() == "secondsecond"
 
 
 def test_an_entry_that_nothing_evaluates_is_named(made):

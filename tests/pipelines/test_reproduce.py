@@ -386,6 +386,12 @@ def test_an_entry_in_the_way():
     entry = {"seed": 0, "model": {}}
     with pytest.raises(SeedError, match="runs.a_seed_1.seed = 4 is in the way of runs.a"):
         with_seeds({"runs": {"a": entry, "a_seed_1": {**entry, "seed": 4}}}, (1,))
+    tests = {"of_a": {"model": "models/a/final"}, "of_a_seed_1": {"model": "models/a/final"}}
+    said = "readings.of_a_seed_1.model = 'models/a/final' is in the way.*model models/a_seed_1/fin"
+    with pytest.raises(SeedError, match=said):
+        with_seeds({"runs": {"a": entry}, "readings": tests}, (1,))
+    tests["of_a_seed_1"]["model"] = "models/a_seed_1/final"
+    assert with_seeds({"runs": {"a": entry}, "readings": tests}, (1,))["readings"] == tests
 
 
 def test_seeds_are_read():

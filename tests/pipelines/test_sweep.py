@@ -1,4 +1,5 @@
 import csv
+import errno
 import json
 import shutil
 import signal
@@ -11,7 +12,7 @@ import pytest
 import yaml
 
 from implicit_models.parameters.composition import preset_of
-from pipelines.sweeps.comparison import Row, _summary, headline, markdown
+from pipelines.sweeps.comparison import Row, _summary, headline, markdown, write
 from pipelines.sweeps.points import Point, SweepError, changed_keys, read_origin
 from pipelines.sweeps.points import plan as plan_from
 from pipelines.sweeps.workspaces import Workspace, is_done, shared_stages
@@ -116,6 +117,46 @@ def test_points_are_the_product_of_the_values(repository):
     assert points[4].label == "runs.x.steps=2 runs.x.seed=1"  # and not what is the same in all
     assert len({p.name for p in points}) == 6
     assert changed_keys(points) == {"runs.x.steps", "runs.x.seed"}
+
+
+def test_another_text_of_ones_own_is_another_point(repository):
+    text = repository.path / "text" / "words"
+    before = plan(repository.path, "s", ["shared=5"])
+    text.write_text("others\n")
+    others = plan(repository.path, "s", ["shared=5"])
+    text.write_text("data\n")
+    again = plan(repository.path, "s", ["shared=5"])
+    assert before[0].name == again[0].name != others[0].name
+
+
+def test_the_comparison_is_whole_or_as_it_was(repository, monkeypatch):
+    (point,) = plan(repository.path, "kept", ["shared=5"])
+    pages = [repository.path / f"results/sweeps/kept.{kind}" for kind in ("csv", "md")]
+    write(repository.path, "kept", [Row(point, "done")])
+    before = [page.read_bytes() for page in pages]
+    assert before[0].startswith(b"experiment,state,shared\r\nkept-")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("implicit_models.files.sync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write(repository.path, "kept", [Row(point, "failed")])
+    assert [page.read_bytes() for page in pages] == before
+
+
+@pytest.mark.slow
+def test_what_the_flow_itself_suffers_is_told_and_no_old_page_is_shown(repository):
+    name = "unwritten"
+    command = ("-m", "pipelines.sweep", "runs.x.steps=5", "--name", name)
+    folder = repository.path / "results" / "sweeps"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.csv").mkdir()  # in the way of the table
+    (folder / f"{name}.md").write_text("an old page")
+    output = repository.run(*command, status=1)
+    assert "an old page" not in output and f"{name}.csv" in output
+    (folder / f"{name}.csv").rmdir()
+    assert "already there" in repository.run(*command)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,123 @@
+"""A command that shares the terminal ends with what it runs, whoever is told to end."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from implicit_models.parameters.composition import compose
+from pipelines.presets import ParametersError, write_parameters
+from tests import warm_python
+from tests.pipelines.tiny import Project, project, stage, wait_until
+from tests.repositories import ROOT
+
+TRAINING = (
+    "trap 'echo kept > checkpoint; exit 143' TERM; echo $$ > training; "
+    "while true; do sleep 0.05; done"
+)
+STUBBORN = "trap '' TERM; echo $$ > training; while true; do sleep 0.05; done"
+SERVER = (
+    "import pathlib, signal, sys, time; "
+    "signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path('checkpoint').touch(), sys.exit())); "
+    "pathlib.Path('training').write_text(str(__import__('os').getpid())); time.sleep(60)"
+)
+HAND_OVER = (
+    "import os, sys, pathlib; from pipelines.processes import run_in_terminal; "
+    "run_in_terminal([sys.executable, '-c', sys.argv[1]], cwd=pathlib.Path(), "
+    "environment=os.environ); print('went on')"
+)
+REPRODUCE = (
+    "import pathlib; from pipelines.experiment import reproduce; "
+    "reproduce(pathlib.Path()); print('went on')"
+)
+
+
+def begun(made: Project, *arguments: str) -> tuple[subprocess.Popen[str], psutil.Process]:
+    """Start Python, and return it with what it has started, once that has told its number."""
+    process = made.start("-c", *arguments)
+    file = made.path / "training"
+    wait_until(lambda: file.exists() and file.read_text() or process.poll() is not None)
+    return process, psutil.Process(int(file.read_text()))
+
+
+def is_gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Project:
+    """Two stages, of which the first is still at work."""
+    stages = {
+        "train": stage(TRAINING, (), ("model",)),
+        "evaluate": stage("touch scores", ("model",), ("scores",)),
+    }
+    return project(tmp_path / "project", stages, {})
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_is_told_to_end_and_waited_for(tmp_path: Path, number: int) -> None:
+    made = Project(tmp_path)
+    process, server = begun(made, HAND_OVER, SERVER)
+    process.send_signal(number)
+    output = process.communicate(timeout=60)[0]
+    assert (process.returncode, output) == (-number, "")
+    assert is_gone(server) and (tmp_path / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_of_dvc_the_training_is_told_and_dvc_ends_as_it_should(
+    trained: Project, number: int
+) -> None:
+    process, training = begun(trained, REPRODUCE)
+    process.send_signal(number)
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == -number, output
+    assert "went on" not in output and "failed to reproduce 'train'" in output
+    assert is_gone(training) and trained.lines("checkpoint") == ["kept"]
+    assert not (trained.path / "scores").exists()
+    claims = json.loads((trained.path / ".dvc" / "tmp" / "rwlock").read_text())
+    assert not any(claims.values())
+
+
+def test_what_does_not_end_is_killed_at_the_second_signal(tmp_path: Path) -> None:
+    made = project(tmp_path / "project", {"train": stage(STUBBORN, (), ("model",))}, {})
+    process, training = begun(made, REPRODUCE)
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGHUP):
+        process.send_signal(number)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.communicate(timeout=4)
+    assert not is_gone(training)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode in (-signal.SIGTERM, -signal.SIGHUP)  # whichever came first
+    wait_until(lambda: is_gone(training))
+
+
+def test_the_end_of_the_terminal_is_nothing_under_nohup(trained: Project) -> None:
+    ignoring = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {REPRODUCE}"
+    process, training = begun(trained, ignoring)
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.communicate(timeout=2)
+    assert not is_gone(training)
+    process.terminate()
+    process.communicate(timeout=60)
+    assert trained.lines("checkpoint") == ["kept"]
+
+
+def test_parameters_stay_while_dvc_goes_on_without_the_command(trained: Project) -> None:
+    (trained.path / "conf").symlink_to(ROOT / "conf")
+    (trained.path / "params.yaml").write_text(compose(ROOT, ["preset=laptop"]))
+    process, training = begun(trained, REPRODUCE)
+    (dvc,) = (each for each in warm_python.family(process.pid) if "repro" in each.cmdline())
+    with process:
+        process.kill()
+        with pytest.raises(ParametersError, match="at work"):
+            write_parameters(trained.path, "quick")
+        os.kill(training.pid, signal.SIGTERM)
+        wait_until(lambda: is_gone(dvc))
+    write_parameters(trained.path, "quick")
