@@ -145,20 +145,6 @@ def test_the_comparison_is_whole_or_as_it_was(repository, monkeypatch):
     assert [page.read_bytes() for page in pages] == before
 
 
-@pytest.mark.slow
-def test_what_the_flow_itself_suffers_is_told_and_no_old_page_is_shown(repository):
-    name = "unwritten"
-    command = ("-m", "pipelines.sweep", "runs.x.steps=5", "--name", name)
-    folder = repository.path / "results" / "sweeps"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.csv").mkdir()  # in the way of the table
-    (folder / f"{name}.md").write_text("an old page")
-    output = repository.run(*command, status=1)
-    assert "an old page" not in output and f"{name}.csv" in output
-    (folder / f"{name}.csv").rmdir()
-    assert "already there" in repository.run(*command)
-
-
 @pytest.mark.parametrize(
     ("defaults", "overrides", "name"),
     [
@@ -500,3 +486,17 @@ def test_prefects_server_is_killed_in_the_middle_of_a_sweep(repository):
     assert "Prefect's record of this flow is not complete" in output
     assert "Traceback" not in output
     assert [row["state"] for row in table(alone, "alone")] == ["done", "done"]
+
+
+@pytest.mark.slow
+def test_what_the_flow_itself_suffers_is_told_and_no_old_page_is_shown(repository):
+    name = "unwritten"
+    command = ("-m", "pipelines.sweep", "runs.x.steps=5", "--name", name)
+    folder = repository.path / "results" / "sweeps"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.csv").mkdir()  # in the way of the table
+    (folder / f"{name}.md").write_text("an old page")
+    output = repository.run(*command, status=1)
+    assert "an old page" not in output and f"{name}.csv" in output
+    (folder / f"{name}.csv").rmdir()
+    assert "already there" in repository.run(*command)
