@@ -43,7 +43,7 @@ class _Switch:
     deadline: float | None = None
 
     def turn(self, patience: float) -> None:
-        """Let so many seconds be left, if there are not fewer already."""
+        """Set how many seconds are left, if there are not fewer already."""
         deadline = time.monotonic() + patience
         self.deadline = min(deadline, self.deadline or deadline)
 
@@ -217,7 +217,7 @@ def run_in_terminal(
 
 
 def _wait_on(number: int, frame: FrameType | None) -> None:
-    """Do nothing at a signal that reaches the command as well."""
+    """Take a signal for what it is: it reaches the command as well."""
 
 
 def _status(code: int) -> int:

@@ -67,7 +67,8 @@ def _is_in_git(root: Path, path: Path) -> bool:
     """Return whether git has all of a file or folder."""
     others = ["git", "ls-files", "--others", "-z", "--", os.fspath(path)]
     done = subprocess.run(others, cwd=root, capture_output=True, check=False)
-    return done.returncode == 0 and not done.stdout
+    is_elsewhere = done.returncode != 0 and path.is_absolute()
+    return not done.stdout and not is_elsewhere
 
 
 def _hashes(root: Path, paths: Sequence[Path]) -> dict[Path, str]:
