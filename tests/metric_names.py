@@ -13,6 +13,7 @@ _VARYING = {
     "TASK": r"\d+",
     "PLACE": r"\d+|test|validation|test_ignoring_\d+_percent",
     "STATISTIC": "mean|p50|p95|max",
+    "PROBABILITY": r"[\d.]+|\d(?:\.\d+)?e-\d+",
     "MODE": "window|simultaneous|sequential",
     "RANGE": r"\d+|\d+-\d+|_\d+",
     "WORD": ".+",

@@ -173,6 +173,7 @@ def _files(name: str, kind: str, seed: int) -> dict[str, str]:
         if implicit
         else {},
         "past_distance": {str(n): 0.8 * 0.5**n for n in range(17)} if implicit else {},
+        "further_tests": {},
         "num_sequences": {str(n): 256 for n in LENGTHS},
         "seconds": {str(n): 0.05 * n for n in LENGTHS},
     }

@@ -30,6 +30,7 @@ RUN_KEYS = {
     "evaluations_per_token",
     "mode_token_match",
     "past_distance",
+    "further_tests",
     "training_flops",
     "num_training_tokens",
     "train_seconds",

@@ -191,7 +191,7 @@ def test_mixtures_are_the_papers_seven(compose):
     for name, data in found.items():
         assert data.train.model_dump() == {"num_sequences": 8388608, "length": 256}
         assert (data.test.num_sequences, data.test.lengths) == (4096, (256, 1024))
-        assert data.test.identity_probability == 0.5
+        assert data.tested_probabilities == (0.5, 0.9)
         assert f"_p{round(100 * data.identity_probability):02}_" in name
 
 

@@ -72,5 +72,6 @@ def data_bytes(data: WordProblemParameters) -> int:
     """Return what inputs and labels of all splits take."""
     number = np.min_scalar_type(vocabulary_size(data) - 1).itemsize
     tokens = sum(each.num_sequences * each.length for each in (data.train, data.validation))
-    tokens += sum(data.test.num_sequences_of(length) * length for length in data.test.lengths)
+    tested = sum(data.test.num_sequences_of(length) * length for length in data.test.lengths)
+    tokens += tested * len(data.tested_probabilities)
     return 2 * number * tokens

@@ -52,6 +52,9 @@ class TestParameters(Parameters):
     identity_probability
         Takes the place of the data set's own in the tests, so that a model can be tested on more
         or fewer hard tokens than it was trained on; null is the data set's own.
+    further_identity_probabilities
+        Further tests of the same lengths, with these probabilities. What a model has solved, and
+        its sweep, are of the first test. Null is none.
     """
 
     __test__ = False  # not a test case, whatever its name
@@ -60,6 +63,7 @@ class TestParameters(Parameters):
     max_tokens: int | None = Field(default=None, ge=1)
     lengths: Distinct[Annotated[int, Field(ge=1)]]
     identity_probability: float | None = Field(default=None, ge=0.0, le=1.0)
+    further_identity_probabilities: Distinct[Annotated[float, Field(ge=0.0, le=1.0)]] | None = None
 
     def num_sequences_of(self, length: int) -> int:
         """Return the number of sequences of a length."""
@@ -97,8 +101,14 @@ class WordProblemParameters(Parameters):
     validation: SplitParameters
     test: TestParameters
 
+    @property
+    def tested_probabilities(self) -> tuple[float, ...]:
+        """The probability of the identity in each test, the first and further ones."""
+        first, further = self.test.identity_probability, self.test.further_identity_probabilities
+        return (self.identity_probability if first is None else first, *(further or ()))
+
     def check(self) -> None:
-        """Check the name of the group, and that the monoid sampling has an effect."""
+        """Check the name of the group, that the monoid sampling has an effect, and the tests."""
         # Here, for groups need numpy, and a wrong key is to be answered without waiting for it.
         from implicit_models.problems.word_problem.data import groups
 
@@ -111,10 +121,18 @@ class WordProblemParameters(Parameters):
                 f"monoid_sampling = {self.monoid_sampling!r} is not allowed; {self.group} has no "
                 "monoid factor, so only 'uniform' is"
             )
+        first = self.tested_probabilities[0]
+        further = list(self.test.further_identity_probabilities or ())
+        if first in further:
+            raise ParameterError(
+                f"test.further_identity_probabilities = {further} is not allowed; {first} is the "
+                "first test's, and each may be tested only once"
+            )
         if not any(factor.is_group for factor in factors):
             for name, value in (
                 ("identity_probability", self.identity_probability),
                 ("test.identity_probability", self.test.identity_probability),
+                ("test.further_identity_probabilities", further),
             ):
                 if value:
                     raise ParameterError(

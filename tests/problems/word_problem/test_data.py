@@ -11,9 +11,15 @@ import pytest
 from implicit_models.data.manifests import write_manifest
 from implicit_models.files import unsealed
 from implicit_models.parameters import ParameterError, read_section
+from implicit_models.problems.word_problem.checks import data_bytes
 from implicit_models.problems.word_problem.data.groups import multiplication_table, table_digest
 from implicit_models.problems.word_problem.data.sequences import prefix_products
-from implicit_models.problems.word_problem.data.splits import DataError, open_splits
+from implicit_models.problems.word_problem.data.splits import (
+    DataError,
+    further_tests,
+    name_of_test,
+    open_splits,
+)
 from implicit_models.problems.word_problem.data.writing import write_splits
 from implicit_models.problems.word_problem.parameters import (
     SplitParameters,
@@ -185,6 +191,50 @@ def test_tests_may_have_their_own_share_of_hard_tokens(tmp_path):
     problem = open_splits(tmp_path / "data")
     assert abs((problem.split("train").inputs == 0).mean() - 0.9) < 0.02
     assert abs((problem.split("test_L40").inputs == 0).mean() - 0.5) < 0.03
+
+
+def test_further_tests_have_their_own_sequences_and_leave_the_first_as_it_is(tmp_path):
+    test = TestParameters(num_sequences=200, lengths=(16, 40), identity_probability=0.5)
+    further = test.replace(further_identity_probabilities=(0.9, 0.25))
+    found = {}
+    for name, tested in (("one", test), ("more", further)):
+        parameters = SMALL.replace(test=tested)
+        write_splits(parameters, tmp_path / name)
+        found[name] = open_splits(tmp_path / name)
+        found[name].verify()
+        arrays = (tmp_path / name).rglob("*.npy")
+        assert data_bytes(parameters) == sum(np.load(path).nbytes for path in arrays)
+    one, more = found["one"], found["more"]
+    assert set(more.splits) - set(one.splits) == {
+        f"test_p{probability}_L{length}" for probability in (0.9, 0.25) for length in (16, 40)
+    }
+    assert further_tests(one.metadata) == [] and further_tests(more.metadata) == [0.25, 0.9]
+    for name in one.splits:
+        np.testing.assert_array_equal(one.split(name).inputs, more.split(name).inputs)
+    for probability in (0.9, 0.25):
+        inputs = more.split(name_of_test(40, probability)).inputs
+        # The group's own draws may be the identity, too.
+        expected = probability + (1 - probability) / 60
+        assert abs((inputs == 0).mean() - expected) < 0.02
+        hard = more.split("test_L40").inputs
+        assert (inputs == hard)[(inputs != 0) & (hard != 0)].mean() < 0.1
+    write_splits(SMALL.replace(test=test), tmp_path / "more")
+    assert not list((tmp_path / "more").glob("test_p*"))
+
+
+def test_training_shares_nothing_with_further_tests(tmp_path):
+    test = TestParameters(
+        num_sequences=200, lengths=(8,), further_identity_probabilities=(0.9, 0.95)
+    )
+    parameters = SMALL.replace(
+        identity_probability=0.5, train=SplitParameters(num_sequences=5000, length=8), test=test
+    )
+    write_splits(parameters, tmp_path / "data")
+    opened = open_splits(tmp_path / "data")
+    trained = {tuple(row) for row in opened.split("train").inputs.tolist()}
+    for probability in (0.9, 0.95):
+        rows = opened.split(name_of_test(8, probability)).inputs.tolist()
+        assert not trained & set(map(tuple, rows))
 
 
 def test_an_interrupted_write_leaves_no_metadata(copy, monkeypatch):

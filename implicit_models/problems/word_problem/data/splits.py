@@ -1,7 +1,8 @@
 """Word problems on disk, opened memory-mapped.
 
-A folder holds ``metadata.json`` and, for every split (``train``, ``validation``, ``test_L16`` ...),
-a folder with the arrays ``inputs.npy`` and ``labels.npy``, (num_sequences, length).
+A folder holds ``metadata.json`` and, for every split (``train``, ``validation``, ``test_L16``,
+``test_p0.9_L16`` ...), a folder with the arrays ``inputs.npy`` and ``labels.npy``,
+(num_sequences, length).
 """
 
 from collections.abc import Iterable, Mapping
@@ -107,6 +108,18 @@ def _again(directory: Path) -> str:
 def _check_name(name: str, names: Iterable[str], directory: Path) -> None:
     if name not in names:
         raise DataError(f"{directory}: no split {name!r}; there are {', '.join(names)}")
+
+
+def name_of_test(length: int, further: float | None = None) -> str:
+    """Return the name of the test split of a length, or of a further test with a probability."""
+    return f"test_L{length}" if further is None else f"test_p{further}_L{length}"
+
+
+def further_tests(metadata: Mapping[str, Any]) -> list[float]:
+    """Return the probabilities of the identity in tests beside the first, in order."""
+    found = metadata["splits"].items()
+    further = [split["identity_probability"] for name, split in found if name.startswith("test_p")]
+    return sorted(set(further))
 
 
 def file_name(split: str, kind: str) -> str:

@@ -27,10 +27,11 @@ from implicit_models.problems.word_problem.data.splits import (
     FORMAT_VERSION,
     METADATA,
     file_name,
+    name_of_test,
 )
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
 
-_SPLIT = re.compile(r"train|validation|test_L\d+")
+_SPLIT = re.compile(r"train|validation|test(_p[^_]+)?_L\d+")
 _MAX_ROUNDS = 100  # of drawing again what another split already holds
 
 
@@ -39,7 +40,7 @@ class _Plan:
     """One split before it is drawn."""
 
     name: str
-    stream: int
+    stream: tuple[int, ...]
     num_sequences: int
     length: int
     identity_probability: float
@@ -51,9 +52,9 @@ def write_splits(parameters: WordProblemParameters, directory: Path) -> dict[str
     No sequence is shared between train, validation and test: a sequence that is a prefix of one
     of another split, or has one as its prefix, is drawn again. Tests are drawn first, then the
     validation split, then the training split, whose distribution is therefore the one asked for
-    given that it contains nothing of the others. Within a split, and between tests of different
-    lengths, sequences may repeat. Every split has its own stream of random numbers, seeded by the
-    data set's seed, the kind of split and the length.
+    given that it contains nothing of the others. Within a split, and between tests, sequences may
+    repeat. Every split has its own stream of random numbers, seeded by the data set's seed, the
+    kind of split, the length, and of a further test its probability.
 
     Files appear under their names only when all are complete, the metadata last.
 
@@ -108,17 +109,18 @@ def _write_all(parameters: WordProblemParameters, folder: Path) -> dict[str, Any
 def _plans(parameters: WordProblemParameters) -> list[list[_Plan]]:
     """Plan all splits in the order in which they are drawn: tests, validation, train."""
     train, validation, test = parameters.train, parameters.validation, parameters.test
-    probability = parameters.identity_probability
+    first, *further = parameters.tested_probabilities
+    drawn: list[tuple[float, float | None, tuple[int, ...]]] = [(first, None, (2,))]
+    drawn += [(each, each, (4, int(np.float64(each).view(np.uint64)))) for each in further]
     tests = [
         _Plan(
-            name=f"test_L{length}",
-            stream=2,
+            name=name_of_test(length, named),
+            stream=stream,
             num_sequences=test.num_sequences_of(length),
             length=length,
-            identity_probability=(
-                probability if test.identity_probability is None else test.identity_probability
-            ),
+            identity_probability=probability,
         )
+        for probability, named, stream in drawn
         for length in test.lengths
     ]
     others = [
@@ -128,10 +130,10 @@ def _plans(parameters: WordProblemParameters) -> list[list[_Plan]]:
                 stream=stream,
                 num_sequences=split.num_sequences,
                 length=split.length,
-                identity_probability=probability,
+                identity_probability=parameters.identity_probability,
             )
         ]
-        for name, stream, split in (("validation", 1, validation), ("train", 0, train))
+        for name, stream, split in (("validation", (1,), validation), ("train", (0,), train))
     ]
     return [tests, *others]
 
@@ -145,7 +147,7 @@ def _write_split(
     counted: Bar,
 ) -> dict[str, Any]:
     """Draw one split block by block; returns its entry of the metadata."""
-    generator = np.random.default_rng([parameters.seed, plan.stream, plan.length])
+    generator = np.random.default_rng([parameters.seed, *plan.stream, plan.length])
     shape = plan.num_sequences, plan.length
     (folder / plan.name).mkdir()
     header = {

@@ -1,6 +1,7 @@
 """What stages ask of the evaluation of word problems."""
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,14 @@ from implicit_models.language_models.source_names import SourceError
 from implicit_models.problems.problem import Evaluated, Swept
 from implicit_models.problems.word_problem.data.groups import multiplication_table
 from implicit_models.problems.word_problem.data.sequences import draw_merging, prefix_products
-from implicit_models.problems.word_problem.data.splits import open_splits
+from implicit_models.problems.word_problem.data.splits import (
+    further_tests,
+    name_of_test,
+    open_splits,
+)
 from implicit_models.problems.word_problem.evaluation.pasts import past_distance
 from implicit_models.problems.word_problem.evaluation.state_tracking import (
+    StateTrackingResult,
     evaluate_state_tracking,
 )
 from implicit_models.problems.word_problem.evaluation.sweep import sweep_word_problem
@@ -31,24 +37,47 @@ from implicit_models.problems.word_problem.parameters import (
 )
 
 _PASTS = 3  # the stream of random numbers, apart from those of the splits
+_OF_FURTHER_TESTS = (
+    *("accuracy", "accuracy_last_10", "chance", "num_sequences", "seconds"),
+    *("self_iterations", "evaluations_per_token", "relative_residual", "share_converged"),
+)
 
 
 def evaluate(model: Path, data: Path, parameters: WordProblemEvaluationParameters) -> Evaluated:
     """Evaluate on the test sequences."""
-    names = {length: f"test_L{length}" for length in parameters.lengths}
-    opened = open_splits(data, names.values())
+    names = {length: name_of_test(length) for length in parameters.lengths}
+    further = {
+        probability: {length: name_of_test(length, probability) for length in parameters.lengths}
+        for probability in further_tests(open_splits(data, ()).metadata)
+    }
+    opened = open_splits(
+        data, itertools.chain(*(each.values() for each in (names, *further.values())))
+    )
     opened.verify()
-    splits = {length: opened.split(name) for length, name in names.items()}
     loaded = load_model(model, default_device())
+
+    def read(
+        names: Mapping[int, str], parameters: WordProblemEvaluationParameters
+    ) -> StateTrackingResult:
+        splits = {length: opened.split(name) for length, name in names.items()}
+        return evaluate_state_tracking(loaded, splits, parameters)
+
     with Meter(loaded.device) as meter:
-        result = evaluate_state_tracking(loaded, splits, parameters)
+        result = read(names, parameters)
+        in_one_mode = parameters.replace(num_mode_sequences=0)
+        others = {str(each): read(names, in_one_mode) for each, names in further.items()}
     # Modes are compared and radii measured besides.
     measured = dataclasses.replace(meter.measurement, energy_joules=None)
     readings = [
         (length * found.num_sequences, found.flops, found.seconds)
-        for length, found in result.lengths.items()
+        for each in (result, *others.values())
+        for length, found in each.lengths.items()
     ]
     metrics = result.metrics() | {
+        "further_tests": {
+            probability: {name: each.metrics()[name] for name in _OF_FURTHER_TESTS}
+            for probability, each in others.items()
+        },
         "past_distance": _past_distance(loaded, opened.metadata, parameters),
         "search": search_used(parameters, loaded),
         "cost": total_cost(readings, measured),
@@ -93,7 +122,7 @@ def _past_distance(
 
 def sweep(model: Path, data: Path, parameters: WordProblemSweepParameters) -> Swept:
     """Sweep test-time compute on the test sequences."""
-    name = f"test_L{parameters.length}"
+    name = name_of_test(parameters.length)
     opened = open_splits(data, [name])
     opened.verify()
     loaded = load_model(model, default_device())

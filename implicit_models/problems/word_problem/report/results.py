@@ -116,6 +116,10 @@ class WordProblemResults(RunResults):
             "self_iterations": dict(evaluation["self_iterations"]),
             "evaluations_per_token": dict(evaluation["evaluations_per_token"]),
             "mode_token_match": evaluation["mode_token_match"],
+            "further_tests": {
+                probability: dict(found["accuracy_last_10"])
+                for probability, found in evaluation["further_tests"].items()
+            },
             "past_distance": dict(evaluation["past_distance"]),
         }
 

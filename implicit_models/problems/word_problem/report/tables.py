@@ -43,6 +43,26 @@ def accuracy_table(runs: Sequence[WordProblemResults], metric: str) -> Table:
     )
 
 
+def further_table(runs: Sequence[WordProblemResults]) -> Table:
+    """Return a table of the tests with other shares of easy tokens, of runs that have some."""
+    lengths = sorted({length for run in runs for length in run.lengths})
+    return Table(
+        title="Accuracy over the last 10 tokens, further tests",
+        note="Tests in which a token is the identity with another probability than in the first.",
+        columns=["run", "kind", "identity", *(f"{length} tokens" for length in lengths)],
+        rows=[
+            [
+                run.name,
+                run.kind,
+                probability,
+                *(_tested(found["accuracy_last_10"], length) for length in lengths),
+            ]
+            for run in runs
+            for probability, found in run.evaluation["further_tests"].items()
+        ],
+    )
+
+
 def search_table(runs: Sequence[WordProblemResults]) -> Table:
     """Return a table of what the search for fixed points cost."""
     rows = []
