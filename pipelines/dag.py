@@ -2,7 +2,7 @@
 
 import difflib
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,11 +56,15 @@ class DagStatus:
         Names of those that DVC would not run, and restore nothing of.
     in_use
         Names of those whose files somebody is working on.
+    stale
+        Names of those whose outputs, where they are there, are of other parameters, code or data
+        than there are now. Where files are gone that DVC may restore, they are not.
     """
 
     stages: dict[str, Stage]
     unchanged: frozenset[str]
     in_use: frozenset[str] = frozenset()
+    stale: frozenset[str] = frozenset()
 
 
 class UnknownTargetError(ValueError):
@@ -112,6 +116,8 @@ def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
         stages = {}
         unchanged: set[str] = set()
         in_use: set[str] = set()
+        stale: set[str] = set()
+        unknown: set[str] = set()
         for stage in found:
             parents = [_name(parent, root) for parent in graph.successors(stage)]
             name = _name(stage, root)
@@ -122,13 +128,34 @@ def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
                 tuple(out.def_path for out in stage.outs),
                 tuple(out.def_path for out in stage.outs if out.metric),
             )
-            if with_status and unchanged.issuperset(parents):
-                try:
-                    if not stage.status():
-                        unchanged.add(name)
-                except LockError:  # whoever runs it waits for that
-                    in_use.add(name)
-    return DagStatus(stages, frozenset(unchanged), frozenset(in_use))
+            if not with_status or not unknown.isdisjoint(parents):
+                unknown.add(name)
+                continue
+            if not stale.isdisjoint(parents):
+                stale.add(name)
+                continue
+            try:
+                changes = stage.status()
+            except LockError:  # whoever runs it waits for that
+                in_use.add(name)
+                unknown.add(name)
+                continue
+            if _is_stale(changes):
+                stale.add(name)
+            elif not changes and unchanged.issuperset(parents):
+                unchanged.add(name)
+    return DagStatus(stages, frozenset(unchanged), frozenset(in_use), frozenset(stale))
+
+
+def _is_stale(changes: Mapping[str, list[Any]]) -> bool:
+    """Return whether anything but a lack of files is among the changes that DVC tells."""
+    for change in (each for of_stage in changes.values() for each in of_stage):
+        if isinstance(change, str):  # of the command, or it has no record
+            return True
+        states = [state for of_kind in change.values() for state in of_kind.values()]
+        if any(state not in ("deleted", "not in cache") for state in states):
+            return True
+    return False
 
 
 def _collect(repo: Any, root: Path, target: str) -> list[Any]:

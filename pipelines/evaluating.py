@@ -62,14 +62,17 @@ def report_entries(root: Path) -> int:
     if status := reproduce(root, ["--single-item", "code"]):
         return status
     found = dag_status(root, ["report"])
-    written: dict[str, list[Stage]] = {}
+    stages: dict[str, list[str]] = {}
+    files: dict[str, list[Path]] = {}
     for stage in found.stages.values():
-        if stage.entry and any(Path(out).parts[:2] == ("results", "runs") for out in stage.outs):
-            written.setdefault(stage.entry, []).append(stage)
+        reported = [root / out for out in stage.outs if Path(out).parts[:2] == ("results", "runs")]
+        if stage.entry and reported:
+            stages.setdefault(stage.entry, []).append(stage.name)
+            files.setdefault(stage.entry, []).extend(reported)
     stale = [
-        [stage.name for stage in stages if stage.name not in found.unchanged]
-        for stages in written.values()
-        if all((root / out).exists() for stage in stages for out in stage.outs)
+        [name for name in names if name in found.stale]
+        for entry, names in stages.items()
+        if all(path.exists() for path in files[entry])
     ]
     if names := [name for of_entry in stale for name in of_entry[:1]]:
         raise StaleResultsError(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pipelines.dvc_files import set_damaged_aside
 from pipelines.presets import parameters_in_use, write_parameters
-from pipelines.processes import run_in_terminal
 from pipelines.results import ExperimentResults, read_results
+from pipelines.terminal_process import run_in_terminal
 
 
 class ExperimentError(RuntimeError):

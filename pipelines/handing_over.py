@@ -23,10 +23,10 @@ def repository() -> Path:
 def hand_over(module: str, *arguments: str) -> NoReturn:
     """Run another command of the repository in a process, and end with its status."""
     root = repository()
-    from pipelines import processes
+    from pipelines.terminal_process import run_in_terminal
 
     command = [sys.executable, "-m", module, *arguments]
-    sys.exit(processes.run_in_terminal(command, cwd=root, environment=os.environ))
+    sys.exit(run_in_terminal(command, cwd=root, environment=os.environ))
 
 
 @contextlib.contextmanager

@@ -17,27 +17,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import IO
 
 import psutil
-
-from pipelines.signals import handled_signals
 
 Log = Callable[[str], None]
 
 PATIENCE = 120.0  # seconds: a checkpoint of a large model takes its time
 _PROGRESS_SECONDS = 10.0
-_POLL_SECONDS = 0.05
+POLL_SECONDS = 0.05
 _IDLE_LEADER_SECONDS = 3.0
-_HANDED_ON = (signal.SIGTERM, signal.SIGHUP)
 
 
 class StoppedError(Exception):
     """A stage that has ended, or has not begun, because the flow was stopped."""
 
 
-class _Switch:
+class Switch:
     """When something has to be over, by the monotonic clock; plain, for signal handlers set it."""
 
     deadline: float | None = None
@@ -48,7 +44,7 @@ class _Switch:
         self.deadline = min(deadline, self.deadline or deadline)
 
 
-_EVERYTHING = _Switch()
+_EVERYTHING = Switch()
 
 
 def stop_all(patience: float = PATIENCE) -> None:
@@ -160,68 +156,12 @@ def run_process(
         with in_background(functools.partial(_hand_on, output, log)):
             while process.poll() is None and not stopping():
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_POLL_SECONDS)
+                    process.wait(POLL_SECONDS)
             if stopping():
-                _end(process, _EVERYTHING)
+                end(process, _EVERYTHING, {})
     if stopping():
         raise StoppedError("stopped; started again it goes on from what it has kept")
     return process.returncode
-
-
-def run_in_terminal(
-    command: Sequence[str],
-    *,
-    cwd: Path,
-    environment: Mapping[str, str],
-    keep_open: Sequence[int] = (),
-    is_dvc: bool = False,
-) -> int:
-    """Run a command to its end with this process's terminal; return its exit status.
-
-    Ctrl-C reaches the command, which keeps what it has; this process waits for that. SIGTERM and
-    SIGHUP are handed on, as SIGTERM, and end this process once the command has ended.
-
-    Parameters
-    ----------
-    environment
-        The whole environment of the command.
-    keep_open
-        File descriptors that the command inherits.
-    is_dvc
-        Whether what the command runs is told to end, and not the command itself; a second SIGTERM
-        kills all of it.
-    """
-    process = subprocess.Popen(command, cwd=cwd, env=dict(environment), pass_fds=keep_open)
-    if threading.current_thread() is not threading.main_thread():
-        return _status(process.wait())
-    switch = _Switch()
-    received: list[int] = []
-
-    def hand_on(number: int, frame: FrameType | None) -> None:
-        if is_dvc:
-            is_again = number in received and number != signal.SIGHUP
-            switch.turn(0 if is_again else PATIENCE)
-        else:
-            process.terminate()
-        received.append(number)
-
-    with handled_signals(_wait_on, [signal.SIGINT]), handled_signals(hand_on, _HANDED_ON):
-        while process.poll() is None and switch.deadline is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_POLL_SECONDS)
-        if switch.deadline is not None:
-            _end(process, switch)
-    if received:
-        os.kill(os.getpid(), received[0])
-    return _status(process.returncode)
-
-
-def _wait_on(number: int, frame: FrameType | None) -> None:
-    """Take a signal for what it is: it reaches the command as well."""
-
-
-def _status(code: int) -> int:
-    return code if code >= 0 else 128 - code
 
 
 def lines_of(chunks: Iterator[bytes]) -> Iterator[str]:
@@ -270,16 +210,21 @@ def _chunks(descriptor: int, ended: threading.Event) -> Iterator[bytes]:
         elif is_all:
             return
         else:
-            ended.wait(_POLL_SECONDS)
+            ended.wait(POLL_SECONDS)
 
 
-def _end(process: subprocess.Popen, switch: _Switch) -> None:
-    """Stop a command and its descendants: gently, then, when the patience is over, by force."""
-    known: dict[int, psutil.Process] = {}
+def end(process: subprocess.Popen, switch: Switch, known: dict[int, psutil.Process]) -> None:
+    """Stop a command and its descendants: gently, then, when the patience is over, by force.
+
+    Parameters
+    ----------
+    known
+        Descendants that were seen before; the command may have ended without them.
+    """
     asked: set[int] = set()
     idle_since = time.monotonic()
     while process.poll() is None or _alive(known):
-        for descendant in _descendants(process.pid):
+        for descendant in descendants_of(process.pid):
             known[descendant.pid] = descendant
         now = time.monotonic()
         if now >= (switch.deadline or now):
@@ -296,11 +241,11 @@ def _end(process: subprocess.Popen, switch: _Switch) -> None:
             asked.add(process.pid)
             process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_POLL_SECONDS)
+            process.wait(POLL_SECONDS)
     process.wait()
 
 
-def _descendants(leader: int) -> list[psutil.Process]:
+def descendants_of(leader: int) -> list[psutil.Process]:
     """Return what the leader has started and is still in its family; zombies have ended."""
     try:
         return psutil.Process(leader).children(recursive=True)

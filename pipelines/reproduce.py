@@ -1,7 +1,7 @@
 """Bring the pipeline up to date as `dvc repro` does, as a flow of Prefect.
 
 Exit status: 0 everything is up to date, 1 a stage failed, 2 a mistake in the command, 3 everything
-is up to date but Prefect could not record it, 130 or 143 stopped. See docs/orchestration.md.
+is up to date but Prefect could not record it, 129, 130 or 143 stopped. See docs/orchestration.md.
 """
 
 import argparse
@@ -27,6 +27,7 @@ from pipelines.terminal import (
     UNRECORDED,
     Parser,
     mistake,
+    of_dvc,
     recorded,
     signals_interrupt,
     tell_stopped,
@@ -58,9 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         pass  # which signal it was is in the outcomes
     except Exception as error:
-        if not type(error).__module__.startswith(("dvc.", "hydra.", "omegaconf.")):
-            raise
-        return mistake(error)
+        return of_dvc(error)
     return _tell(root, outcomes)
 
 

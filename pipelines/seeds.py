@@ -49,8 +49,8 @@ def with_seeds(parameters: Mapping[str, Any], seeds: Sequence[int]) -> Parameter
     Raises
     ------
     SeedError
-        If an entry is in the way: named ``NAME_seed_N`` with another seed than N, or for another
-        model than that of seed N.
+        If an entry is in the way: named ``NAME_seed_N`` with another seed than N, or referring to
+        something else than what is of seed N.
     """
     originals = {
         name: entry["seed"]
@@ -88,18 +88,25 @@ def _widened(
                 continue
             if new not in entries:
                 yield new, _copy(table, entry, seed, originals)
-            elif table in MODELS and entries[new].get("seed") != seed:
-                raise SeedError(
-                    f"{table}.{new}.seed = {entries[new].get('seed')!r} is in the way of "
-                    f"{table}.{name} with seed {seed}; rename that entry, or give it seed {seed}"
-                )
-            elif table in EVALUATIONS:
-                wanted = _copy(table, entry, seed, originals)["model"]
-                if (found := entries[new].get("model")) != wanted:
+                continue
+            found = _compared(table, entries[new])
+            for key, wanted in _compared(table, _copy(table, entry, seed, originals)).items():
+                if found.get(key) != wanted:
                     raise SeedError(
-                        f"{table}.{new}.model = {found!r} is in the way of {table}.{name} with "
-                        f"seed {seed}; rename that entry, or give it model {wanted}"
+                        f"{table}.{new}.{key} = {found.get(key)!r} is in the way of {table}.{name} "
+                        f"with seed {seed}; rename that entry, or give it {key} {wanted}"
                     )
+
+
+def _compared(table: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a copy must have: its seed and what it refers to; of an evaluation all of it."""
+    if table in EVALUATIONS:
+        return dict(entry)
+    compared = {"seed": entry.get("seed")}
+    for section, key in (("match", "run"), ("model", "source")):
+        if isinstance(entry.get(section), Mapping) and key in entry[section]:
+            compared[f"{section}.{key}"] = entry[section][key]
+    return compared
 
 
 def _own_seed(

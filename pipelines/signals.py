@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 
@@ -10,6 +11,27 @@ from types import FrameType
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Handler = Callable[[int, FrameType | None], None]
+_ECHO_SECONDS = 1.0
+
+
+class Insistence:
+    """Tells a second wish to end from what one wish may send several times.
+
+    A terminal that closes sends several SIGHUPs. Who ends a process group sends SIGTERM to a
+    command and to what it has started, to which the command hands it on as well.
+    """
+
+    _since: float | None = None
+
+    def repeats(self, number: int) -> bool:
+        """Note a signal that has come; return whether it asks for the end once more."""
+        now = time.monotonic()
+        if self._since is None:
+            self._since = now
+            return False
+        if number == signal.SIGINT:  # which nobody hands on
+            return True
+        return number != signal.SIGHUP and now - self._since >= _ECHO_SECONDS
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """How a flow is stopped from outside: Ctrl-C, SIGTERM, SIGHUP, and Cancel in Prefect."""
 
 import contextlib
-import signal
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -12,7 +11,7 @@ from prefect.context import FlowRunContext
 
 from pipelines.outcomes import Outcomes
 from pipelines.processes import in_background, stop_all
-from pipelines.signals import handled_signals
+from pipelines.signals import Insistence, handled_signals
 
 _WATCH_SECONDS = 3.0
 
@@ -21,7 +20,7 @@ _WATCH_SECONDS = 3.0
 def stopped_from_outside(outcomes: Outcomes) -> Iterator[None]:
     """Stop what a flow runs when somebody wants that; for a block within the flow.
 
-    The first signal stops, the second kills. Within the flow, for Prefect listens to SIGTERM as
+    The first signal stops, a second one kills. Within the flow, for Prefect listens to SIGTERM as
     well and would give up the flow at once.
 
     Parameters
@@ -29,13 +28,16 @@ def stopped_from_outside(outcomes: Outcomes) -> Iterator[None]:
     outcomes
         Gets the number of the first signal.
     """
+    insistence = Insistence()
 
     def stop(number: int, frame: FrameType | None) -> None:
+        repeats = insistence.repeats(number)
         if outcomes.stopped_by is None:
             outcomes.stopped_by = number
-            stop_all()
-        elif number != signal.SIGHUP:  # of which a terminal that closes may send several
+        if repeats:
             stop_all(patience=0)
+        else:
+            stop_all()
 
     with handled_signals(stop), _cancelled_elsewhere():
         if outcomes.stopped_by is not None:  # before this, and a library lost it

@@ -1,8 +1,8 @@
 """Run the product of values as experiments of DVC, several at once, and compare them.
 
 Exit status: 0 every point is there, 1 points failed, 2 a mistake in the command, 3 every point is
-there but Prefect could not record it, 130 or 143 stopped; the same command goes on from there. See
-docs/sweeps.md.
+there but Prefect could not record it, 129, 130 or 143 stopped; the same command goes on from there.
+See docs/sweeps.md.
 """
 
 import argparse
@@ -10,10 +10,12 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import preset_of
 from pipelines.outcomes import Outcomes
+from pipelines.processes import stopping
 from pipelines.server.embedded import OwnApi, own_api
 from pipelines.server.local_server import ServerError
 from pipelines.sweeps.comparison import THERE, Sweep
@@ -25,7 +27,9 @@ from pipelines.terminal import (
     FAILED,
     UNRECORDED,
     Parser,
+    is_of_prefect,
     mistake,
+    of_dvc,
     recorded,
     shared_cores,
     signals_interrupt,
@@ -56,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return without_room(error)
     except KeyboardInterrupt:  # which signal it was is in the outcomes
         return tell_stopped(outcomes) or FAILED
+    except Exception as error:
+        return of_dvc(error)
     if page is not None:
         print(page.read_text())
         there = [row.point for row in sweep.rows if row.state in THERE]
@@ -79,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(sweep: Sweep, options: argparse.Namespace, own: OwnApi | None) -> None:
     """Run the flow; nothing is given back, as the sweep has it all."""
+    state: Any = None
     with recorded(sweep.root, sweep.outcomes, own):
         from pipelines.sweeps.flow import run_sweep
         from pipelines.sweeps.slots import check_limit
@@ -86,7 +93,12 @@ def _run(sweep: Sweep, options: argparse.Namespace, own: OwnApi | None) -> None:
         if options.limit is not None:
             check_limit(options.limit)
         with shared_cores(options.jobs):
-            run_sweep(sweep, options.override, options.preset, options.jobs)
+            state = run_sweep(sweep, options.override, options.preset, options.jobs)
+    if state is not None and sweep.page is None and not stopping():
+        error = state.result(raise_on_failure=False)
+        if isinstance(error, Exception) and not is_of_prefect(error):
+            raise error
+        sweep.outcomes.note_unrecorded(error)
 
 
 def _announced(root: Path, points: Sequence[Point], jobs: int) -> str:

@@ -18,7 +18,7 @@ from pipelines.outcomes import Outcomes
 from pipelines.processes import stopping
 from pipelines.server.embedded import OwnApi, prefect_api
 from pipelines.server.local_server import ServerError
-from pipelines.signals import handled_signals
+from pipelines.signals import Insistence, handled_signals
 
 FAILED, MISTAKE, UNRECORDED = 1, 2, 3
 AGAIN = "the same command goes on from there"
@@ -57,17 +57,33 @@ def without_room(error: OSError) -> int:
     return FAILED
 
 
+def of_dvc(error: Exception) -> int:
+    """Print in one line what DVC or Hydra refuses; return the exit status. Raises another error."""
+    if not type(error).__module__.startswith(("dvc.", "hydra.", "omegaconf.")):
+        raise error
+    return mistake(error)
+
+
+def is_of_prefect(error: BaseException) -> bool:
+    """Return whether an error is of Prefect or of the way to its server."""
+    return type(error).__module__.startswith(("prefect.", "httpx", "httpcore", "sqlalchemy."))
+
+
 @contextlib.contextmanager
 def signals_interrupt(outcomes: Outcomes) -> Iterator[None]:
     """Make SIGTERM and SIGHUP end a block as Ctrl-C does, where its flow does not handle them.
 
     Libraries turn the interrupt into errors of their own, or lose it in a finaliser: the outcomes
-    know of the signal whatever they do.
+    know of the signal whatever they do. What is cleared up then is interrupted by a second wish
+    alone.
     """
+    insistence = Insistence()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        outcomes.stopped_by = number
-        raise KeyboardInterrupt
+        repeats = insistence.repeats(number)
+        if outcomes.stopped_by is None or repeats:
+            outcomes.stopped_by = number
+            raise KeyboardInterrupt
 
     with handled_signals(interrupt):
         try:

@@ -59,8 +59,14 @@ def _locked(partial: Path, folder: Path) -> int:
     """Return the descriptor of a folder that is made where it is missing, and locked with it."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
-        partial.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            partial.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except (FileExistsError, FileNotFoundError):
+            is_file = os.path.lexists(partial) and not partial.is_dir()
+            if is_file or time.monotonic() > deadline:
+                raise
+            continue  # removed by another at its end, just now
         if _has_lock(descriptor) and _is_at(descriptor, partial):
             return descriptor
         os.close(descriptor)  # another's, or removed by it at its end

@@ -15,9 +15,10 @@ class Stopped(SystemExit):
 
 
 class StopRequest:
-    """Remembers a SIGTERM for as long as its context lasts, in place of dying of it.
+    """Remembers a SIGTERM or SIGHUP for as long as its context lasts, in place of dying of it.
 
-    Only a process's main thread hears of signals; in any other nothing is changed.
+    Only a process's main thread hears of signals; in any other nothing is changed. A SIGHUP that
+    is ignored stays ignored.
 
     Attributes
     ----------
@@ -27,11 +28,13 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.is_made = False
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
-            self._before = signal.signal(signal.SIGTERM, self._remember)
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                if number == signal.SIGTERM or signal.getsignal(number) != signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._remember)
         return self
 
     def __exit__(
@@ -40,8 +43,8 @@ class StopRequest:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGTERM, self._before)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         self.is_made = True

@@ -114,14 +114,15 @@ def _key(name: str) -> str:
     return name.lower().replace("_", "-")
 
 
-def run_sweep(running: Sweep, overrides: Sequence[str], preset: str | None, jobs: int) -> None:
+def run_sweep(running: Sweep, overrides: Sequence[str], preset: str | None, jobs: int) -> State:
     """Run the flow, so many points at once; what came of it is in the sweep.
 
-    Raises the error with which the flow itself has ended, after its points or before them.
+    Returns
+    -------
+    State
+        With the error by which the flow itself has ended, if any.
     """
     SWEEP.set(running)
     runner = ThreadPoolTaskRunner(max_workers=jobs)
     here = sweep.with_options(task_runner=runner)  # type: ignore[arg-type]
-    state = here(overrides=list(overrides), preset=preset, jobs=jobs, return_state=True)
-    if running.page is None:
-        state.result()
+    return here(overrides=list(overrides), preset=preset, jobs=jobs, return_state=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 #: Keys of entries, wherever they stand, whose values are files and folders, or names on the hub.
 NAMING = ("source", "tokenizer", "model")
+_FILE_MODES = {b"100644", b"100755"}  # of git; links and repositories within have others
 #: What stages write; in the last two a user may have other folders beside those of entries.
 WRITTEN = ("checkpoints", "code", "results", "data", "models")
 
@@ -59,16 +60,21 @@ def own_content(root: Path, points: Iterable[Mapping[str, Any]]) -> list[dict[st
 
 def _whole(parameters: Mapping[str, Any]) -> list[Path]:
     """Return the whole paths of files and folders that entries name."""
-    paths = sorted({Path(value) for _, value in named(parameters)})
+    paths = sorted({Path(os.path.expanduser(value)) for _, value in named(parameters)})
     return [path for path in paths if path.is_absolute() and path.exists()]
 
 
 def _is_in_git(root: Path, path: Path) -> bool:
-    """Return whether git has all of a file or folder."""
-    others = ["git", "ls-files", "--others", "-z", "--", os.fspath(path)]
-    done = subprocess.run(others, cwd=root, capture_output=True, check=False)
-    is_elsewhere = done.returncode != 0 and path.is_absolute()
-    return not done.stdout and not is_elsewhere
+    """Return whether git has all of a file or folder, and no link leads to it or out of it."""
+    if any((root / each).is_symlink() for each in (path, *path.parents)):
+        return False
+    listed = []
+    for options in (["--stage", "--error-unmatch"], ["--others"]):
+        command = ["git", "ls-files", "-z", *options, "--", os.fspath(path)]
+        listed.append(subprocess.run(command, cwd=root, capture_output=True, check=False))
+    of_git, others = listed
+    modes = {line.partition(b" ")[0] for line in of_git.stdout.split(b"\0") if line}
+    return of_git.returncode == 0 and modes <= _FILE_MODES and not others.stdout
 
 
 def _hashes(root: Path, paths: Sequence[Path]) -> dict[Path, str]:

@@ -9,7 +9,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -56,12 +56,15 @@ class Point:
         All of them, as Hydra and `dvc exp run -S` take them.
     parameters
         The composed content of params.yaml.
+    own
+        What the files are that it names and git has not got; see `own_content`.
     """
 
     name: str
     label: str
     overrides: tuple[str, ...]
     parameters: Mapping[str, Any]
+    own: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def values(self) -> dict[str, str]:
@@ -105,7 +108,7 @@ def plan(
         content += repr(own).encode() if own else b""
         digest = hashlib.sha256(content).hexdigest()[:8]
         label = " ".join(value for i, value in enumerate(values) if i in varied)
-        points.append(Point(f"{name}-{digest}", label or " ".join(values), values, parameters))
+        points.append(Point(f"{name}-{digest}", label or " ".join(values), values, parameters, own))
     # Overrides may differ and yet compose to the same.
     distinct = list({point.name: point for point in reversed(points)}.values())[::-1]
     _check(root, distinct)

@@ -18,7 +18,7 @@ import yaml
 from implicit_models.files import write_whole
 from implicit_models.tracking.stores import stores_of
 from pipelines.running import Log, StageFailedError, pause, run_process, stage_lock
-from pipelines.sweeps.own_files import link_own_files
+from pipelines.sweeps.own_files import link_own_files, own_content
 from pipelines.sweeps.points import Origin, Point
 
 #: What an attempt leaves to the next one, and what it has tracked and not sent.
@@ -166,9 +166,15 @@ def run_point(
             return False
         # DVC may have gone on to its end after the sweep that had started it was killed.
         if not workspace.has(point):
+            _check_own(root, point)
             workspace.prepare(cache, point.parameters)
             settings = [part for override in point.overrides for part in ("--set-param", override)]
             workspace.run(["exp", "run", "--name", point.name, *settings], log, lock)
+            try:
+                _check_own(root, point)
+            except StageFailedError:
+                workspace.remove()  # its experiment has the name of another text
+                raise
         workspace.hand_over(point)
         if workspace.everything_sent():
             workspace.remove()
@@ -178,6 +184,17 @@ def run_point(
                 "python -m implicit_models.tracking.sync` sends the rest"
             )
     return True
+
+
+def _check_own(root: Path, point: Point) -> None:
+    """See that the files that a point is named by are still what they were."""
+    (found,) = own_content(root, [point.parameters])
+    changed = {path for path, _ in found.items() ^ point.own.items()}
+    if changed:
+        raise StageFailedError(
+            f"{', '.join(sorted(changed))}: changed since the sweep began, so that this is another "
+            "point; put it back, or start the sweep again"
+        )
 
 
 def run_shared(

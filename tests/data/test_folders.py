@@ -1,5 +1,6 @@
 """A folder of data appears as a whole, whatever became of those that wrote it before."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from implicit_models.data import folders
-from implicit_models.data.folders import FolderBusyError, written_whole
+from implicit_models.data.folders import FolderBusyError, partial_folder, written_whole
 from tests.repositories import ROOT
 
 KILLED = """
@@ -76,6 +77,49 @@ def test_one_that_ends_in_a_moment_is_waited_for(tmp_path: Path) -> None:
     second.join(60)
     assert (folder / "train" / "inputs.npy").read_text() == "the second's"
     assert [path.name for path in tmp_path.iterdir()] == ["a5"]
+
+
+def test_two_that_end_again_and_again_do_not_trip_over_each_other(tmp_path: Path) -> None:
+    """Each removes the hidden folder at its end, while the other looks for it."""
+    folder = tmp_path / "a5"
+    failed: list[BaseException] = []
+
+    def write_often(content: str) -> None:
+        try:
+            for _ in range(300):
+                with partial_folder(folder) as partial:
+                    (partial / "train").write_text(content)
+        except BaseException as error:
+            failed.append(error)
+
+    writers = [threading.Thread(target=write_often, args=(each,)) for each in "abc"]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(60)
+    assert not failed and not list(tmp_path.iterdir())
+
+
+def test_what_goes_between_two_looks_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, lost = os.open, iter([True, True, False])
+
+    def lose(path, *arguments, **names):
+        if Path(path).name == ".a5.partial" and next(lost):
+            Path(path).rmdir()
+        return opened(path, *arguments, **names)
+
+    monkeypatch.setattr(folders.os, "open", lose)
+    with partial_folder(tmp_path / "a5") as partial:
+        assert partial.is_dir()
+
+
+def test_a_file_where_the_folder_would_be_written_stays(tmp_path: Path) -> None:
+    (tmp_path / ".a5.partial").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"\.a5\.partial"):
+        write(tmp_path / "a5", "before")
+    assert (tmp_path / ".a5.partial").read_text() == "mine"
 
 
 def test_a_link_where_the_folder_would_be_written_is_not_followed(tmp_path: Path) -> None:

@@ -122,6 +122,24 @@ def test_unchanged_is_what_dvc_status_leaves_out(diamond):
     assert dag_status(diamond.path).unchanged == {"alone"}  # others wait for `source`
 
 
+def test_stale_is_what_was_made_of_something_else_and_not_what_lacks_files(diamond):
+    diamond.run("-m", "dvc", "repro", "--quiet")
+    assert dag_status(diamond.path).stale == set()
+    for name in ("left.txt", "end.txt", "source.txt"):
+        (diamond.path / name).unlink()
+        assert dag_status(diamond.path).stale == set()
+    (diamond.path / "given.txt").write_text("second")
+    assert dag_status(diamond.path).stale == set(PARENTS) - {"alone"}
+    (diamond.path / "given.txt").unlink()
+    assert dag_status(diamond.path).stale == set()
+
+
+def test_what_others_have_written_over_is_stale(diamond):
+    diamond.run("-m", "dvc", "repro", "--quiet")
+    (diamond.path / "left.txt").write_text("by hand")
+    assert dag_status(diamond.path).stale == {"side@left", "end"}
+
+
 def test_a_stage_that_somebody_works_on_is_not_unchanged(diamond):
     diamond.run("-m", "dvc", "repro", "--quiet")
     busy = {

@@ -119,9 +119,41 @@ def test_a_report_is_of_what_is_up_to_date(tmp_path, monkeypatch):
     with pytest.raises(StaleResultsError, match=said):
         report_entries(made.path)
     assert (made.path / "page").read_text() == "firstfirst"
+    (made.path / "code" / "ours").unlink()  # of a model that has made room, what is told stays old
+    with pytest.raises(StaleResultsError, match=said):
+        report_entries(made.path)
     made.run("-m", "dvc", "repro", "evaluate_benchmarks")
     assert report_entries(made.path) == 0
     assert (made.path / "page").read_text() == "secondsecond"
+
+
+def test_a_report_needs_no_files_but_results(tmp_path, monkeypatch):
+    stages = dict(REPORTED)
+    stages["train"] = stage("cat code/ours > model", ("code/ours",), ("model",))
+    stages["evaluate_benchmarks"] = {
+        "foreach": ["ours"],
+        "do": stage(
+            "mkdir -p results/runs/${item}; cat model | tee results/runs/${item}/metrics.json >big",
+            ("model",),
+            ("results/runs/${item}/metrics.json", "big"),
+        ),
+    }
+    made = project(tmp_path / "project", stages, {})
+    (made.path / "source").write_text("first")
+
+    def run_dvc(command, **_):
+        made.run(*command[1:])
+        return 0
+
+    monkeypatch.setattr(experiment, "run_in_terminal", run_dvc)
+    made.run("-m", "dvc", "repro")
+    for name in ("model", "big", "page"):
+        (made.path / name).unlink()
+    assert report_entries(made.path) == 0
+    assert (made.path / "page").read_text() == "first" and not (made.path / "model").exists()
+    (made.path / "source").write_text("second")
+    with pytest.raises(StaleResultsError, match="evaluate_benchmarks@ours would run again"):
+        report_entries(made.path)
 
 
 def test_an_entry_that_nothing_evaluates_is_named(made):

@@ -392,6 +392,17 @@ def test_an_entry_in_the_way():
         with_seeds({"runs": {"a": entry}, "readings": tests}, (1,))
     tests["of_a_seed_1"]["model"] = "models/a_seed_1/final"
     assert with_seeds({"runs": {"a": entry}, "readings": tests}, (1,))["readings"] == tests
+    tests["of_a"]["corpus"], tests["of_a_seed_1"]["corpus"] = "one", "another"
+    with pytest.raises(
+        SeedError, match="of_a_seed_1.corpus = 'another' is in.* give it corpus one"
+    ):
+        with_seeds({"runs": {"a": entry}, "readings": tests}, (1,))
+    other = {"seed": 0, "model": {}, "match": {"run": "a"}}
+    matched = {"m": other, "m_seed_1": {**other, "seed": 1}}
+    with pytest.raises(
+        SeedError, match="m_seed_1.match.run = 'a' is in.* give it match.run a_seed"
+    ):
+        with_seeds({"runs": {"a": entry}, "matched": matched}, (1,))
 
 
 def test_seeds_are_read():

@@ -2,8 +2,11 @@
 
 import json
 import os
+import pty
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -25,8 +28,15 @@ SERVER = (
     "signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path('checkpoint').touch(), sys.exit())); "
     "pathlib.Path('training').write_text(str(__import__('os').getpid())); time.sleep(60)"
 )
+COUNTING = (
+    "import pathlib, signal, sys, time; found = []; "
+    "signal.signal(signal.SIGTERM, lambda *_: found.append(1)); "
+    "pathlib.Path('training').write_text(str(__import__('os').getpid())); "
+    "[time.sleep(0.1) for _ in iter(lambda: bool(found), True)]; time.sleep(1); "
+    "pathlib.Path('checkpoint').write_text(str(len(found)))"
+)
 HAND_OVER = (
-    "import os, sys, pathlib; from pipelines.processes import run_in_terminal; "
+    "import os, sys, pathlib; from pipelines.terminal_process import run_in_terminal; "
     "run_in_terminal([sys.executable, '-c', sys.argv[1]], cwd=pathlib.Path(), "
     "environment=os.environ); print('went on')"
 )
@@ -79,6 +89,53 @@ def test_of_dvc_the_training_is_told_and_dvc_ends_as_it_should(
     assert "went on" not in output and "failed to reproduce 'train'" in output
     assert is_gone(training) and trained.lines("checkpoint") == ["kept"]
     assert not (trained.path / "scores").exists()
+    claims = json.loads((trained.path / ".dvc" / "tmp" / "rwlock").read_text())
+    assert not any(claims.values())
+
+
+IN_A_TERMINAL = (
+    "import fcntl, os, sys, termios; os.setsid(); "
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("is_dvc", [True, False])
+def test_a_whole_group_is_told_to_end(
+    trained: Project, tmp_path: Path, number: int, is_dvc: bool
+) -> None:
+    """What `timeout`, a scheduler and a terminal that closes do: all processes get the signal."""
+    made = trained if is_dvc else Project(tmp_path)
+    code, *arguments = [REPRODUCE] if is_dvc else [HAND_OVER, COUNTING]
+    process, training = begun(made, f"import os; os.setpgrp(); {code}", *arguments)
+    time.sleep(3)  # it looks at what there is every other second
+    os.killpg(os.getpgid(training.pid), number)
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == -number and "went on" not in output
+    assert is_gone(training) and (made.path / "checkpoint").exists()
+    if not is_dvc:  # of the end of the terminal it hears through the command alone
+        assert int((tmp_path / "checkpoint").read_text()) in ((1, 2), (1,))[number == signal.SIGHUP]
+
+
+def test_a_terminal_that_closes_lets_the_training_keep_a_checkpoint(trained: Project) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", IN_A_TERMINAL, "-c", REPRODUCE]
+    process = subprocess.Popen(
+        command,
+        cwd=trained.path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    file = trained.path / "training"
+    wait_until(lambda: file.exists() and file.read_text() or process.poll() is not None)
+    training = psutil.Process(int(file.read_text()))
+    os.close(ours)  # the kernel sends SIGHUP to the group in the foreground
+    assert process.wait(60) == -signal.SIGHUP
+    assert is_gone(training) and trained.lines("checkpoint") == ["kept"]
     claims = json.loads((trained.path / ".dvc" / "tmp" / "rwlock").read_text())
     assert not any(claims.values())
 

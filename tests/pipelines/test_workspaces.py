@@ -13,8 +13,10 @@ from dvc.repo import Repo
 
 from pipelines.cluster import node_workspace
 from pipelines.cluster.exchange import Request
+from pipelines.running import StageFailedError
+from pipelines.sweeps.own_files import own_content
 from pipelines.sweeps.points import Point, SweepError, _check_places, read_origin
-from pipelines.sweeps.workspaces import Workspace, cache_folder
+from pipelines.sweeps.workspaces import Workspace, cache_folder, run_point
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")  # DVC's
 
@@ -113,6 +115,65 @@ def test_a_point_reads_what_entries_name_and_git_has_not_got(tmp_path):
     workspace.prepare(cache_folder(root), OWN)
     workspace.remove()
     assert {name: (root / name).read_text() for name in own} == own
+
+
+def hashed(root: Path, *sources: str) -> set[str]:
+    """Return of which sources the content is part of a point's name."""
+    point = {"corpora": {f"c{i}": {"source": source} for i, source in enumerate(sources)}}
+    (found,) = own_content(root, [point])
+    return set(found)
+
+
+def test_own_content_is_what_git_has_not_got_wherever_it_lies(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", os.fspath(tmp_path / "home"))
+    write(tmp_path, {"big/a.txt": "a", "home/b.txt": "b", "target.txt": "t"})
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "tracked_link").symlink_to(tmp_path / "target.txt")
+    repository(root, **{"known/k.txt": "k", "partly/known.txt": "k", ".gitignore": "/texts\n"})
+    (root / "texts").symlink_to(tmp_path / "big")
+    write(root, {"partly/own.txt": "o"})
+    inner = repository(root / "inner", **{"sub/c.txt": "c"})
+    own = ["texts/a.txt", "texts", "inner/sub/c.txt", "inner", "tracked_link", "partly"]
+    whole = os.fspath(tmp_path / "big" / "a.txt")
+    found = hashed(root, *own, "known", "known/k.txt", "~/b.txt", "~/none.txt", whole, "org/name")
+    assert found == {*own, whole, os.fspath(tmp_path / "home" / "b.txt")}
+    before = own_content(root, [{"corpora": {"c": {"source": "tracked_link"}}}])
+    write(tmp_path, {"target.txt": "another"})
+    assert own_content(root, [{"corpora": {"c": {"source": "tracked_link"}}}]) != before
+    git(inner, "rm", "--quiet", "sub/c.txt")
+    assert hashed(root, "inner/sub/c.txt") == set()  # and not there
+
+
+def test_a_point_does_not_run_on_another_text_than_it_is_named_by(tmp_path):
+    root = repository(tmp_path / "root", **{".gitignore": "/text/\n"})
+    write(root, {"text/a": "first", "params.yaml": ""})
+    parameters = {"corpora": {"c": {"source": "text"}}}
+    (own,) = own_content(root, [parameters])
+    point = Point("s-1", "", (), parameters, own)
+    arguments = (root, read_origin(root), root / ".dvc" / "tmp" / "s-1", cache_folder(root), point)
+    write(root, {"text/a": "second"})
+    with pytest.raises(StageFailedError, match="text: changed since the sweep.*; put it back"):
+        run_point(*arguments, print)
+    assert not arguments[2].exists()
+
+
+def test_an_experiment_whose_text_has_changed_meanwhile_is_not_handed_over(tmp_path, monkeypatch):
+    root = repository(tmp_path / "root", **{".gitignore": "/text/\n"})
+    write(root, {"text/a": "first"})
+    parameters = {"corpora": {"c": {"source": "text"}}}
+    (own,) = own_content(root, [parameters])
+    point = Point("s-1", "", (), parameters, own)
+    arguments = (root, read_origin(root), root / ".dvc" / "tmp" / "s-1", cache_folder(root), point)
+
+    def edited(self, command, log, lock):
+        write(root, {"text/a": "second"})
+
+    monkeypatch.setattr(Workspace, "run", edited)
+    monkeypatch.setattr(Workspace, "hand_over", lambda *_: pytest.fail("handed over"))
+    with pytest.raises(StageFailedError, match="changed since the sweep began"):
+        run_point(*arguments, print)
+    assert not arguments[2].exists()
 
 
 def test_a_path_out_of_the_repository_is_told_before_anything_runs(tmp_path):

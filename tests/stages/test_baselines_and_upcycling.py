@@ -198,10 +198,12 @@ def test_a_baseline_is_the_configuration_over_our_vocabulary():
 def test_a_pretrained_baseline_keeps_its_weights_but_the_vocabulary(tmp_path):
     config = AutoConfig.from_pretrained(GPT2)
     source = AutoModelForCausalLM.from_config(config)
+    source.generation_config.eos_token_id = 2
     save_model(source, tmp_path / "pretrained")
     model = build(outside(tmp_path / "pretrained", pretrained=True), 6, seed=0)
     assert model.config.vocab_size == model.get_input_embeddings().num_embeddings == 6
-    assert model.config.eos_token_id is None
+    assert model.config.eos_token_id is model.generation_config.eos_token_id is None
+    assert model.generate(torch.zeros(1, 1, dtype=int), max_new_tokens=20).shape == (1, 21)
     tokens = torch.arange(6)[None]
     assert forward(model, tokens, None).logits.shape == (1, 6, 6)
     for name, weight in model.state_dict().items():

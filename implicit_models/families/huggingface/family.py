@@ -4,7 +4,7 @@ import weakref
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedConfig
 
 from implicit_models.families.costs import ModelFlops
 from implicit_models.families.family import Family, no_memory
@@ -72,7 +72,8 @@ class HuggingFaceFamily(Family):
 
 def _loaded(source: str, vocabulary_size: int) -> LanguageModel:
     model = load_source(source)
-    _forget_special_tokens(model.config)
+    for config in (model.config, model.generation_config):
+        _forget_special_tokens(config)
     with quietly():
         model.resize_token_embeddings(vocabulary_size)
     embeddings: Any = model.get_input_embeddings()
@@ -80,10 +81,11 @@ def _loaded(source: str, vocabulary_size: int) -> LanguageModel:
     return model
 
 
-def _forget_special_tokens(config: PreTrainedConfig) -> None:
+def _forget_special_tokens(config: PreTrainedConfig | GenerationConfig | None) -> None:
     """Take out the ids of tokens that are of another vocabulary."""
-    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
-        setattr(config, name, None)
+    if config is not None:
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+            setattr(config, name, None)
 
 
 @torch.no_grad()

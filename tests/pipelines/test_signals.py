@@ -1,0 +1,63 @@
+"""When a signal asks for the end once more, and when it is an echo of the first."""
+
+import signal
+
+import pytest
+
+from pipelines import signals, terminal
+from pipelines.outcomes import Outcomes
+
+TERM, HUP, INT = signal.SIGTERM, signal.SIGHUP, signal.SIGINT
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.mark.parametrize(
+    ("first", "number", "after", "repeats"),
+    [
+        (TERM, TERM, 0.1, False),  # handed on by the command, or sent to the group
+        (TERM, TERM, 2.0, True),
+        (HUP, TERM, 0.1, False),
+        (HUP, TERM, 2.0, True),
+        (HUP, HUP, 2.0, False),
+        (INT, INT, 0.1, True),
+        (TERM, INT, 0.1, True),
+        (INT, TERM, 0.1, False),
+    ],
+)
+def test_a_second_wish_is_told_from_an_echo(clock, first, number, after, repeats):
+    insistence = signals.Insistence()
+    assert not insistence.repeats(first)
+    clock[0] += after
+    assert insistence.repeats(number) is repeats
+
+
+def test_an_echo_does_not_interrupt_what_clears_up(clock):
+    outcomes = Outcomes()
+    cleared = []
+    with pytest.raises(KeyboardInterrupt), terminal.signals_interrupt(outcomes):
+        try:
+            signal.raise_signal(HUP)
+        finally:
+            signal.raise_signal(HUP)
+            signal.raise_signal(TERM)
+            cleared.append(1)
+    assert cleared == [1] and outcomes.stopped_by == HUP
+
+
+def test_a_second_wish_does_interrupt_it(clock):
+    outcomes = Outcomes()
+    cleared = []
+    with pytest.raises(KeyboardInterrupt), terminal.signals_interrupt(outcomes):
+        try:
+            signal.raise_signal(HUP)
+        finally:
+            clock[0] += 2
+            signal.raise_signal(TERM)
+            cleared.append(1)
+    assert cleared == [] and outcomes.stopped_by == TERM
