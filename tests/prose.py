@@ -16,7 +16,7 @@ _DATE = re.compile(
 )
 _NO_MEASUREMENT = re.compile(
     r"`[^`]*`|\]\([^)]*\)|\b(?:Python|torch|torchdeq|transformers|mamba-ssm|Triton|CUDA|MLflow|Slurm"
-    r"|SQLAlchemy|tested with|arXiv)(?: |'s )\d+(?:\.\d+)+|\b\d+(?:\.\d+){2,}|\b95 % interval"
+    r"|SQLAlchemy|tested with|arXiv)(?: |'s |:)\d+(?:\.\d+)+|\b\d+(?:\.\d+){2,}|\b95 % interval"
     r"|\b99 % or more"
 )
 _NUMBER = re.compile(

@@ -22,7 +22,7 @@ BY_MACHINE = ("parameters.md", "troubleshooting.md")
 MEASURED = sorted(
     page for page in RESULTS.parent.glob("*.md") if page.name not in (*BY_MACHINE, "comparison.md")
 )
-"""All pages of the documentation but those without a number of ours."""
+"""All pages of the documentation but those without a number of ours, and one that has others'."""
 _INTERVAL = re.compile(
     r"\b(\d+) of (?:the )?(\d+)\b(?:(?! of \d)[^().])*"
     r"\((?:95 % interval of the share: )?(\d+ to [\d.]+ %)"
@@ -78,6 +78,25 @@ def test_the_text_says_what_was_measured(page, section):
 @pytest.mark.parametrize("page", MEASURED, ids=lambda page: page.name)
 def test_a_measured_number_is_compared_or_dated(page):
     assert undated(page, passages(page)) == []
+
+
+def test_a_number_of_others_stands_beside_its_source_and_the_rest_is_dated(tmp_path):
+    page = RESULTS.with_name("comparison.md")
+    before, title, after = page.read_text().partition("| work | what | published |")
+    lines, rows = [], []
+    for line in after.splitlines():
+        cells = line.split("|")
+        if len(cells) == 6:  # work, what, published, beside ours
+            rows.append((cells[1], cells[3]))
+            line = "|".join([*cells[:3], " ", *cells[4:]])
+        lines.append(line)
+    assert title and len(rows) > 5
+    for work, numbers in rows[1:]:
+        assert not numbers.strip() or re.search(r"\(https://arxiv\.org/abs/\d+\.\d+\)", work)
+    (tmp_path / page.name).write_text(before + title + "\n".join(lines))
+    found = passages(tmp_path / page.name)
+    assert undated(page, found) == []
+    assert any(passage.measured() for passage in found)  # what is dated
 
 
 def test_so_is_one_of_the_first_page():
