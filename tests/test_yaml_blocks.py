@@ -85,6 +85,7 @@ PARTS = [
         inside=("matched", "text_mamba2_same_flops"),
         beside=MY_RUN,
     ),
+    Part("further_identity_probabilities:"),
     Part("language: cycle_navigation", "regular_languages", said=unread("datasets.cycle")),
     Part("s3_upcycled_llama:", "upcycled"),
     Part("a4_z5_implicit_mamba2:", "laptop", beside=A4_Z5),
