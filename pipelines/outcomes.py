@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pipelines.dag import Stage
+from pipelines.signals import Insistence
 
 How = Literal["cached", "restored", "ran", "failed", "not run", "stopped"]
 
@@ -55,6 +56,8 @@ class Outcomes:
         Why the record in Prefect is not complete; empty as long as it is.
     stopped_by
         Number of the signal that stopped the flow, if one did.
+    insistence
+        Tells a second wish to stop it, before, in and after the flow.
     are_stages_known
         Whether the flow has come as far as to know its stages.
     """
@@ -63,6 +66,7 @@ class Outcomes:
     by_stage: dict[str, Outcome] = field(default_factory=dict)
     unrecorded: str = ""
     stopped_by: int | None = None
+    insistence: Insistence = field(default_factory=Insistence)
     started: float = field(default_factory=time.monotonic)
     are_stages_known: bool = False
 

@@ -11,7 +11,7 @@ from prefect.context import FlowRunContext
 
 from pipelines.outcomes import Outcomes
 from pipelines.processes import in_background, stop_all
-from pipelines.signals import Insistence, handled_signals
+from pipelines.signals import handled_signals
 
 _WATCH_SECONDS = 3.0
 
@@ -28,10 +28,9 @@ def stopped_from_outside(outcomes: Outcomes) -> Iterator[None]:
     outcomes
         Gets the number of the first signal.
     """
-    insistence = Insistence()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        repeats = insistence.repeats(number)
+        repeats = outcomes.insistence.repeats(number)
         if outcomes.stopped_by is None:
             outcomes.stopped_by = number
         if repeats:

@@ -96,7 +96,7 @@ def _run(sweep: Sweep, options: argparse.Namespace, own: OwnApi | None) -> None:
             state = run_sweep(sweep, options.override, options.preset, options.jobs)
     if state is not None and sweep.page is None and not stopping():
         error = state.result(raise_on_failure=False)
-        if isinstance(error, Exception) and not is_of_prefect(error):
+        if isinstance(error, Exception) and not sweep.rows and not is_of_prefect(error):
             raise error
         sweep.outcomes.note_unrecorded(error)
 

@@ -18,7 +18,7 @@ from pipelines.outcomes import Outcomes
 from pipelines.processes import stopping
 from pipelines.server.embedded import OwnApi, prefect_api
 from pipelines.server.local_server import ServerError
-from pipelines.signals import Insistence, handled_signals
+from pipelines.signals import handled_signals
 
 FAILED, MISTAKE, UNRECORDED = 1, 2, 3
 AGAIN = "the same command goes on from there"
@@ -77,10 +77,9 @@ def signals_interrupt(outcomes: Outcomes) -> Iterator[None]:
     know of the signal whatever they do. What is cleared up then is interrupted by a second wish
     alone.
     """
-    insistence = Insistence()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        repeats = insistence.repeats(number)
+        repeats = outcomes.insistence.repeats(number)
         if outcomes.stopped_by is None or repeats:
             outcomes.stopped_by = number
             raise KeyboardInterrupt

@@ -62,10 +62,11 @@ def _locked(partial: Path, folder: Path) -> int:
         try:
             partial.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except (FileExistsError, FileNotFoundError):
+        except (FileExistsError, FileNotFoundError) as error:
             is_file = os.path.lexists(partial) and not partial.is_dir()
-            if is_file or time.monotonic() > deadline:
+            if is_file or error.filename != os.fspath(partial) or time.monotonic() > deadline:
                 raise
+            time.sleep(_POLL_SECONDS)
             continue  # removed by another at its end, just now
         if _has_lock(descriptor) and _is_at(descriptor, partial):
             return descriptor

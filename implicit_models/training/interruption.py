@@ -9,8 +9,8 @@ from typing import Any
 class Stopped(SystemExit):
     """The training has been asked to stop, and has kept a checkpoint."""
 
-    def __init__(self, step: int) -> None:
-        super().__init__(128 + signal.SIGTERM)
+    def __init__(self, step: int, number: int) -> None:
+        super().__init__(128 + number)
         self.step = step
 
 
@@ -22,13 +22,18 @@ class StopRequest:
 
     Attributes
     ----------
-    is_made
-        Whether one has come.
+    number
+        Of the first that has come; 0 where none has.
     """
 
     def __init__(self) -> None:
-        self.is_made = False
+        self.number = 0
         self._before: dict[int, Any] = {}
+
+    @property
+    def is_made(self) -> bool:
+        """Whether one has come."""
+        return self.number != 0
 
     def __enter__(self) -> "StopRequest":
         if threading.current_thread() is threading.main_thread():
@@ -47,4 +52,4 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        self.is_made = True
+        self.number = self.number or number

@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import signal
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
@@ -60,7 +61,7 @@ def train(
     FloatingPointError
         Where too many steps in a row had to be left out.
     Stopped
-        Where the process was asked to stop (SIGTERM); a checkpoint has been kept.
+        Where the process was asked to stop (SIGTERM, SIGHUP); a checkpoint has been kept.
     """
     segment, monitoring, processes = training.segment, training.monitoring, execution.processes
     start = dataclasses.replace(start, carried=_carried(training, start, processes))
@@ -97,12 +98,14 @@ def train(
                 checkpoints.save(module, optimiser, record.now())
             if is_stopping:
                 checkpoints.wait()
+                number = signal.Signals(stop.number or signal.SIGTERM)  # of another process
                 log.warning(
-                    "stopped after step %d by SIGTERM; the checkpoint is kept, and the training "
+                    "stopped after step %d by %s; the checkpoint is kept, and the training "
                     "goes on from it when it is started again",
                     done,
+                    number.name,
                 )
-                raise Stopped(done)
+                raise Stopped(done, number)
             counted.update()
     module.eval()
     return record.now()

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pipelines.running import StageFailedError
+
 #: Keys of entries, wherever they stand, whose values are files and folders, or names on the hub.
 NAMING = ("source", "tokenizer", "model")
 _FILE_MODES = {b"100644", b"100755"}  # of git; links and repositories within have others
@@ -53,9 +55,27 @@ def own_content(root: Path, points: Iterable[Mapping[str, Any]]) -> list[dict[st
         Of DVC's hashes by path, from its own record where a file lies as it did.
     """
     paths = [[*own_files(root, point), *_whole(point)] for point in points]
-    others = [path for path in dict.fromkeys(sum(paths, [])) if not _is_in_git(root, path)]
+    distinct = dict.fromkeys(sum(paths, []))
+    others = [path for path in distinct if path.is_absolute() or not _is_in_git(root, path)]
     hashes = _hashes(root, others)
     return [{str(path): hashes[path] for path in of if path in hashes} for of in paths]
+
+
+def check_own(root: Path, own: Mapping[str, str]) -> None:
+    """See that the files that a point is named by are still what they were.
+
+    Raises
+    ------
+    StageFailedError
+        Where one is gone, or has another content.
+    """
+    paths = [Path(path) for path in own if (root / path).exists()]
+    found = {str(path): found for path, found in _hashes(root, paths).items()}
+    if changed := [path for path in own if found.get(path) != own[path]]:
+        raise StageFailedError(
+            f"{', '.join(changed)}: changed since the sweep began, so that this is another point; "
+            "put it back, or start the sweep again"
+        )
 
 
 def _whole(parameters: Mapping[str, Any]) -> list[Path]:

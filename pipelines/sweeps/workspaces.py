@@ -18,7 +18,7 @@ import yaml
 from implicit_models.files import write_whole
 from implicit_models.tracking.stores import stores_of
 from pipelines.running import Log, StageFailedError, pause, run_process, stage_lock
-from pipelines.sweeps.own_files import link_own_files, own_content
+from pipelines.sweeps.own_files import check_own, link_own_files
 from pipelines.sweeps.points import Origin, Point
 
 #: What an attempt leaves to the next one, and what it has tracked and not sent.
@@ -133,6 +133,17 @@ class Workspace:
         """Return whether the experiment is finished here, and was not handed over yet."""
         return (self.folder / ".git").exists() and is_done(self.folder, self.origin, point)
 
+    def is_own(self, point: Point) -> bool:
+        """Return whether what ran here has read the files that the point is named by."""
+        return not point.own or self._mark(point).exists()
+
+    def mark_own(self, point: Point) -> None:
+        """Note that it has."""
+        self._mark(point).touch()
+
+    def _mark(self, point: Point) -> Path:
+        return self.folder / ".git" / f"{point.name}.own"
+
     def hand_over(self, point: Point) -> None:
         """Fetch the finished experiment into the repository."""
         reference = experiment_reference(self.origin, point)
@@ -165,16 +176,13 @@ def run_point(
         if is_done(root, origin, point):
             return False
         # DVC may have gone on to its end after the sweep that had started it was killed.
-        if not workspace.has(point):
-            _check_own(root, point)
+        if not workspace.has(point) or not workspace.is_own(point):
+            check_own(root, point.own)
             workspace.prepare(cache, point.parameters)
             settings = [part for override in point.overrides for part in ("--set-param", override)]
             workspace.run(["exp", "run", "--name", point.name, *settings], log, lock)
-            try:
-                _check_own(root, point)
-            except StageFailedError:
-                workspace.remove()  # its experiment has the name of another text
-                raise
+            check_own(root, point.own)
+            workspace.mark_own(point)
         workspace.hand_over(point)
         if workspace.everything_sent():
             workspace.remove()
@@ -184,17 +192,6 @@ def run_point(
                 "python -m implicit_models.tracking.sync` sends the rest"
             )
     return True
-
-
-def _check_own(root: Path, point: Point) -> None:
-    """See that the files that a point is named by are still what they were."""
-    (found,) = own_content(root, [point.parameters])
-    changed = {path for path, _ in found.items() ^ point.own.items()}
-    if changed:
-        raise StageFailedError(
-            f"{', '.join(sorted(changed))}: changed since the sweep began, so that this is another "
-            "point; put it back, or start the sweep again"
-        )
 
 
 def run_shared(

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,14 @@ def test_a_file_where_the_folder_would_be_written_stays(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match=r"\.a5\.partial"):
         write(tmp_path / "a5", "before")
     assert (tmp_path / ".a5.partial").read_text() == "mine"
+
+
+def test_a_parent_that_cannot_be_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "data").symlink_to(tmp_path / "not_mounted")
+    before = time.monotonic()
+    with pytest.raises(FileExistsError):
+        write(tmp_path / "data" / "a5", "before")
+    assert time.monotonic() - before < 2
 
 
 def test_a_link_where_the_folder_would_be_written_is_not_followed(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """When a signal asks for the end once more, and when it is an echo of the first."""
 
+import contextlib
 import signal
 
 import pytest
 
-from pipelines import signals, terminal
+from pipelines import signals, stopping, terminal
 from pipelines.outcomes import Outcomes
 
 TERM, HUP, INT = signal.SIGTERM, signal.SIGHUP, signal.SIGINT
@@ -48,6 +49,20 @@ def test_an_echo_does_not_interrupt_what_clears_up(clock):
             signal.raise_signal(TERM)
             cleared.append(1)
     assert cleared == [1] and outcomes.stopped_by == HUP
+
+
+@pytest.mark.usefixtures("clock")
+def test_the_second_ctrl_c_interrupts_what_follows_a_flow_that_the_first_has_stopped(monkeypatch):
+    outcomes, stopped = Outcomes(), []
+    monkeypatch.setattr(stopping, "stop_all", lambda **given: stopped.append(given))
+    monkeypatch.setattr(stopping, "_cancelled_elsewhere", contextlib.nullcontext)
+    with pytest.raises(KeyboardInterrupt), terminal.signals_interrupt(outcomes):
+        with stopping.stopped_from_outside(outcomes):
+            signal.raise_signal(INT)
+        assert stopped == [{}]
+        signal.raise_signal(INT)
+        pytest.fail("went on")
+    assert outcomes.stopped_by == INT
 
 
 def test_a_second_wish_does_interrupt_it(clock):

@@ -14,7 +14,7 @@ from dvc.repo import Repo
 from pipelines.cluster import node_workspace
 from pipelines.cluster.exchange import Request
 from pipelines.running import StageFailedError
-from pipelines.sweeps.own_files import own_content
+from pipelines.sweeps.own_files import check_own, own_content
 from pipelines.sweeps.points import Point, SweepError, _check_places, read_origin
 from pipelines.sweeps.workspaces import Workspace, cache_folder, run_point
 
@@ -135,9 +135,10 @@ def test_own_content_is_what_git_has_not_got_wherever_it_lies(tmp_path, monkeypa
     write(root, {"partly/own.txt": "o"})
     inner = repository(root / "inner", **{"sub/c.txt": "c"})
     own = ["texts/a.txt", "texts", "inner/sub/c.txt", "inner", "tracked_link", "partly"]
-    whole = os.fspath(tmp_path / "big" / "a.txt")
-    found = hashed(root, *own, "known", "known/k.txt", "~/b.txt", "~/none.txt", whole, "org/name")
-    assert found == {*own, whole, os.fspath(tmp_path / "home" / "b.txt")}
+    # A point reads whole paths where they are, and not in its clone.
+    whole = [os.fspath(tmp_path / "big" / "a.txt"), os.fspath(root / "known" / "k.txt")]
+    found = hashed(root, *own, "known", "known/k.txt", "~/b.txt", "~/none.txt", *whole, "org/name")
+    assert found == {*own, *whole, os.fspath(tmp_path / "home" / "b.txt")}
     before = own_content(root, [{"corpora": {"c": {"source": "tracked_link"}}}])
     write(tmp_path, {"target.txt": "another"})
     assert own_content(root, [{"corpora": {"c": {"source": "tracked_link"}}}]) != before
@@ -165,15 +166,37 @@ def test_an_experiment_whose_text_has_changed_meanwhile_is_not_handed_over(tmp_p
     (own,) = own_content(root, [parameters])
     point = Point("s-1", "", (), parameters, own)
     arguments = (root, read_origin(root), root / ".dvc" / "tmp" / "s-1", cache_folder(root), point)
+    texts, ran, handed_over = iter(["second", "first"]), [], []
 
-    def edited(self, command, log, lock):
-        write(root, {"text/a": "second"})
+    def run(self, command, log, lock):
+        ran.append((root / "text" / "a").read_text())
+        write(root, {"text/a": next(texts)})
 
-    monkeypatch.setattr(Workspace, "run", edited)
-    monkeypatch.setattr(Workspace, "hand_over", lambda *_: pytest.fail("handed over"))
+    monkeypatch.setattr(Workspace, "run", run)
+    monkeypatch.setattr(Workspace, "has", lambda *_: bool(ran))
+    monkeypatch.setattr(Workspace, "hand_over", lambda *_: handed_over.append(len(ran)))
     with pytest.raises(StageFailedError, match="changed since the sweep began"):
         run_point(*arguments, print)
-    assert not arguments[2].exists()
+    with pytest.raises(StageFailedError, match="text: changed since"):  # before it runs
+        run_point(*arguments, print)
+    write(root, {"text/a": "first"})
+    # What is there was made with the other text, and is made again.
+    assert run_point(*arguments, print)
+    assert (ran, handed_over) == (["first", "first"], [2])
+
+
+def test_a_point_may_run_while_its_text_is_committed_and_others_come(tmp_path):
+    root = repository(tmp_path / "root", **{"half/known": "known"})
+    write(root, {"text/a": "first", "half/own": "own"})
+    parameters = {"corpora": {"c": {"source": "text"}, "d": {"source": "half"}}}
+    (own,) = own_content(root, [parameters])
+    assert set(own) == {"text", "half"}
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message", "A text")
+    check_own(root, own)
+    (root / "text" / "a").unlink()
+    with pytest.raises(StageFailedError, match="text: changed"):
+        check_own(root, own)
 
 
 def test_a_path_out_of_the_repository_is_told_before_anything_runs(tmp_path):

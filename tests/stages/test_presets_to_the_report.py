@@ -19,7 +19,7 @@ from implicit_models.reporting import illustration
 from implicit_models.reporting.tables.table import Table
 from scripts.store_notebooks import notebooks, preset_of
 from tests.markdown import figures_of_the_paper
-from tests.metric_names import recorded, undocumented
+from tests.metric_names import documented, recorded, undocumented
 from tests.notebooks import run_notebook
 from tests.repositories import ROOT, presets
 from tests.stages.in_process import run_stages, work_in
@@ -33,6 +33,10 @@ pytestmark = [
 # The presets at the paper's scale that a notebook draws, as the page says.
 AT_SCALE = {name: scaled for name, (_, scaled) in figures_of_the_paper().items()}
 del AT_SCALE["bounded_share"]  # of right answers, where the preset has perplexities
+
+
+NOT_HERE: set[str] = set()
+"""Metrics that these trainings of a few steps on a processor do not have."""
 
 
 @pytest.fixture
@@ -64,6 +68,7 @@ def hub(project, monkeypatch):
     monkeypatch.setattr(hub_source, "resolve_revision", lambda name, revision: "0" * 40)
 
 
+_measured: dict[str, set[str]] = {}
 _drawn_narrow: set[str] = set()
 
 
@@ -106,8 +111,22 @@ def test_a_preset_ends_in_its_report(preset, project, hub, monkeypatch, capsys):
     assert len(list(Path("results/runs").glob("*/test_time_compute.json"))) == implicit
     measured = recorded(project)
     assert "train.loss" in measured and undocumented(measured) == []
+    _measured.update({preset: measured})
     for name, path in notebooks().items():
         if preset in (preset_of(path), *AT_SCALE.get(name, ())):
             ran = run_notebook(name, project, monkeypatch, capsys)
             assert ran.num(Figure) + ran.num(Table) == len(ran.shown) > 0
             assert not any("lacks results" in line or "has some" in line for line in ran.printed)
+
+
+def test_every_metric_of_the_page_is_recorded_by_a_preset():
+    """After the tests above, of which a worker has all (`--dist loadfile`)."""
+    if lacking := set(presets()) - set(_measured):
+        pytest.skip(f"the tests of {len(lacking)} presets have not run before it, or failed")
+    found = set().union(*_measured.values())
+    never = {
+        name
+        for name, pattern in documented().items()
+        if not any(pattern.fullmatch(each) for each in found)
+    }
+    assert never == NOT_HERE

@@ -313,15 +313,16 @@ def test_what_is_logged_of_position_speed_and_memory(tmp_path: Path) -> None:
     assert row["skipped_steps"] == 0
 
 
-def test_asked_to_stop_it_keeps_a_checkpoint_and_goes_on_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_asked_to_stop_it_keeps_a_checkpoint_and_goes_on_later(number, tmp_path: Path) -> None:
     whole, _, _, _ = run(tmp_path / "whole")
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
 
     class Asking(Recorder):
         def log_metrics(self, metrics, step=None):
             super().log_metrics(metrics, step)
             if step == 10:
-                signal.raise_signal(signal.SIGTERM)
+                signal.raise_signal(number)
 
     model = build(MODEL, vocabulary_size=5, seed=0)
     module = distribute(model, "float32", Execution())
@@ -330,8 +331,8 @@ def test_asked_to_stop_it_keeps_a_checkpoint_and_goes_on_later(tmp_path: Path) -
         checkpoints = CheckpointFolder(tmp_path / "cut", "identity")
         train(small_training(), start_of(FREE), module, optimiser, checkpoints, Asking())
     assert stopped.value.step == 11
-    assert stopped.value.code == 128 + signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) is before
+    assert stopped.value.code == 128 + number
+    assert signal.getsignal(number) is before
     cut, _, _, after = run(tmp_path / "cut")
     assert min(after.rows) == 12
     assert_same(whole, cut)

@@ -66,12 +66,11 @@ def evaluate(model: Path, data: Path, parameters: WordProblemEvaluationParameter
         result = read(names, parameters)
         in_one_mode = parameters.replace(num_mode_sequences=0)
         others = {str(each): read(names, in_one_mode) for each, names in further.items()}
-    # Modes are compared and radii measured besides.
+    # Modes are compared, radii measured and further tests read besides.
     measured = dataclasses.replace(meter.measurement, energy_joules=None)
     readings = [
         (length * found.num_sequences, found.flops, found.seconds)
-        for each in (result, *others.values())
-        for length, found in each.lengths.items()
+        for length, found in result.lengths.items()
     ]
     metrics = result.metrics() | {
         "further_tests": {

@@ -87,6 +87,11 @@ class WordProblemResults(RunResults):
         return {int(count): distance for count, distance in found.items()}
 
     @property
+    def further_tests(self) -> Mapping[str, Mapping[str, Any]]:
+        """What came of tests with other shares of easy tokens, by the identity's probability."""
+        return self.evaluation.get("further_tests", {})  # not in results of before November 2026
+
+    @property
     def chance_loss(self) -> float:
         """The loss of always giving the most frequent label its own frequency, or less."""
         return -math.log(self.evaluation["chance"])
@@ -118,7 +123,7 @@ class WordProblemResults(RunResults):
             "mode_token_match": evaluation["mode_token_match"],
             "further_tests": {
                 probability: dict(found["accuracy_last_10"])
-                for probability, found in evaluation["further_tests"].items()
+                for probability, found in self.further_tests.items()
             },
             "past_distance": dict(evaluation["past_distance"]),
         }

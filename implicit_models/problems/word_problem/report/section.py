@@ -54,7 +54,7 @@ def word_problem_section(
     if remembering:
         drawn.append((past_distances, remembering, _PASTS))
     last, every = (tables.accuracy_table(runs, each) for each in ("accuracy_last_10", "accuracy"))
-    further = [run for run in runs if run.evaluation["further_tests"]]
+    further = [run for run in runs if run.further_tests]
     shown = [last, *([tables.further_table(further)] if further else []), *cost_tables(runs), every]
     if implicit:
         drawn.append(

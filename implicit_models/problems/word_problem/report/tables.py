@@ -58,7 +58,7 @@ def further_table(runs: Sequence[WordProblemResults]) -> Table:
                 *(_tested(found["accuracy_last_10"], length) for length in lengths),
             ]
             for run in runs
-            for probability, found in run.evaluation["further_tests"].items()
+            for probability, found in run.further_tests.items()
         ],
     )
 
