@@ -25,7 +25,7 @@ from torch.distributed.run import get_args_parser
 
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import compose, preset_and_settings, presets
-from pipelines import cli, processes
+from pipelines import cli, terminal_process
 from pipelines.sweeps.points import Origin, SweepError, plan
 from tests.readers_repository import entries
 from tests.repositories import ROOT
@@ -261,7 +261,7 @@ def _ran(call: Callable[[], object]) -> tuple[int, str]:
         return _status(partial(_run, command[2], command[3:]))
 
     with pytest.MonkeyPatch.context() as patch, _quiet() as said:
-        patch.setattr(processes, "run_in_terminal", start)
+        patch.setattr(terminal_process, "run_in_terminal", start)
         status = _status(call)
     return status, said.getvalue()
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from implicit_models import command
 from implicit_models.parameters.composition import compose
-from pipelines import cli, closing, processes
+from pipelines import cli, closing, terminal_process
 from pipelines.model_names import ModelNameError, model_source
 from pipelines.results import shown
 from tests import warm_python
@@ -89,7 +89,7 @@ def invoke(monkeypatch, clone):
         started.append(arguments[1:])
         return 0
 
-    monkeypatch.setattr(processes, "run_in_terminal", call)
+    monkeypatch.setattr(terminal_process, "run_in_terminal", call)
 
     def run(*arguments: str, status: int = 0):
         done = CliRunner().invoke(cli.app, arguments)
@@ -306,9 +306,9 @@ def test_a_command_gets_the_interrupt_and_is_waited_for():
         "time.sleep(60)"
     )
     given = {"cwd": ROOT, "environment": os.environ}
-    assert processes.run_in_terminal([sys.executable, "-c", code], **given) == 7
+    assert terminal_process.run_in_terminal([sys.executable, "-c", code], **given) == 7
     killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
-    assert processes.run_in_terminal(killed, **given) == 137
+    assert terminal_process.run_in_terminal(killed, **given) == 137
 
 
 def test_compare_shows_runs_side_by_side_and_names_the_closest(results):

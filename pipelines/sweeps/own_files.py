@@ -98,7 +98,7 @@ def _is_in_git(root: Path, path: Path) -> bool:
 
 
 def _hashes(root: Path, paths: Sequence[Path]) -> dict[Path, str]:
-    if not paths:
+    if not paths or not (root / ".dvc").is_dir():  # without DVC no point can run
         return {}
     from dvc.repo import Repo
     from dvc_data.hashfile.build import build
