@@ -106,6 +106,26 @@ def test_a_run_whose_modes_were_not_compared_has_no_table_of_them(runs, monkeypa
         assert text.count("### Sliding window, simultaneous and sequential mode") == expected
 
 
+def test_further_tests_have_a_table_of_their_own(runs, monkeypatch):
+    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "")
+    first, second, *others = runs
+    accuracy = {str(length): 0.25 for length in LENGTHS} | {str(LENGTHS[0]): 0.7512}
+    further = {"0.9": {"accuracy_last_10": accuracy, "chance": 0.1234}}
+    tested = dataclasses.replace(first, evaluation=first.evaluation | {"further_tests": further})
+    old = {name: each for name, each in second.evaluation.items() if name != "further_tests"}
+    before = dataclasses.replace(second, evaluation=old)  # as results were earlier
+    datasets = datasets_of(parameters())
+    report = make_report([tested, before, *others], datasets, ReportParameters(), TRACKED)
+    _, _, after = report.markdown.partition("further tests\n")
+    _, _, row, *_ = (line for line in after.splitlines() if line.startswith("|"))
+    cells = [cell.strip() for cell in row.split("|")]
+    assert first.name in cells[1] and cells[3:6] == ["0.9", "12.3 %", "75.1 %"]
+    assert before.scores()["further_tests"] == {}
+    assert tested.scores()["further_tests"] == {"0.9": accuracy}
+    nothing = make_report([before, *others], datasets, ReportParameters(), TRACKED)
+    assert "further tests" not in nothing.markdown
+
+
 def test_both_formats_say_the_same(report):
     def cells(rows):
         return [[cell.strip() for cell in row] for row in rows]

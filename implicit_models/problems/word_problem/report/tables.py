@@ -48,13 +48,15 @@ def further_table(runs: Sequence[WordProblemResults]) -> Table:
     lengths = sorted({length for run in runs for length in run.lengths})
     return Table(
         title="Accuracy over the last 10 tokens, further tests",
-        note="Tests in which a token is the identity with another probability than in the first.",
-        columns=["run", "kind", "identity", *(f"{length} tokens" for length in lengths)],
+        note="Tests in which a token is the identity with another probability than in the first. "
+        "Chance is always naming the most frequent label of such a test.",
+        columns=["run", "kind", "identity", "chance", *(f"{length} tokens" for length in lengths)],
         rows=[
             [
                 run.name,
                 run.kind,
                 probability,
+                percent(found["chance"]),
                 *(_tested(found["accuracy_last_10"], length) for length in lengths),
             ]
             for run in runs
