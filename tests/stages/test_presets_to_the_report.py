@@ -35,8 +35,13 @@ AT_SCALE = {name: scaled for name, (_, scaled) in figures_of_the_paper().items()
 del AT_SCALE["bounded_share"]  # of right answers, where the preset has perplexities
 
 
-NOT_HERE: set[str] = set()
-"""Metrics that these trainings of a few steps on a processor do not have."""
+NOT_HERE = {
+    # Of a device that counts it.
+    *(f"{of}.energy_joules" for of in ("train", "phase", "test.cost", "downstream.cost")),
+    "test.search.memory",  # of solvers that remember iterates
+    "readings.CORPUS.METRIC",  # no preset reads a second corpus
+}
+"""Metrics that no preset has on a processor."""
 
 
 @pytest.fixture
