@@ -38,17 +38,19 @@ def test_a_second_wish_is_told_from_an_echo(clock, first, number, after, repeats
     assert insistence.repeats(number) is repeats
 
 
-def test_an_echo_does_not_interrupt_what_clears_up(clock):
+@pytest.mark.parametrize(("after", "cleared", "said"), [(0.1, [1], HUP), (2.0, [], TERM)])
+def test_what_clears_up_is_interrupted_by_a_second_wish_alone(clock, after, cleared, said):
     outcomes = Outcomes()
-    cleared = []
+    done = []
     with pytest.raises(KeyboardInterrupt), terminal.signals_interrupt(outcomes):
         try:
             signal.raise_signal(HUP)
         finally:
+            clock[0] += after
             signal.raise_signal(HUP)
             signal.raise_signal(TERM)
-            cleared.append(1)
-    assert cleared == [1] and outcomes.stopped_by == HUP
+            done.append(1)
+    assert (done, outcomes.stopped_by) == (cleared, said)
 
 
 @pytest.mark.usefixtures("clock")
@@ -63,16 +65,3 @@ def test_the_second_ctrl_c_interrupts_what_follows_a_flow_that_the_first_has_sto
         signal.raise_signal(INT)
         pytest.fail("went on")
     assert outcomes.stopped_by == INT
-
-
-def test_a_second_wish_does_interrupt_it(clock):
-    outcomes = Outcomes()
-    cleared = []
-    with pytest.raises(KeyboardInterrupt), terminal.signals_interrupt(outcomes):
-        try:
-            signal.raise_signal(HUP)
-        finally:
-            clock[0] += 2
-            signal.raise_signal(TERM)
-            cleared.append(1)
-    assert cleared == [] and outcomes.stopped_by == TERM
