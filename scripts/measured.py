@@ -1,6 +1,8 @@
 """What presets have left, as docs/measured keeps it: the scores and costs of every model."""
 
+import datetime
 import json
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,8 @@ def take(
 ) -> None:
     """Keep what a repository's summary says of the models of a preset, whatever their seeds.
 
-    What was overridden is kept with them, and tables tell it. With `further` what was kept before
+    What was overridden is kept with them, and the day and this repository's commit; tables tell
+    both. With `further` what was kept before
     of models that the repository has no results of stays beside them.
 
     Raises
@@ -53,11 +56,13 @@ def take(
     groups = _groups(preset, wanted, path, parameters)
     path = folder / "results" / "summary.json"
     summary = _read(path, json.loads)
+    by = _now()
     try:
         runs = [
             {"name": name, "group": groups[name], **_kept(preset, run)}
             | _described(_entries(parameters)[name], run["kind"])
             | ({"overrides": list(overrides)} if overrides else {})
+            | {"by": by}
             for name, run in summary["runs"].items()
         ]
     except (KeyError, TypeError, AttributeError) as error:
@@ -90,6 +95,39 @@ def of_preset(preset: str) -> list[dict[str, Any]]:
         Where nothing was, or it cannot be read.
     """
     return _read(MEASURED / f"{preset}.json", json.loads, "scripts/results_tables.py --measured")
+
+
+def said_of(runs: Sequence[Mapping[str, Any]], *, dated: bool) -> str:
+    """Return what stands below a table of runs: what was overridden, and when they were taken."""
+    overrides = dict.fromkeys(each for run in runs for each in run.get("overrides", ()))
+    lines = [f"With {', '.join(f'`{each}`' for each in overrides)}."] if overrides else []
+    if dated:
+        days: dict[str, dict[str, None]] = {}
+        for day, commit in sorted((run["by"]["day"], run["by"]["commit"]) for run in runs):
+            days.setdefault(day, {})[f"`{commit}`"] = None
+        told = (f"{_day(day)}, {', '.join(commits)}" for day, commits in days.items())
+        lines.append(f"By {'; '.join(told)}.")
+    return "".join(f"\n{line}\n" for line in lines)
+
+
+def _day(day: str) -> str:
+    found = datetime.date.fromisoformat(day)
+    return f"{found.day} {found:%B} {found.year}"
+
+
+def _now() -> dict[str, str]:
+    """Return the day, and the commit by which what is taken now was measured.
+
+    Raises
+    ------
+    NotMeasuredError
+        Where this is no repository of git.
+    """
+    command = ["git", "rev-parse", "--short=7", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotMeasuredError(f"{ROOT} has no commit: {done.stderr.strip()}")
+    return {"day": datetime.date.today().isoformat(), "commit": done.stdout.strip()[:7]}
 
 
 def _read(path: Path, parse: Callable[[str], Any], writer: str = "dvc repro") -> Any:

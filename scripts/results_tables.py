@@ -100,7 +100,7 @@ def written(page: str) -> str:
         runs = runs_of(presets.split())
         tables = {"rates": rates, "tasks": tasks, "scores": scores}
         text = table(runs, short=bool(short)) if which == "table" else tables[which](runs)
-        return begin + text + _overridden(runs) + end
+        return begin + text + measured.said_of(runs, dated=which != "rates") + end
 
     return _PUBLISHED.sub(rf"\g<1>{published()}\g<2>", _TABLE.sub(replaced, page))
 
@@ -119,11 +119,6 @@ def runs_of(presets: Sequence[str]) -> list[Mapping[str, Any]]:
         again = {_alike(run) for run in more}
         runs = [*(run for run in runs if _alike(run) not in again), *more]
     return runs
-
-
-def _overridden(runs: Sequence[Mapping[str, Any]]) -> str:
-    overrides = dict.fromkeys(each for run in runs for each in run.get("overrides", ()))
-    return f"\nWith {', '.join(f'`{each}`' for each in overrides)}.\n" if overrides else ""
 
 
 def table(runs: Sequence[Mapping[str, Any]], *, short: bool = False) -> str:

@@ -1,7 +1,9 @@
 """Tables of README.md and docs/results.md are what was measured."""
 
+import datetime
 import json
 import re
+import subprocess
 
 import pytest
 import yaml
@@ -20,6 +22,7 @@ RUN |= {
     "layers": 1,
     "name": "a5_implicit_mamba2",
     "group": "a",
+    "by": {"day": "2026-11-27", "commit": "827cda0"},
 }
 LSTM = RUN | {
     "group": "lstm",
@@ -204,9 +207,33 @@ def test_what_a_preset_has_left_is_kept_and_written(measured):
     (kept,) = json.loads((measured / "measured" / "quick.json").read_text())
     assert kept["name"] == "s3_implicit_mamba2" and kept["dataset"] == "s3"
     assert "mlflow_run_id" not in kept and kept["scores"] == {"12": 0.75}
+    command = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.check_output(command, cwd=results_tables.ROOT, text=True)
+    assert kept["by"]["day"] in {str(datetime.date.today() - datetime.timedelta(n)) for n in (0, 1)}
+    assert len(kept["by"]["commit"]) == 7 and commit.startswith(kept["by"]["commit"])
     lines = (measured / "page.md").read_text().splitlines()
     assert lines[0] == "before" and lines[-1] == "after"
     assert lines[4].startswith("| implicit Mamba2, 1 layer | 1,234 | 75.0 % |")
+
+
+def test_what_stands_below_a_table_says_by_when_its_rows_were_taken():
+    later = RUN | {"by": {"day": "2026-12-01", "commit": "1692f4a"}}
+    again = RUN | {"by": {"day": "2026-11-27", "commit": "d01639e"}}
+    assert measurements.said_of([later, RUN, again, RUN], dated=True) == (
+        "\nBy 27 November 2026, `827cda0`, `d01639e`; 1 December 2026, `1692f4a`.\n"
+    )
+    assert measurements.said_of([RUN], dated=False) == ""
+
+
+@pytest.mark.parametrize("preset", sorted(path.stem for path in measurements.MEASURED.iterdir()))
+def test_a_row_is_by_a_commit_that_there_is(preset):
+    for by in {tuple(run["by"].items()) for run in measurements.of_preset(preset)}:
+        found = dict(by)
+        command = ["git", "log", "-1", "--format=%cs", found["commit"], "--"]
+        done = subprocess.run(command, cwd=results_tables.ROOT, capture_output=True, text=True)
+        if "unknown revision" in done.stderr or "bad object" in done.stderr:
+            pytest.skip("this clone lacks older commits")
+        assert done.stdout.strip() <= found["day"]
 
 
 def test_results_of_something_else_are_refused_and_nothing_is_written(measured, capsys):
@@ -311,7 +338,7 @@ def test_results_of_a_preset_with_a_value_of_ones_own(measured, capsys):
     assert results_tables.main([*given, override]) == 0
     (run,) = json.loads((measured / "measured" / "quick.json").read_text())
     assert run["overrides"] == [override]
-    assert f"\n\nWith `{override}`.\n<!-- end" in (measured / "page.md").read_text()
+    assert f"\n\nWith `{override}`.\n\nBy " in (measured / "page.md").read_text()
     assert results_tables.main([*given, "runs.s3_implicit_mamba2.fre.max_steps=99"]) == 2
     assert capsys.readouterr().err.startswith("error: ")
     with pytest.raises(SystemExit, match="2"):
