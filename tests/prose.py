@@ -22,6 +22,7 @@ _NO_MEASUREMENT = re.compile(
 _NUMBER = re.compile(
     r"(?<![\w.,])(?:"
     r"\d[\d,]*\.\d+(?:e-?\d+)?|\.\d+|\d+e-?\d+"  # a decimal number
+    r"|\d[\d,]* of (?:the |its |our )?(?:\d[\d,]*|two|three|four|five|six|seven|eight|nine|ten)\b"
     r"|\d[\d,]*(?= ?%| (?:s|ms|µs|min|h|hours|minutes|MB|MiB|GiB|FLOPs)\b)"  # one with a unit
     r")(?![\d])"
 )

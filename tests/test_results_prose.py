@@ -160,10 +160,14 @@ def test_passages_numbers_and_dates(tmp_path):
     assert [(each.section[-1], each.measured(), each.is_dated) for each in found] == [
         ("One", ["3"], False),
         ("One", ["99.5", "1e-3"], True),
-        ("One", [".5", "12.5"], False),
+        ("One", [".5", "7 of 10", "12.5"], False),
         ("Two", [], True),
         ("Below", ["40"], True),
         ("Three", ["40"], False),
     ]
-    assert found[2].measured(["Wrong: .5"]) == ["12.5"]
-    assert [each.partition(":")[0] for each in undated(RESULTS, found)] == ["3", ".5, 12.5", "40"]
+    assert found[2].measured(["Wrong: .5"]) == ["7 of 10", "12.5"]
+    assert [each.partition(":")[0] for each in undated(RESULTS, found)] == [
+        "3",
+        ".5, 7 of 10, 12.5",
+        "40",
+    ]

@@ -139,6 +139,9 @@ def readme() -> Iterator[str]:
     yield f"{span(cups.scores('test'), 1)} % right with each of five seeds"
     yield f"one layer has {span(layer.scores('test'))} %"
     yield f"{part(layer.flops, cups.flops)} of the training FLOPs"
+    kept = [implicit(name).scores("test") for name in ("parity", "cycle_navigation")]
+    ((count, seeds),) = {(held(scores), len(scores)) for scores in kept}
+    yield f"({count} of {seeds} seeds each"
     ours, other = implicit("variable_trace"), lstm("variable_trace")
     yield f"{each(ours.scores('test'))} % with the implicit model's five seeds"
     yield f"{span(other.scores('test'))} with the LSTM's"
