@@ -26,6 +26,7 @@ from pipelines.terminal import (
     FAILED,
     UNRECORDED,
     Parser,
+    is_of_prefect,
     mistake,
     of_dvc,
     recorded,
@@ -96,10 +97,11 @@ def _run(root: Path, parameters: dict[str, Any], outcomes: Outcomes, own: OwnApi
         OUTCOMES.set(outcomes)
         flow: Any = reproduce
         state = run_flow(flow, parameters=parameters, return_type="state")
-    if state is not None and state.is_failed() and not outcomes.are_stages_known:
-        error = state.result(raise_on_failure=False)
-        if isinstance(error, Exception):
-            raise error
+    if state is None or not state.is_failed() or outcomes.is_complete or outcomes.failed():
+        return
+    error = state.result(raise_on_failure=False)
+    if isinstance(error, Exception) and not (outcomes.are_stages_known and is_of_prefect(error)):
+        raise error
 
 
 def _tell(root: Path, outcomes: Outcomes) -> int:

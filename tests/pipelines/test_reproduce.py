@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import pytest
 import yaml
 
@@ -457,6 +458,25 @@ def test_a_flow_that_does_not_come_to_its_stages_has_failed(at_home, monkeypatch
     said = capsys.readouterr().err
     assert "is not complete (ConnectionError: gone)\n" in said
     assert "not every stage was reached; the same command goes on from there" in said
+
+
+@pytest.mark.parametrize(
+    ("error", "is_raised"),
+    [(KeyError("of ours"), True), (httpx.ConnectError("gone"), False)],
+)
+@pytest.mark.parametrize("ran", [True, False])
+def test_what_the_flow_itself_suffers_on_the_way_is_not_lost(
+    at_home, monkeypatch, error, is_raised, ran
+):
+    outcomes = Outcomes({"report": Stage("report")}, are_stages_known=True)
+    if ran:
+        outcomes.by_stage["report"] = Outcome("ran")
+    state = SimpleNamespace(is_failed=lambda: True, result=lambda raise_on_failure: error)
+    monkeypatch.setattr("prefect.flow_engine.run_flow", lambda *_, **__: state)
+    monkeypatch.setattr(reproduce, "recorded", lambda *_: contextlib.nullcontext())
+    raised = pytest.raises(KeyError) if is_raised and not ran else contextlib.nullcontext()
+    with raised:
+        reproduce._run(at_home, {}, outcomes, None)
 
 
 def test_sigterm_before_the_flow_is_told(at_home, monkeypatch, capsys):
