@@ -80,8 +80,12 @@ def test_one_that_ends_in_a_moment_is_waited_for(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a5"]
 
 
-def test_two_that_end_again_and_again_do_not_trip_over_each_other(tmp_path: Path) -> None:
+def test_two_that_end_again_and_again_do_not_trip_over_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each removes the hidden folder at its end, while the other looks for it."""
+    monkeypatch.setattr(folders, "_PATIENCE_SECONDS", 300.0)
+    monkeypatch.setattr(folders, "_POLL_SECONDS", 0.001)
     folder = tmp_path / "a5"
     failed: list[BaseException] = []
 

@@ -109,7 +109,7 @@ def test_a_whole_group_is_told_to_end(
     made = trained if is_dvc else Project(tmp_path)
     code, *arguments = [REPRODUCE] if is_dvc else [HAND_OVER, COUNTING]
     process, training = begun(made, f"import os; os.setpgrp(); {code}", *arguments)
-    time.sleep(3)  # it looks at what there is every other second
+    time.sleep(5)  # it looks at what there is every other second
     os.killpg(os.getpgid(training.pid), number)
     output = process.communicate(timeout=60)[0]
     assert process.returncode == -number and "went on" not in output
