@@ -15,6 +15,10 @@ from pipelines.sweeps.workspaces import cache_folder
 ROOT = Path(__file__).parents[1]
 
 
+class CommandError(RuntimeError):
+    """A command in a copy that has failed, or was stopped."""
+
+
 def clone(path: Path, *composed: str) -> None:
     """Copy this project as git has it or would, with parameters that are composed anew.
 
@@ -50,7 +54,7 @@ def reproduce(path: Path, preset: str, *settings: str, jobs: int, cached: bool) 
 
     Raises
     ------
-    RuntimeError
+    CommandError
         Where a stage fails.
     """
     clone(path, preset, *settings)
@@ -75,7 +79,7 @@ def python(path: Path, *arguments: str, shown: bool = False) -> None:
 
     Raises
     ------
-    RuntimeError
+    CommandError
         Where it ends with another status than 0.
     """
     left_out = ("PREFECT_API_URL", "MLFLOW_", "DVC_")
@@ -92,4 +96,4 @@ def python(path: Path, *arguments: str, shown: bool = False) -> None:
     )
     if done.returncode:
         said = "" if shown else f":\n{done.stdout}"
-        raise RuntimeError(f"{json.dumps(arguments)} ended with {done.returncode}{said}")
+        raise CommandError(f"{json.dumps(arguments)} ended with {done.returncode}{said}")

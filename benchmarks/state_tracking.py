@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from benchmarks import harness
-from benchmarks.clones import ROOT, reproduce
+from benchmarks.clones import ROOT, CommandError, reproduce
 from implicit_models.parameters.composition import compose
 from implicit_models.problems.word_problem.report.seed_figures import TRACKED
 from stages.notebooks import open_results
@@ -53,16 +53,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no part {unknown[0]} (of {', '.join(PARTS)})")
-    return max(
-        harness.main(
-            "state_tracking",
-            functools.partial(run, part),
-            part=part,
-            packages=("torch", "dvc", "prefect"),
-            arguments=["--quick"] if options.quick else [],
+    try:
+        return max(
+            harness.main(
+                "state_tracking",
+                functools.partial(run, part),
+                part=part,
+                packages=("torch", "dvc", "prefect"),
+                arguments=["--quick"] if options.quick else [],
+            )
+            for part in options.parts or PARTS
         )
-        for part in options.parts or PARTS
-    )
+    except CommandError as error:
+        print(f"error: {error}; the same command goes on from there", file=sys.stderr)
+        return 1
 
 
 def run(part: str, quick: bool) -> harness.Report:

@@ -140,3 +140,15 @@ def test_a_copy_has_the_cache_that_dvc_has_been_told_and_the_users_own_files(mon
     assert [each for each in commands if "--jobs" in each] == [
         ("-m", "pipelines.reproduce", "--jobs", "2")
     ] * 2
+
+
+def test_one_that_is_stopped_is_one_line_and_leaves_no_results(monkeypatch, tmp_path, capsys):
+    def stopped(part, path, settings):
+        clones.python(tmp_path, "-c", "raise SystemExit(143)")
+
+    monkeypatch.setattr(state_tracking, "_measured", stopped)
+    monkeypatch.setitem(harness.main.__kwdefaults__, "results", tmp_path)
+    assert state_tracking.main(["layers"]) == 1
+    said = capsys.readouterr().err
+    assert "ended with 143" in said and "the same command goes on from there" in said
+    assert "Traceback" not in said and not list(tmp_path.iterdir())
