@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.files import sealed, unsealed
-from implicit_models.problems.problem import TrainingData
+from implicit_models.problems.answers import TrainingData
 from stages.common import write_text
 
 ALWAYS = 8 * 2**30  # bytes

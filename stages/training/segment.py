@@ -24,7 +24,8 @@ from implicit_models.language_models.serialisation import load_model
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.language_models.sources import digest_source
 from implicit_models.parameters import ParameterError, digest
-from implicit_models.problems.problem import TrainingData, data_of
+from implicit_models.problems.answers import TrainingData
+from implicit_models.problems.problem import data_of
 from implicit_models.tracking.tracker import NullTracker, Tracker
 from implicit_models.training.checkpoints import CheckpointFolder
 from implicit_models.training.curriculum import Segment

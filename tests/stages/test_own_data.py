@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from implicit_models.language_models.serialisation import save_model
-from implicit_models.problems.problem import Evaluated, evaluation_of
+from implicit_models.problems.answers import Evaluated
+from implicit_models.problems.problem import evaluation_of
 from implicit_models.problems.text.data.corpus_writing import write_corpus
 from implicit_models.problems.text.data.tokenisation import load_tokenizer
 from implicit_models.problems.text.parameters import (

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models
 
-from implicit_models.problems.problem import TrainingData, data_of
+from implicit_models.problems.answers import TrainingData
+from implicit_models.problems.problem import data_of
 from implicit_models.problems.text.data.corpora import CorpusError
 from implicit_models.problems.text.data.corpus_writing import write_corpus
 from implicit_models.problems.text.data.tokenisation import load_tokenizer

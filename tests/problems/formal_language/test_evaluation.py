@@ -8,6 +8,7 @@ import pytest
 
 from implicit_models.families.building import build
 from implicit_models.language_models.serialisation import save_model
+from implicit_models.problems.answers import Evaluated
 from implicit_models.problems.formal_language.data import interface
 from implicit_models.problems.formal_language.evaluation.interface import evaluate, sweep
 from implicit_models.problems.formal_language.parameters import (
@@ -24,7 +25,6 @@ from implicit_models.problems.formal_language.report.tables import (
     accuracy_table,
     published_tables,
 )
-from implicit_models.problems.problem import Evaluated
 from implicit_models.reporting.comparison import Candidate
 from tests.language_models.models import EXPLICIT, IMPLICIT
 from tests.problems.formal_language.test_strings import SIZES, language

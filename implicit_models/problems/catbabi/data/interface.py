@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from implicit_models.language_models.labelled import Continuation
+from implicit_models.problems.answers import TrainingData
 from implicit_models.problems.catbabi.data.streams import EOS, Cut, open_streams
 from implicit_models.problems.catbabi.data.words import check_words, save_words
 from implicit_models.problems.catbabi.data.writing import write_streams
 from implicit_models.problems.catbabi.parameters import CatbabiParameters
-from implicit_models.problems.problem import TrainingData
 
 
 def prepare(parameters: CatbabiParameters, folder: Path, unfinished: Path) -> None:

@@ -9,6 +9,7 @@ from implicit_models.evaluation.costs import total_cost
 from implicit_models.language_models.phases import search_used
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model
+from implicit_models.problems.answers import Evaluated, Swept
 from implicit_models.problems.catbabi.data.streams import Streams, open_streams
 from implicit_models.problems.catbabi.data.words import check_words
 from implicit_models.problems.catbabi.evaluation.answers import evaluate_answers
@@ -17,7 +18,6 @@ from implicit_models.problems.catbabi.parameters import (
     CatbabiEvaluationParameters,
     CatbabiSweepParameters,
 )
-from implicit_models.problems.problem import Evaluated, Swept
 
 
 def evaluate(model: Path, data: Path, parameters: CatbabiEvaluationParameters) -> Evaluated:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from implicit_models.problems.answers import TrainingData
 from implicit_models.problems.downstream.data.task_files import open_tasks, write_tasks
 from implicit_models.problems.downstream.parameters import TaskFilesParameters
-from implicit_models.problems.problem import TrainingData
 
 
 def prepare(parameters: TaskFilesParameters, folder: Path, unfinished: Path) -> None:

@@ -15,13 +15,13 @@ from implicit_models.language_models.phases import search_settings, search_used
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.parameters import ParameterError
+from implicit_models.problems.answers import Evaluated
 from implicit_models.problems.downstream.data.task_files import open_tasks
 from implicit_models.problems.downstream.evaluation.harness import (
     evaluate_tasks,
 )
 from implicit_models.problems.downstream.evaluation.published import SOURCE, published_beside
 from implicit_models.problems.downstream.parameters import BenchmarkParameters
-from implicit_models.problems.problem import Evaluated
 
 
 class TokenizerMissingError(ValueError):

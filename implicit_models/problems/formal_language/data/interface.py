@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from implicit_models.problems.answers import TrainingData
 from implicit_models.problems.formal_language.data.splits import open_splits
 from implicit_models.problems.formal_language.data.writing import write_strings
 from implicit_models.problems.formal_language.parameters import FormalLanguageParameters
-from implicit_models.problems.problem import TrainingData
 
 
 def prepare(parameters: FormalLanguageParameters, folder: Path, unfinished: Path) -> None:

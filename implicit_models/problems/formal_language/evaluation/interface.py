@@ -17,13 +17,13 @@ from implicit_models.language_models.language_model import num_parameters
 from implicit_models.language_models.phases import search_settings, search_used
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model
+from implicit_models.problems.answers import Evaluated, Swept
 from implicit_models.problems.formal_language.data.splits import StringsError, open_splits
 from implicit_models.problems.formal_language.evaluation.answers import by_split, read_strings
 from implicit_models.problems.formal_language.parameters import (
     FormalLanguageEvaluationParameters,
     FormalLanguageSweepParameters,
 )
-from implicit_models.problems.problem import Evaluated, Swept
 
 VALIDATION = "validation"
 

@@ -10,7 +10,7 @@ from implicit_models.evaluation.evaluation_resume import score_store
 from implicit_models.language_models.phases import search_used
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model
-from implicit_models.problems.problem import Evaluated, Swept
+from implicit_models.problems.answers import Evaluated, Swept
 from implicit_models.problems.text.data.corpora import CorpusSplit, open_corpus
 from implicit_models.problems.text.data.tokenisation import load_tokenizer
 from implicit_models.problems.text.data.vocabulary import check_tokenizer

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from implicit_models.language_models.labelled import Continuation
-from implicit_models.problems.problem import TrainingData
+from implicit_models.problems.answers import TrainingData
 from implicit_models.problems.word_problem.data.continuing import ContinuedProducts
 from implicit_models.problems.word_problem.data.splits import open_splits
 from implicit_models.problems.word_problem.data.writing import write_splits

@@ -17,7 +17,7 @@ from implicit_models.language_models.phases import search_settings, search_used
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model
 from implicit_models.language_models.source_names import SourceError
-from implicit_models.problems.problem import Evaluated, Swept
+from implicit_models.problems.answers import Evaluated, Swept
 from implicit_models.problems.word_problem.data.groups import multiplication_table
 from implicit_models.problems.word_problem.data.sequences import draw_merging, prefix_products
 from implicit_models.problems.word_problem.data.splits import (

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from implicit_models.checksums import compare_folder, filled
-from implicit_models.problems.problem import TrainingData
+from implicit_models.problems.answers import TrainingData
 from tests.problems.parity.parameters import ParityParameters
 
 

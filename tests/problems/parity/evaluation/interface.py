@@ -14,7 +14,7 @@ from implicit_models.language_models.language_model import num_parameters
 from implicit_models.language_models.phases import search_settings
 from implicit_models.language_models.placement import default_device
 from implicit_models.language_models.serialisation import load_model
-from implicit_models.problems.problem import Evaluated, Swept
+from implicit_models.problems.answers import Evaluated, Swept
 from tests.problems.parity.data.interface import split
 from tests.problems.parity.parameters import (
     ParityEvaluationParameters,
