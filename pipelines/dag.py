@@ -2,10 +2,10 @@
 
 import difflib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from implicit_models.parameters import read_content
 from pipelines.dvc_files import set_damaged_aside
@@ -67,6 +67,9 @@ class DagStatus:
     stale: frozenset[str] = frozenset()
 
 
+_State = Literal["unchanged", "in use", "stale", "lacks files", "unknown"]
+
+
 class UnknownTargetError(ValueError):
     """A target that DVC does not know."""
 
@@ -100,7 +103,6 @@ def dag_status(root: Path, targets: Sequence[str] = ()) -> DagStatus:
 
 def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
     # DVC takes half a second to import: whoever only needs a Stage does not wait for that.
-    from dvc.lock import LockError
     from dvc.repo import Repo, lock_repo
     from dvc.repo.reproduce import get_active_graph, plan_repro
 
@@ -114,10 +116,7 @@ def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
         wanted = [s for target in targets or ["dvc.yaml"] for s in _collect(repo, root, target)]
         found = list(dict.fromkeys(plan_repro(graph, wanted)))
         stages = {}
-        unchanged: set[str] = set()
-        in_use: set[str] = set()
-        stale: set[str] = set()
-        unknown: set[str] = set()
+        states: dict[str, _State] = {}
         for stage in found:
             parents = [_name(parent, root) for parent in graph.successors(stage)]
             name = _name(stage, root)
@@ -128,23 +127,30 @@ def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
                 tuple(out.def_path for out in stage.outs),
                 tuple(out.def_path for out in stage.outs if out.metric),
             )
-            if not with_status or not unknown.isdisjoint(parents):
-                unknown.add(name)
-                continue
-            if not stale.isdisjoint(parents):
-                stale.add(name)
-                continue
-            try:
-                changes = stage.status()
-            except LockError:  # whoever runs it waits for that
-                in_use.add(name)
-                unknown.add(name)
-                continue
-            if _is_stale(changes):
-                stale.add(name)
-            elif not changes and unchanged.issuperset(parents):
-                unchanged.add(name)
-    return DagStatus(stages, frozenset(unchanged), frozenset(in_use), frozenset(stale))
+            if with_status:
+                states[name] = _state(stage, {states[parent] for parent in parents})
+    named = {
+        state: frozenset(name for name, its in states.items() if its == state)
+        for state in get_args(_State)
+    }
+    return DagStatus(stages, named["unchanged"], named["in use"], named["stale"])
+
+
+def _state(stage: Any, of_parents: Set[str]) -> _State:
+    """Return what DVC says of a stage."""
+    from dvc.lock import LockError
+
+    if not of_parents.isdisjoint({"in use", "unknown"}):
+        return "unknown"
+    if "stale" in of_parents:
+        return "stale"
+    try:
+        changes = stage.status()
+    except LockError:  # whoever runs it waits for that
+        return "in use"
+    if _is_stale(changes):
+        return "stale"
+    return "lacks files" if changes or "lacks files" in of_parents else "unchanged"
 
 
 def _is_stale(changes: Mapping[str, list[Any]]) -> bool:

@@ -62,17 +62,14 @@ def report_entries(root: Path) -> int:
     if status := reproduce(root, ["--single-item", "code"]):
         return status
     found = dag_status(root, ["report"])
-    stages: dict[str, list[str]] = {}
-    files: dict[str, list[Path]] = {}
+    written: dict[str, list[Stage]] = {}
     for stage in found.stages.values():
-        reported = [root / out for out in stage.outs if Path(out).parts[:2] == ("results", "runs")]
-        if stage.entry and reported:
-            stages.setdefault(stage.entry, []).append(stage.name)
-            files.setdefault(stage.entry, []).extend(reported)
+        if stage.entry and _results(stage):
+            written.setdefault(stage.entry, []).append(stage)
     stale = [
-        [name for name in names if name in found.stale]
-        for entry, names in stages.items()
-        if all(path.exists() for path in files[entry])
+        [stage.name for stage in stages if stage.name in found.stale]
+        for stages in written.values()
+        if all((root / out).exists() for stage in stages for out in _results(stage))
     ]
     if names := [name for of_entry in stale for name in of_entry[:1]]:
         raise StaleResultsError(
@@ -81,6 +78,11 @@ def report_entries(root: Path) -> int:
             "`python -m stages.report` reports what is there"
         )
     return reproduce(root, ["--single-item", "report"])
+
+
+def _results(stage: Stage) -> list[str]:
+    """Return what a stage writes that the report reads."""
+    return [out for out in stage.outs if Path(out).parts[:2] == ("results", "runs")]
 
 
 def _have_run(root: Path) -> set[str]:

@@ -37,8 +37,8 @@ def take(
     """Keep what a repository's summary says of the models of a preset, whatever their seeds.
 
     What was overridden is kept with them, and the day and this repository's commit; tables tell
-    both. With `further` what was kept before
-    of models that the repository has no results of stays beside them.
+    both. With `further` what was kept before of models that the repository has no results of stays
+    beside them.
 
     Raises
     ------

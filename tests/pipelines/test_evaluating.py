@@ -37,6 +37,16 @@ STAGES = {
 MODEL = "models/ours/final/weights"
 
 
+def run_in(made, monkeypatch):
+    """Run what is given to the terminal in a project, with its environment."""
+
+    def run_dvc(command, **_):
+        made.run(*command[1:])
+        return 0
+
+    monkeypatch.setattr(experiment, "run_in_terminal", run_dvc)
+
+
 @pytest.fixture
 def made(tmp_path, monkeypatch):
     made = project(tmp_path / "project", STAGES)
@@ -44,11 +54,7 @@ def made(tmp_path, monkeypatch):
         (made.path / name).write_text(name)
     monkeypatch.chdir(made.path)
 
-    def run_dvc(command, **_):
-        made.run(*command[1:])
-        return 0
-
-    monkeypatch.setattr(experiment, "run_in_terminal", run_dvc)
+    run_in(made, monkeypatch)
     return made
 
 
@@ -105,11 +111,7 @@ def test_a_report_is_of_what_is_up_to_date(tmp_path, monkeypatch):
     made = project(tmp_path / "project", REPORTED, {})
     (made.path / "source").write_text("first")
 
-    def run_dvc(command, **_):
-        made.run(*command[1:])
-        return 0
-
-    monkeypatch.setattr(experiment, "run_in_terminal", run_dvc)
+    run_in(made, monkeypatch)
     made.run("-m", "dvc", "repro", "evaluate_benchmarks@ours")
     assert report_entries(made.path) == 0  # the other one is named in it, and lacks results
     assert (made.path / "page").read_text() == "first"
@@ -141,11 +143,7 @@ def test_a_report_needs_no_files_but_results(tmp_path, monkeypatch):
     made = project(tmp_path / "project", stages, {})
     (made.path / "source").write_text("first")
 
-    def run_dvc(command, **_):
-        made.run(*command[1:])
-        return 0
-
-    monkeypatch.setattr(experiment, "run_in_terminal", run_dvc)
+    run_in(made, monkeypatch)
     made.run("-m", "dvc", "repro")
     for name in ("model", "big", "page"):
         (made.path / name).unlink()

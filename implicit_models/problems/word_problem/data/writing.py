@@ -110,17 +110,15 @@ def _plans(parameters: WordProblemParameters) -> list[list[_Plan]]:
     """Plan all splits in the order in which they are drawn: tests, validation, train."""
     train, validation, test = parameters.train, parameters.validation, parameters.test
     first, *further = parameters.tested_probabilities
-    drawn: list[tuple[float, float | None, tuple[int, ...]]] = [(first, None, (2,))]
-    drawn += [(each, each, (4, int(np.float64(each).view(np.uint64)))) for each in further]
     tests = [
         _Plan(
-            name=name_of_test(length, named),
-            stream=stream,
+            name=name_of_test(length, each),
+            stream=(2,) if each is None else (4, int(np.float64(each).view(np.uint64))),
             num_sequences=test.num_sequences_of(length),
             length=length,
-            identity_probability=probability,
+            identity_probability=first if each is None else each,
         )
-        for probability, named, stream in drawn
+        for each in (None, *further)
         for length in test.lengths
     ]
     others = [
