@@ -55,7 +55,7 @@ class DagStatus:
     unchanged
         Names of those that DVC would not run, and restore nothing of.
     in_use
-        Names of those whose files somebody is working on.
+        Names of those whose files somebody is working on, and of those that depend on such.
     stale
         Names of those whose outputs, where they are there, are of other parameters, code or data
         than there are now. Where files are gone that DVC may restore, they are not.
@@ -67,7 +67,7 @@ class DagStatus:
     stale: frozenset[str] = frozenset()
 
 
-_State = Literal["unchanged", "in use", "stale", "lacks files", "unknown"]
+_State = Literal["unchanged", "in use", "stale", "lacks files"]
 
 
 class UnknownTargetError(ValueError):
@@ -128,7 +128,8 @@ def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
                 tuple(out.def_path for out in stage.outs if out.metric),
             )
             if with_status:
-                states[name] = _state(stage, {states[parent] for parent in parents})
+                made_from = [out for parent in graph.successors(stage) for out in parent.outs]
+                states[name] = _state(stage, {states[parent] for parent in parents}, made_from)
     named = {
         state: frozenset(name for name, its in states.items() if its == state)
         for state in get_args(_State)
@@ -136,19 +137,18 @@ def _look(root: Path, targets: Sequence[str], with_status: bool) -> DagStatus:
     return DagStatus(stages, named["unchanged"], named["in use"], named["stale"])
 
 
-def _state(stage: Any, of_parents: Set[str]) -> _State:
+def _state(stage: Any, of_parents: Set[str], outs_of_parents: Sequence[Any]) -> _State:
     """Return what DVC says of a stage."""
     from dvc.lock import LockError
 
-    if not of_parents.isdisjoint({"in use", "unknown"}):
-        return "unknown"
-    if "stale" in of_parents:
-        return "stale"
+    for inherited in ("in use", "stale"):
+        if inherited in of_parents:
+            return inherited
     try:
         changes = stage.status()
     except LockError:  # whoever runs it waits for that
         return "in use"
-    if _is_stale(changes):
+    if _is_stale(changes) or _is_of_other_files(stage, outs_of_parents):
         return "stale"
     return "lacks files" if changes or "lacks files" in of_parents else "unchanged"
 
@@ -162,6 +162,18 @@ def _is_stale(changes: Mapping[str, list[Any]]) -> bool:
         if any(state not in ("deleted", "not in cache") for state in states):
             return True
     return False
+
+
+def _is_of_other_files(stage: Any, outs_of_parents: Sequence[Any]) -> bool:
+    """Return whether a stage's record and its files differ where DVC tells of a lack alone.
+
+    Of a dependency that is gone DVC does not say that it was made anew since, and of an output
+    that its cache lacks not that another one lies there.
+    """
+    made = {out.fs_path: out.hash_info for out in outs_of_parents}
+    return any(made.get(dep.fs_path, dep.hash_info) != dep.hash_info for dep in stage.deps) or any(
+        out.exists and out.changed_checksum() for out in stage.outs
+    )
 
 
 def _collect(repo: Any, root: Path, target: str) -> list[Any]:

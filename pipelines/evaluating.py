@@ -1,6 +1,6 @@
 """Bring the evaluation of one entry, or the report, up to date, and train nothing for it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 
 from implicit_models.parameters.errors import similar_name
@@ -57,7 +57,8 @@ def report_entries(root: Path) -> int:
     Raises
     ------
     StaleResultsError
-        Where an entry has all its results, but not with these parameters, this code and this data.
+        Where an entry has all its results, but not with these parameters, this code and this data,
+        or what they are made of is in use, so that this cannot be told.
     """
     if status := reproduce(root, ["--single-item", "code"]):
         return status
@@ -66,18 +67,30 @@ def report_entries(root: Path) -> int:
     for stage in found.stages.values():
         if stage.entry and _results(stage):
             written.setdefault(stage.entry, []).append(stage)
-    stale = [
-        [stage.name for stage in stages if stage.name in found.stale]
+    whole = [
+        [stage.name for stage in stages]
         for stages in written.values()
         if all((root / out).exists() for stage in stages for out in _results(stage))
     ]
-    if names := [name for of_entry in stale for name in of_entry[:1]]:
+    if names := _first_in(found.in_use, whole):
+        raise StaleResultsError(
+            f"what {', '.join(names)} reads or writes is in use: call again when that has ended; "
+            "`python -m stages.report` reports what is there"
+        )
+    if names := _first_in(found.stale, whole):
         raise StaleResultsError(
             f"results are not of this params.yaml, this code and this data: {', '.join(names)} "
             "would run again; `dvc repro` brings all up to date, and reports it; "
             "`python -m stages.report` reports what is there"
         )
     return reproduce(root, ["--single-item", "report"])
+
+
+def _first_in(found: Set[str], of_entries: Iterable[Sequence[str]]) -> list[str]:
+    """Return for each entry that has stages among some the first of these."""
+    return [
+        names[0] for entry in of_entries if (names := [name for name in entry if name in found])
+    ]
 
 
 def _results(stage: Stage) -> list[str]:

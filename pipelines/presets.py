@@ -130,9 +130,11 @@ def _composed(
         text = _text(root / PARAMETERS)
     else:
         text = compose(root, [f"preset={preset}", *overrides])
+    name = PARAMETERS if preset is None else f"conf/preset/{preset}.yaml"
+    check_parameters(root, {name: text})
     if seeds:
         text = OmegaConf.to_yaml(OmegaConf.create(with_seeds(yaml.safe_load(text), seeds)))
-    check_parameters(root, {PARAMETERS if preset is None else f"conf/preset/{preset}.yaml": text})
+        check_parameters(root, {name: text})
     return text
 
 

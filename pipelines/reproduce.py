@@ -18,6 +18,7 @@ from pipelines.cluster.placement import read_placement
 from pipelines.dag import UnknownTargetError, dag_status
 from pipelines.outcomes import Outcomes
 from pipelines.presets import ParametersError, parameters_for
+from pipelines.processes import stopping
 from pipelines.seeds import SeedError, parse_seeds
 from pipelines.server.embedded import OwnApi, own_api
 from pipelines.server.local_server import ServerError
@@ -55,12 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _reproduce(root, options, outcomes)
     except MISTAKES as error:
         return mistake(error)
-    except OSError as error:
-        return without_room(error)
     except KeyboardInterrupt:
         pass  # which signal it was is in the outcomes
     except Exception as error:
-        return of_dvc(error)
+        if outcomes.by_stage:  # what has ended is told, whatever came then
+            _tell(root, outcomes)
+        return without_room(error) if isinstance(error, OSError) else of_dvc(error)
     return _tell(root, outcomes)
 
 
@@ -97,11 +98,12 @@ def _run(root: Path, parameters: dict[str, Any], outcomes: Outcomes, own: OwnApi
         OUTCOMES.set(outcomes)
         flow: Any = reproduce
         state = run_flow(flow, parameters=parameters, return_type="state")
-    if state is None or not state.is_failed() or outcomes.is_complete or outcomes.failed():
+    if state is None or not state.is_failed() or outcomes.failed() or stopping():
         return
     error = state.result(raise_on_failure=False)
-    if isinstance(error, Exception) and not (outcomes.are_stages_known and is_of_prefect(error)):
+    if not outcomes.is_complete and not (outcomes.are_stages_known and is_of_prefect(error)):
         raise error
+    outcomes.note_unrecorded(error)
 
 
 def _tell(root: Path, outcomes: Outcomes) -> int:

@@ -42,7 +42,8 @@ __all__ = [
 
 _TAIL_LINES = 15
 _BUSY_SECONDS = 5.0
-_KILLED = {-signal.SIGKILL, -signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM}
+_ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
+_KILLED = {status for number in _ENDING for status in (-number, 128 + number)}
 _HINTS = (  # that DVC gives after every stage
     "Updating lock file",
     "Generating lock file",

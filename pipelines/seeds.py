@@ -90,11 +90,13 @@ def _widened(
                 yield new, _copy(table, entry, seed, originals)
                 continue
             found = _compared(table, entries[new])
-            for key, wanted in _compared(table, _copy(table, entry, seed, originals)).items():
-                if found.get(key) != wanted:
+            copied = _compared(table, _copy(table, entry, seed, originals))
+            for key in copied | found:
+                if found.get(key) != copied.get(key):
+                    other = f"give it {key} {copied[key]}" if key in copied else "take that out"
                     raise SeedError(
                         f"{table}.{new}.{key} = {found.get(key)!r} is in the way of {table}.{name} "
-                        f"with seed {seed}; rename that entry, or give it {key} {wanted}"
+                        f"with seed {seed}; rename that entry, or {other}"
                     )
 
 

@@ -17,21 +17,22 @@ _ECHO_SECONDS = 1.0
 class Insistence:
     """Tells a second wish to end from what one wish may send several times.
 
-    A terminal that closes sends several SIGHUPs. Who ends a process group sends SIGTERM to a
-    command and to what it has started, to which the command hands it on as well.
+    A terminal that closes sends several SIGHUPs, and who ends a session SIGTERM after them: neither
+    is a second wish. Who ends a process group sends SIGTERM to a command and to what it has
+    started, to which the command hands it on as well.
     """
 
     _since: float | None = None
 
     def repeats(self, number: int) -> bool:
         """Note a signal that has come; return whether it asks for the end once more."""
+        if number == signal.SIGHUP:
+            return False
         now = time.monotonic()
         if self._since is None:
             self._since = now
             return False
-        if number == signal.SIGINT:  # which nobody hands on
-            return True
-        return number != signal.SIGHUP and now - self._since >= _ECHO_SECONDS
+        return number == signal.SIGINT or now - self._since >= _ECHO_SECONDS  # none hands SIGINT on
 
 
 @contextlib.contextmanager

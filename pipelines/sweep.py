@@ -94,11 +94,13 @@ def _run(sweep: Sweep, options: argparse.Namespace, own: OwnApi | None) -> None:
             check_limit(options.limit)
         with shared_cores(options.jobs):
             state = run_sweep(sweep, options.override, options.preset, options.jobs)
-    if state is not None and sweep.page is None and not stopping():
-        error = state.result(raise_on_failure=False)
-        if isinstance(error, Exception) and not sweep.rows and not is_of_prefect(error):
-            raise error
-        sweep.outcomes.note_unrecorded(error)
+    have_failed = any(row.state == "failed" for row in sweep.rows)
+    if state is None or not state.is_failed() or stopping() or (have_failed and sweep.page):
+        return
+    error = state.result(raise_on_failure=False)
+    if not sweep.rows and not is_of_prefect(error):
+        raise error
+    sweep.outcomes.note_unrecorded(error)
 
 
 def _announced(root: Path, points: Sequence[Point], jobs: int) -> str:

@@ -116,7 +116,7 @@ def _day(day: str) -> str:
 
 
 def _now() -> dict[str, str]:
-    """Return the day, and the commit by which what is taken now was measured.
+    """Return the day, and the commit of this repository, at which something is taken.
 
     Raises
     ------
@@ -180,7 +180,11 @@ def _kept(preset: str, run: Mapping[str, Any]) -> dict[str, Any]:
             f"of {', '.join(_SCORES)} have one"
         )
     kept = {key: run[key] for key in _KEPT} | {"scores": run[_SCORES[run["data"]]]}
-    return kept | ({"tasks": run["accuracy_by_task"]} if run["data"] == "catbabi" else {})
+    if run["data"] == "catbabi":
+        kept["tasks"] = run["accuracy_by_task"]
+    if run.get("further_tests"):
+        kept["further_tests"] = run["further_tests"]
+    return kept
 
 
 def _described(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:

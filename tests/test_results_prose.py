@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.results_tables import PAGES, _rate
+from scripts.measured_tables import _rate
+from scripts.results_tables import PAGES
 from tests.prose import Passage, passages
 from tests.results_prose import languages, texts, word_problems
 from tests.results_prose.settings import SETTINGS

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from implicit_models.problems.catbabi.report.published import PUBLISHED
 from pipelines.seeds import with_seeds
 from scripts import measured as measurements
-from scripts import results_tables
+from scripts import measured_tables, results_tables
 from scripts.store_notebooks import composed
 
 RUN = {"kind": "implicit", "data": "word_problem", "num_parameters": 1234, "train_seconds": 61.4}
@@ -54,7 +54,7 @@ def test_a_page_has_what_was_measured(page):
 def test_what_others_have_published_is_what_the_report_tells():
     text = results_tables.PAGES[1].read_text()
     assert text.count("<!-- published -->") == text.count("<!-- end of published -->") == 1
-    lines = results_tables.published().splitlines()
+    lines = measured_tables.published().splitlines()
     assert len(lines) == 2 + len(PUBLISHED)
     assert lines[:3] == [
         "| model | source | answers alone (QM) | all words (LM) |",
@@ -80,7 +80,7 @@ def test_a_number_by_hand_does_not_stay():
 
 def test_rows_are_sorted_by_what_they_are_and_columns_by_their_length():
     seeds = [RUN | {"seed": seed} for seed in (10, 0, 2)]
-    lines = results_tables.table([LSTM, explicit(16), explicit(2), *seeds]).splitlines()
+    lines = measured_tables.table([LSTM, explicit(16), explicit(2), *seeds]).splitlines()
     assert lines[0] == "|  | parameters | 20 tokens | 160 tokens | training | training FLOPs |"
     assert [line.split(" | ")[0] for line in lines[2:]] == [
         "| implicit Mamba2, 1 layer, seed 0",
@@ -92,16 +92,16 @@ def test_rows_are_sorted_by_what_they_are_and_columns_by_their_length():
     ]
     assert lines[2].endswith("| 1,234 | 100.0 % | 50.0 % | 61 s | 9.7e12 |")
     assert lines[-1].endswith("| 1,234 | 25.0 % |  | 61 s | 9.7e12 |")
-    assert "FLOPs" not in results_tables.table([RUN, LSTM], short=True)
-    unknown = results_tables.table([RUN | {"training_flops": None}])
+    assert "FLOPs" not in measured_tables.table([RUN, LSTM], short=True)
+    unknown = measured_tables.table([RUN | {"training_flops": None}])
     assert unknown.endswith("| 61 s |  |\n")
-    assert results_tables.table([RUN | {"training_flops": 2.2e9}]).endswith("| 2.2e9 |\n")
+    assert measured_tables.table([RUN | {"training_flops": 2.2e9}]).endswith("| 2.2e9 |\n")
 
 
 def test_several_kinds_of_data_have_a_column():
     found = {"data": "formal_language", "scores": {"test": 0.5, "validation": 1.0}}
     runs = [RUN | found | {"dataset": "parity"}, explicit(2) | found | {"dataset": "cycle"}]
-    lines = results_tables.table(runs).splitlines()
+    lines = measured_tables.table(runs).splitlines()
     assert lines[0].startswith("|  | data | parameters | validation | test | ")
     assert lines[1].startswith("| --- | --- | --: | ")
     assert lines[2].startswith("| implicit Mamba2, 1 layer | parity | 1,234 | 100.0 % | 50.0 % |")
@@ -115,7 +115,7 @@ def test_medians_of_all_seeds_stand_by_data_and_model():
         for seed, share in enumerate((0.9, 0.5, 1.0))
     ]
     parity = explicit(2) | found | {"dataset": "parity", "scores": {"validation": 0.25}}
-    assert results_tables.scores([*of_seeds, parity]).splitlines() == [
+    assert measured_tables.scores([*of_seeds, parity]).splitlines() == [
         "|  |  | implicit Mamba2, 1 layer | explicit Mamba2, 2 layers |",
         "| --- | --- | --: | --: |",
         "| a5 | validation | 100.0 % (100.0 to 100.0, 3 seeds) |  |",
@@ -139,9 +139,23 @@ def test_of_several_presets_the_last_that_has_a_model_has_all_of_its_seeds(monke
     )
 
 
+def test_a_further_test_has_a_table_of_its_own(monkeypatch):
+    tested = RUN | {"further_tests": {"0.9": {"20": 0.75, "160": 0.25}}}
+    monkeypatch.setattr(measurements, "of_preset", lambda preset: [tested, LSTM])
+    page = "<!-- {0}: mixtures identity {1} -->\n<!-- end of {0} -->"
+    lines = results_tables.written(page.format("table", "0.9")).splitlines()
+    assert lines[0] == "<!-- table: mixtures identity 0.9 -->"
+    assert lines[1].startswith("|  | parameters | 20 tokens | 160 tokens |")
+    assert lines[3].startswith("| implicit Mamba2, 1 layer | 1,234 | 75.0 % | 25.0 % |")
+    assert lines[4] == "", "of the LSTM no further test was measured"
+    assert "| a5 | 160 tokens | 25.0 % |" in results_tables.written(page.format("scores", "0.9"))
+    with pytest.raises(measurements.NotMeasuredError, match="no further test with identity 0.5"):
+        results_tables.written(page.format("table", "0.5"))
+
+
 def test_models_that_differ_in_more_than_their_seed_are_no_seeds_of_each_other():
     found = RUN | {"data": "formal_language", "scores": {"test": 0.1}}
-    lines = results_tables.scores([found, found | {"group": "b", "scores": {"test": 0.9}}])
+    lines = measured_tables.scores([found, found | {"group": "b", "scores": {"test": 0.9}}])
     assert lines.splitlines()[0] == (
         "|  |  | implicit Mamba2, 1 layer (a) | implicit Mamba2, 1 layer (b) |"
     )
@@ -149,7 +163,7 @@ def test_models_that_differ_in_more_than_their_seed_are_no_seeds_of_each_other()
 
 
 def test_stories_have_one_score():
-    lines = results_tables.table([RUN | {"data": "catbabi", "scores": 0.625}]).splitlines()
+    lines = measured_tables.table([RUN | {"data": "catbabi", "scores": 0.625}]).splitlines()
     assert "| right answers |" in lines[0] and "| 62.5 % |" in lines[2]
 
 
@@ -194,6 +208,7 @@ def measured(tmp_path, monkeypatch):
     (results.parent / "params.yaml").write_text(composed("quick"))
     run = {key: RUN[key] for key in measurements._KEPT}
     run |= {"accuracy_last_10": {"12": 0.75}, "mlflow_run_id": "abc"}
+    run |= {"further_tests": {"0.9": {"12": 0.5}}}
     summary = {"runs": {"s3_implicit_mamba2": run}, "success": {}}
     (results / "summary.json").write_text(json.dumps(summary))
     return tmp_path
@@ -207,6 +222,7 @@ def test_what_a_preset_has_left_is_kept_and_written(measured):
     (kept,) = json.loads((measured / "measured" / "quick.json").read_text())
     assert kept["name"] == "s3_implicit_mamba2" and kept["dataset"] == "s3"
     assert "mlflow_run_id" not in kept and kept["scores"] == {"12": 0.75}
+    assert kept["further_tests"] == {"0.9": {"12": 0.5}}
     command = ["git", "rev-parse", "HEAD"]
     commit = subprocess.check_output(command, cwd=results_tables.ROOT, text=True)
     assert kept["by"]["day"] in {str(datetime.date.today() - datetime.timedelta(n)) for n in (0, 1)}
@@ -361,9 +377,9 @@ def test_a_baseline_of_as_many_flops_is_in_one_group_under_all_seeds(measured):
 
 def test_models_that_are_called_alike_have_their_entries_names(measured):
     runs = [RUN | {"seed": seed, "group": group} for group in ("a", "b") for seed in (0, 1)]
-    labels = [line.split(" | ")[0] for line in results_tables.table(runs).splitlines()[2:]]
+    labels = [line.split(" | ")[0] for line in measured_tables.table(runs).splitlines()[2:]]
     assert labels[0] == "| implicit Mamba2, 1 layer (a), seed 0" and len(set(labels)) == 4
-    rates = results_tables.rates(runs).splitlines()[2:]
+    rates = measured_tables.rates(runs).splitlines()[2:]
     assert [line.split(" | ")[0] for line in rates] == [
         "| implicit Mamba2, 1 layer (a)",
         "| implicit Mamba2, 1 layer (b)",
@@ -374,17 +390,17 @@ def test_models_that_are_called_alike_have_their_entries_names(measured):
 def test_perplexities_are_no_shares(which):
     text = [RUN | {"data": "text", "scores": 61.5, "seed": seed} for seed in (0, 1)]
     with pytest.raises(measurements.NotMeasuredError, match="of accuracies, and not of perplex"):
-        getattr(results_tables, which)(text)
+        getattr(measured_tables, which)(text)
 
 
 def test_what_is_not_known_is_left_out_of_rates():
     runs = [RUN | {"seed": seed, "training_flops": None} for seed in (0, 1)]
-    assert results_tables.rates(runs).splitlines()[2].endswith("| 0 of 2 (0 to 84 %) |  |")
+    assert measured_tables.rates(runs).splitlines()[2].endswith("| 0 of 2 (0 to 84 %) |  |")
 
 
 def test_text_is_told_in_perplexity():
     texts = [RUN | {"data": "text", "scores": each, "seed": each} for each in (61.55, 3.972)]
-    lines = results_tables.table(texts).splitlines()
+    lines = measured_tables.table(texts).splitlines()
     assert "| test perplexity |" in lines[0]
     assert "| 3.97 |" in lines[2] and "| 61.5 |" in lines[3]
 
@@ -401,7 +417,7 @@ def test_tasks_are_the_means_of_all_seeds():
         "kind": "recurrent",
         "tasks": {"1": 1.0},
     }
-    assert results_tables.tasks([answers(0, 0.5, 0.5) | lstm, *runs]).splitlines() == [
+    assert measured_tables.tasks([answers(0, 0.5, 0.5) | lstm, *runs]).splitlines() == [
         "|  | implicit Mamba2, 1 layer | torch's LSTM, 1 layer |",
         "| --- | --: | --: |",
         "| parameters | 1,234 | 1,234 |",
@@ -421,7 +437,7 @@ def test_rates_count_the_seeds_that_hold_with_an_interval():
         RUN | {"seed": seed, "scores": each, "training_flops": 1e12 + seed * 1e11}
         for seed, each in enumerate(scores)
     ]
-    lines = results_tables.rates([LSTM, explicit(2), *seeds]).splitlines()
+    lines = measured_tables.rates([LSTM, explicit(2), *seeds]).splitlines()
     assert lines == [
         "|  | 20 tokens | 160 tokens | training FLOPs |",
         "| --- | --: | --: | --: |",
@@ -437,7 +453,7 @@ def test_rates_of_several_kinds_of_data_are_told_apart():
         for dataset in ("parity", "cycle")
         for seed in (0, 1)
     ]
-    lines = results_tables.rates(
+    lines = measured_tables.rates(
         [*runs, RUN | found | {"dataset": "cycle", "group": "b", "label": "other"}]
     )
     assert lines.splitlines()[2:] == [
@@ -457,4 +473,4 @@ def test_rates_of_several_kinds_of_data_are_told_apart():
     ],
 )
 def test_a_rate_is_not_said_to_be_certain(scores, rate):
-    assert results_tables._rate(scores) == rate
+    assert measured_tables._rate(scores) == rate

@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -140,6 +141,23 @@ def test_what_others_have_written_over_is_stale(diamond):
     assert dag_status(diamond.path).stale == {"side@left", "end"}
 
 
+def test_what_was_made_of_others_is_stale_also_where_these_have_made_room(diamond):
+    diamond.run("-m", "dvc", "repro", "--quiet")
+    (diamond.path / "given.txt").write_text("second")
+    diamond.run("-m", "dvc", "repro", "--quiet", "side@left")
+    (diamond.path / "left.txt").unlink()
+    (diamond.path / "source.txt").unlink()
+    assert dag_status(diamond.path).stale == {"side@right", "end"}
+
+
+def test_what_lies_in_place_of_an_output_is_stale_also_where_the_cache_lacks_that(diamond):
+    diamond.run("-m", "dvc", "repro", "--quiet")
+    (diamond.path / "left.txt").unlink()
+    (diamond.path / "left.txt").write_text("by hand")
+    shutil.rmtree(diamond.path / ".dvc" / "cache")
+    assert dag_status(diamond.path).stale == {"side@left", "end"}
+
+
 def test_a_stage_that_somebody_works_on_is_not_unchanged(diamond):
     diamond.run("-m", "dvc", "repro", "--quiet")
     busy = {
@@ -148,6 +166,7 @@ def test_a_stage_that_somebody_works_on_is_not_unchanged(diamond):
     }
     (diamond.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(busy))
     assert dag_status(diamond.path).unchanged == {"source", "side@left", "alone"}
+    assert dag_status(diamond.path).in_use == {"side@right", "end"}
 
 
 def test_the_projects_own_pipeline(quick):

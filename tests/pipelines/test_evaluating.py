@@ -150,8 +150,30 @@ def test_a_report_needs_no_files_but_results(tmp_path, monkeypatch):
     assert report_entries(made.path) == 0
     assert (made.path / "page").read_text() == "first" and not (made.path / "model").exists()
     (made.path / "source").write_text("second")
-    with pytest.raises(StaleResultsError, match="evaluate_benchmarks@ours would run again"):
+    again = "evaluate_benchmarks@ours would run again"
+    with pytest.raises(StaleResultsError, match=again):
         report_entries(made.path)
+    made.run("-m", "dvc", "repro", "train")  # and the new model makes room
+    (made.path / "model").unlink()
+    with pytest.raises(StaleResultsError, match=again):
+        report_entries(made.path)
+    assert (made.path / "page").read_text() == "first"
+
+
+def test_a_report_waits_for_what_is_being_made(tmp_path, monkeypatch):
+    made = project(tmp_path / "project", REPORTED, {})
+    (made.path / "source").write_text("first")
+
+    run_in(made, monkeypatch)
+    made.run("-m", "dvc", "repro")
+    (made.path / "source").write_text("second")
+    made.run("-m", "dvc", "repro", "--single-item", "code")
+    written = str(made.path / "results/runs/ours/metrics.json")
+    claims = {"write": {written: {"pid": os.getpid(), "cmd": "dvc repro"}}, "read": {}}
+    (made.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(claims))
+    with pytest.raises(StaleResultsError, match="what evaluate_benchmarks@ours reads or writes"):
+        report_entries(made.path)
+    assert (made.path / "page").read_text() == "firstfirst"
 
 
 def test_an_entry_that_nothing_evaluates_is_named(made):

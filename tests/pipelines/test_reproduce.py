@@ -398,6 +398,14 @@ def test_an_entry_in_the_way():
         SeedError, match="of_a_seed_1.corpus = 'another' is in.* give it corpus one"
     ):
         with_seeds({"runs": {"a": entry}, "readings": tests}, (1,))
+    del tests["of_a"]["corpus"]
+    with pytest.raises(SeedError, match="of_a_seed_1.corpus = 'another' is in.* or take that out"):
+        with_seeds({"runs": {"a": entry}, "readings": tests}, (1,))
+    sourced = {"seed": 1, "model": {"source": "models/other/final"}}
+    with pytest.raises(
+        SeedError, match="a_seed_1.model.source = 'models/other/final' is in.* or t"
+    ):
+        with_seeds({"upcycled": {"a": entry, "a_seed_1": sourced}}, (1,))
     other = {"seed": 0, "model": {}, "match": {"run": "a"}}
     matched = {"m": other, "m_seed_1": {**other, "seed": 1}}
     with pytest.raises(
@@ -477,6 +485,23 @@ def test_what_the_flow_itself_suffers_on_the_way_is_not_lost(
     raised = pytest.raises(KeyError) if is_raised and not ran else contextlib.nullcontext()
     with raised:
         reproduce._run(at_home, {}, outcomes, None)
+    kept = "" if is_raised and not ran else " ".join(f"{type(error).__name__}: {error}".split())
+    assert outcomes.unrecorded == kept
+
+
+def test_what_has_ended_is_told_where_the_flow_itself_fails(at_home, monkeypatch, capsys):
+    def fail_after_a_stage(root, options, outcomes):
+        outcomes.stages = {name: Stage(name) for name in ("code", "report")}
+        outcomes.by_stage["code"] = Outcome("ran")
+        outcomes.are_stages_known = True
+        raise PermissionError(errno.EACCES, "no")
+
+    monkeypatch.setattr(reproduce, "_reproduce", fail_after_a_stage)
+    with pytest.raises(PermissionError):
+        reproduce.main([])
+    said = capsys.readouterr().err
+    assert said.startswith("2 stages: 1 ran, 1 not begun")
+    assert "not every stage was reached; the same command goes on from there" in said
 
 
 def test_sigterm_before_the_flow_is_told(at_home, monkeypatch, capsys):

@@ -25,6 +25,7 @@ STAGES = {
     "good": stage("echo once >> runs; cat given.txt > good.txt", ("given.txt",), ("good.txt",)),
     "bad": stage("echo this is why; exit 7", (), ("bad.txt",)),
     "killed": stage("kill -9 $$", (), ("killed.txt",)),
+    "hung_up": stage("exit 129", (), ("hung_up.txt",)),
     "full": stage(f'{sys.executable} -c "{WRITING_ON_A_FULL_DISK}"', (), ("full.txt",)),
     "trained": stage(
         "trap 'echo checkpoint > kept; exit 143' TERM; touch begun; "
@@ -116,9 +117,10 @@ def test_a_stage_that_dvc_does_not_know(made):
         run(made, "unknown")
 
 
-def test_a_killed_stage_is_a_fault_of_the_infrastructure(made):
-    with pytest.raises(InfrastructureError, match="stage killed was ended by SIGKILL from outside"):
-        run(made, "killed")
+@pytest.mark.parametrize(("name", "by"), [("killed", "SIGKILL"), ("hung_up", "SIGHUP")])
+def test_a_killed_stage_is_a_fault_of_the_infrastructure(made, name, by):
+    with pytest.raises(InfrastructureError, match=f"stage {name} was ended by {by} from outside"):
+        run(made, name)
 
 
 def test_disk_full(made):

@@ -24,7 +24,8 @@ def clock(monkeypatch):
         (TERM, TERM, 0.1, False),  # handed on by the command, or sent to the group
         (TERM, TERM, 2.0, True),
         (HUP, TERM, 0.1, False),
-        (HUP, TERM, 2.0, True),
+        (HUP, TERM, 2.0, False),  # of who ends the session
+        (TERM, HUP, 2.0, False),
         (HUP, HUP, 2.0, False),
         (INT, INT, 0.1, True),
         (TERM, INT, 0.1, True),
@@ -38,15 +39,15 @@ def test_a_second_wish_is_told_from_an_echo(clock, first, number, after, repeats
     assert insistence.repeats(number) is repeats
 
 
-@pytest.mark.parametrize(("after", "cleared", "said"), [(0.1, [1], HUP), (2.0, [], TERM)])
-def test_what_clears_up_is_interrupted_by_a_second_wish_alone(clock, after, cleared, said):
+@pytest.mark.parametrize(("first", "cleared", "said"), [(HUP, [1], HUP), (TERM, [], TERM)])
+def test_what_clears_up_is_interrupted_by_a_second_wish_alone(clock, first, cleared, said):
     outcomes = Outcomes()
     done = []
     with pytest.raises(KeyboardInterrupt), terminal.signals_interrupt(outcomes):
         try:
-            signal.raise_signal(HUP)
+            signal.raise_signal(first)
         finally:
-            clock[0] += after
+            clock[0] += 2.0
             signal.raise_signal(HUP)
             signal.raise_signal(TERM)
             done.append(1)
