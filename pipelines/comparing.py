@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.table import Table
+from rich.table import Column, Table
 
 from pipelines.closing import ERRORS, words
 from pipelines.results import ExperimentResults, ResultsError, entries_of_results, shown
@@ -73,7 +73,7 @@ def headline(root: Path, name: str) -> Table:
 
 def preset_table(root: Path) -> Table:
     """Return the presets, each with the comment at its beginning."""
-    table = Table("preset", "what it is", show_lines=True)
+    table = Table("preset", Column("what it is", overflow="fold"), show_lines=True)
     for path in sorted((root / "conf" / "preset").glob("*.yaml")):
         table.add_row(path.stem, _description(path))
     return table
@@ -127,7 +127,8 @@ def group_words() -> str:
     told = (groups.__doc__ or "").split("\n\n", 1)[1].replace("``", "").strip()
     return (
         f"{told}\n\nIn a preset: group: A5, a direct product, group: A5 x M, or generators, "
-        "group: '<(1 2 3 4 5), (1 2)>'."
+        "group: '<(1 2 3 4 5), (1 2)>' (in quotes, as 'PSL(2, 7)'). On a command line: "
+        "'datasets.NAME.group=\"<(1 2 3 4 5), (1 2)>\"'."
     )
 
 

@@ -4,7 +4,7 @@ import difflib
 from pathlib import Path
 
 from implicit_models.parameters import read_content
-from pipelines.results import TRAINED
+from implicit_models.parameters.names import TRAINED
 
 
 class ModelNameError(ValueError):
@@ -27,9 +27,12 @@ def model_source(root: Path, name: str) -> str:
         return str(final)
     parameters = root / "params.yaml"
     content = read_content(parameters) if parameters.exists() else {}
-    entries = [entry for table in TRAINED for entry in content.get(table) or ()]
-    if name in entries:
-        raise ModelNameError(f"{name} has no model yet, {final} is not there; `dvc repro` makes it")
+    stages = {entry: by for table, by in TRAINED.items() for entry in content.get(table) or ()}
+    if name in stages:
+        raise ModelNameError(
+            f"{name} has no model yet, {final} is not there; `dvc repro {stages[name]}@{name}` "
+            "makes it"
+        )
     folder = Path(name).parent
     if "/" in name and not (root / name).exists() and (root / folder).is_dir():
         there = sorted(each.name for each in (root / folder).iterdir() if each.is_dir())
@@ -39,8 +42,8 @@ def model_source(root: Path, name: str) -> str:
         )
     if "/" in name or _is_downloaded(name):
         return name
-    closest = difflib.get_close_matches(name, entries, n=3)
-    said = f"closest: {', '.join(closest)}" if closest else f"known: {', '.join(entries) or 'none'}"
+    closest = difflib.get_close_matches(name, stages, n=3)
+    said = f"closest: {', '.join(closest)}" if closest else f"known: {', '.join(stages) or 'none'}"
     raise ModelNameError(
         f"{name} is no entry of params.yaml ({said}) and no folder; a model of the hub is named "
         "OWNER/NAME, such as openai-community/gpt2"

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import read_content
+from implicit_models.parameters.names import TRAINED
 
 SUMMARY = Path("results", "summary.json")
 REPORT = Path("results", "report.html")
-TRAINED = ("runs", "upcycled", "baselines", "matched")
 TESTED_APART = ("readings", "benchmarks")
 
 _COSTS = ("num_parameters", "training_flops", "train_seconds")

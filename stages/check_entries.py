@@ -111,7 +111,10 @@ def _check_sections(found: Findings, content: Mapping[str, Any]) -> None:
     schemas |= {each: problem.section_schema(each) for each in ("evaluation", "sweep")}
     for section, schema in schemas.items():
         if section not in content:
-            found.add(f"{section} is missing; needed is the section, as in conf/preset/laptop.yaml")
+            found.add(
+                f"{section} is missing; needed is the section, as in conf/preset/laptop.yaml, from "
+                "which a preset takes it by `defaults: [laptop, _self_]`"
+            )
             continue
         with found.gathering():
             read_section(section, schema, found.path)

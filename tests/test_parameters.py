@@ -115,6 +115,10 @@ def test_reads_tables_and_lists(read):
         ("max_steps: 1, tolerance: .1, tolerances: [.inf]", ["tolerances = [inf]", "above 0.0"]),
         ("max_steps: 1, tolerance: .1, tolerances: [true]", ["tolerances = [True]", "above 0.0"]),
         ("max_steps: 1, tolerance: .1, 3: 4", [".3 = 4 is not a known setting"]),
+        (
+            "max_steps: 1, tolerance: .1, 7)",
+            ["7) = None is not", "; a text with a comma stands in"],
+        ),
         ("max_steps: 1, tolerance: .1, check: 4", ["check = 4 is not a known setting"]),
         ("max_steps: 0, tolerance: 2, x: 3", ["x = 3 is not a known"]),
         ("max_steps: 0, tolerance: 2", ["max_steps = 0 is"]),

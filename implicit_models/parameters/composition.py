@@ -70,12 +70,9 @@ def preset_and_settings(arguments: Sequence[str]) -> tuple[str | None, list[str]
     """
     first = [f"preset={each}" for each in arguments[:1] if not _is_setting(each)]
     rest = list(arguments[len(first) :])
-    for each in rest:
+    for place, each in enumerate(rest):
         if not _is_setting(each):
-            raise CompositionError(
-                f"{each!r} is no setting (KEY=VALUE, +KEY=VALUE or ~KEY); a preset is named before "
-                "all settings, and only one"
-            )
+            raise CompositionError(_no_setting(each, rest[:place]))
     chosen = _chosen(rest)
     named = list(dict.fromkeys(map(_name, [*first, *chosen])))
     if "" in named:
@@ -87,6 +84,20 @@ def preset_and_settings(arguments: Sequence[str]) -> tuple[str | None, list[str]
             f"one preset is composed, and {' and '.join(named)} are named; leave all but one out"
         )
     return (named or [None])[0], [each for each in rest if each not in chosen]
+
+
+def _no_setting(argument: str, before: Sequence[str]) -> str:
+    """Return what to write in place of an argument that is no setting."""
+    begun = " ".join(before)
+    if any(begun.count(left) > begun.count(right) for left, right in ("[]", "()", "{}")):
+        whole = " ".join([*before[-1:], argument])
+        return f"{argument!r} is no setting; the shell splits at spaces: write '{whole}'"
+    if re.match(r"\+?[a-z_]+\.\w", argument):
+        return f"{argument!r} is no setting; write {argument}=VALUE, without spaces"
+    return (
+        f"{argument!r} is no setting (KEY=VALUE, +KEY=VALUE or ~KEY); a preset is named before "
+        "all settings, and only one"
+    )
 
 
 def _is_setting(argument: str) -> bool:
@@ -170,7 +181,7 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
     known = presets(root)
     for override in chosen:
         if _name(override) not in known:
-            return _no_preset(override.partition("=")[2], known)
+            return _no_preset(root, override.partition("=")[2], known)
     if named := re.search(r"In '([^']+)': Could not (?:load|find) '([^']+)'", said):
         file = f"{CONFIGURATION}/{named[1].removesuffix('.yaml')}.yaml"
         return f"{file}: defaults: {_no_file(root, named[2])}"
@@ -190,10 +201,13 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
         if override not in chosen and not override.startswith("+") and key not in keys:
             closest = _closest_key(key, keys)
             meant = f"the closest valid key is {closest}" if closest else "none is like it"
-            return f"{source}: {key} does not exist; {meant} (a new one is added by +{key}=VALUE)"
+            return (
+                f"{source}: {key} does not exist; {meant} (what docs/parameters.md has beside is "
+                f"added by +{key}=VALUE)"
+            )
     settings = " ".join(each for each in overrides if each not in chosen)
     if type(error).__name__ == "OverrideParseException":
-        said += "; a list is written KEY=[1,2], and a text with signs in it KEY='\"a: b\"'"
+        said = "a list is written KEY=[1,2], and a text with signs in it 'KEY=\"a: b\"'"
     return f"{settings}: cannot be composed: {said}"
 
 
@@ -218,15 +232,20 @@ def _closest_key(key: str, keys: Sequence[str]) -> str | None:
     return found
 
 
-def _no_preset(name: str, known: Sequence[str]) -> str:
-    closest = closest_name(Path(name).stem, known) if known else "none: conf/preset is empty"
+def _no_preset(root: Path, name: str, known: Sequence[str]) -> str:
+    folder = Path(CONFIGURATION, "preset")
+    if (root / folder / f"{name}.yml").exists():
+        return f"there is no preset {name}; rename {folder}/{name}.yml to {name}.yaml"
+    if not known:
+        return f"there is no preset {name}: {folder} has none here; go to the repository's folder"
+    closest = closest_name(Path(name).stem, known)
     return f"there is no preset {name}; the closest is {closest} (valid: {', '.join(known)})"
 
 
 def _no_file(root: Path, name: str) -> str:
     """Return what a list of defaults may name in place of a file of the configuration."""
     if name.startswith("preset/"):
-        return _no_preset(name.removeprefix("preset/"), presets(root))
+        return _no_preset(root, name.removeprefix("preset/"), presets(root))
     shared = sorted(f"/shared/{file.stem}" for file in (root / CONFIGURATION / "shared").glob("*"))
     closest = closest_name(f"/{name}", shared) if shared else "none: conf/shared is empty"
     return f"there is no /{name}; the closest is {closest} (valid: {', '.join(shared)})"

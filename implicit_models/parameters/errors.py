@@ -1,6 +1,7 @@
 """What is wrong with parameters, in one line."""
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -73,7 +74,7 @@ class UnknownKeyError(ParameterError):
         self.name, self.value, self.known, self.prefix = name, value, list(known), prefix
         super().__init__(
             f"{prefix}{name} = {value!r} is not a known setting; "
-            f"{closest_key(name, self.known, prefix)}"
+            f"{closest_key(name, self.known, prefix)}{_of_a_comma(name, value)}"
         )
 
     def inside(self, section: str) -> "UnknownKeyError":
@@ -81,6 +82,12 @@ class UnknownKeyError(ParameterError):
         error = UnknownKeyError(self.name, self.value, self.known, f"{section}.{self.prefix}")
         self._with_others(error, section)
         return error
+
+
+def _of_a_comma(name: str, value: Any) -> str:
+    """Return what to do where a text was divided at its comma, as in ``{group: PSL(2, 7)}``."""
+    is_rest = value is None and re.search(r"[)\]>]", name)
+    return "; a text with a comma stands in quotes inside { }" if is_rest else ""
 
 
 def closest_name(name: str, valid: Iterable[str]) -> str:

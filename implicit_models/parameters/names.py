@@ -22,6 +22,14 @@ TABLES = (
     "readings",
 )
 
+#: The tables whose entries are trained, and the stage that makes the final model of each.
+TRAINED = {
+    "runs": "train_free",
+    "upcycled": "train_upcycled_free",
+    "baselines": "train_baseline",
+    "matched": "train_matched",
+}
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 

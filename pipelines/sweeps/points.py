@@ -181,7 +181,14 @@ def compose(root: Path, overrides: Sequence[str]) -> dict[str, Any]:
     try:
         return yaml.safe_load(composition.compose(root, overrides))
     except ParameterError as error:
-        raise SweepError(str(error)) from error
+        preset = composition.preset_of(root, overrides)
+        is_named = any(override.startswith("preset=") for override in overrides)
+        of = (
+            f"; this is {preset}, for no other --preset is given"
+            if preset is not None and not is_named
+            else ""
+        )
+        raise SweepError(f"{error}{of}") from error
 
 
 def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -112,6 +112,7 @@ MISTAKES = [
         {"datasets.s3.group": "A4Z5"},
         ["group = 'A4Z5'", "write 'A4 x Z5' if that is what is meant"],
     ),
+    (QUICK, {"datasets.s3.group": "(1 2 3)"}, ["write '<(1 2 3)>' if generators are meant"]),
     (QUICK, {"datasets.s3.group": "s3"}, ["group = 's3'", "'S3' if that is what is meant"]),
     (QUICK, {"datasets.s3.group": "Q8"}, ["group = 'Q8' is not a known group", "such as 'A5 x M'"]),
     (QUICK, {"datasets.s3.kind": "words"}, ["kind = 'words'", "one of word_problem"]),

@@ -154,6 +154,11 @@ def test_a_preset_is_named_in_either_way_and_once(capsys):
         (["quick", "laptop"], "'laptop' is no setting (KEY=VALUE, +KEY=VALUE or ~KEY)"),
         (["preset=null"], "there is no preset null"),
         (["quick", "=3"], "'=3' is no setting"),
+        (
+            ["quick", "a.b=[1,", "2]"],
+            "'2]' is no setting; the shell splits at spaces: write 'a.b=[1, ",
+        ),
+        (["quick", "runs.x.seed", "=", "1"], "is no setting; write runs.x.seed=VALUE, without sp"),
     ):
         assert main(given) == 2
         assert said in capsys.readouterr().err
@@ -190,12 +195,12 @@ def test_what_cannot_be_composed_is_one_line(capsys):
     assert "there is no preset quik; the closest is quick" in capsys.readouterr().err
     for override, words in (
         (f"{RUN}.free.tolerence=1", f"the closest valid key is {RUN}.free.tolerance"),
-        (f"{RUN}.evaluation.lengths=[4]", "none is like it (a new one is added by +runs"),
+        (f"{RUN}.evaluation.lengths=[4]", "none is like it (what docs/parameters.md has"),
         (f"{RUN[:-1]}.free.max_stepz=1", f"the closest valid key is {RUN}.free.max_steps "),
         ("free.max_steps=1", f"the closest valid key is {RUN}.free.max_steps "),
         (f"{RUN}.free.tolerance=[1", "cannot be composed"),
         (f"{RUN}.free.tolerance=[1", "a list is written KEY=[1,2]"),
-        ("notes=1", "(a new one is added by +notes=VALUE)"),
+        ("notes=1", "is added by +notes=VALUE)"),
         (f"{RUN}.seed=${{nope}}", "Interpolation key 'nope' not found"),
     ):
         assert main(["quick", override]) == 2
@@ -410,5 +415,8 @@ def test_a_mistake_in_the_form_of_a_preset_says_where_it_is(tmp_path, text, mess
         with pytest.raises(CompositionError) as raised:
             compose(tmp_path, [f"preset={name}"])
         assert str(raised.value).startswith(message)
+    (tmp_path / "conf" / "preset" / "other.yml").write_text(text)
+    with pytest.raises(CompositionError, match="other; rename conf/preset/other.yml to other.yaml"):
+        compose(tmp_path, ["preset=other"])
     with pytest.raises(CompositionError, match="no preset conf/preset/quick.yaml; .* is quick "):
         compose(tmp_path, ["preset=conf/preset/quick.yaml"])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from implicit_models.files import write_whole
 from implicit_models.parameters import ParameterError, read_content, read_section
 from implicit_models.parameters.errors import closest_name
+from implicit_models.parameters.names import TRAINED
 
 if TYPE_CHECKING:
     from implicit_models.problems.word_problem.evaluation.diagnosis import Diagnosis
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 FOLDER = Path("results", "diagnosis")
 _SHOWN = 8  # positions in the table
 _EXPONENT_SEQUENCES = 4  # are read for the exponents
-_MODELS = ("runs", "upcycled", "baselines", "matched")  # tables of params.yaml
 
 
 def main(
@@ -62,8 +62,10 @@ def main(
         Where a model hands on no state of a fixed size.
     """
     content = read_content()
-    entries = {name: entry for t in _MODELS for name, entry in _sections(content, t).items()}
-    folders = {name: _folder(name, entries) for name in models}
+    tables = {table: _sections(content, table) for table in TRAINED}
+    entries = {name: entry for found in tables.values() for name, entry in found.items()}
+    stages = {name: TRAINED[table] for table, found in tables.items() for name in found}
+    folders = {name: _folder(name, stages) for name in models}
     problem = _dataset(dataset, models, entries)
 
     import numpy as np
@@ -174,17 +176,19 @@ def _sections(content: Mapping[str, Any], table: str) -> Mapping[str, Mapping[st
     return found
 
 
-def _folder(name: str, entries: Mapping[str, Any]) -> Path:
-    if name in entries:
+def _folder(name: str, stages: Mapping[str, str]) -> Path:
+    """Return the folder of a model; of an entry it is known which stage makes it."""
+    if name in stages:
         folder = Path("models", name, "final")
         if not folder.is_dir():
             raise ParameterError(
-                f"{name} has no model yet, {folder} is not there; `dvc repro` makes it"
+                f"{name} has no model yet, {folder} is not there; "
+                f"`dvc repro {stages[name]}@{name}` makes it"
             )
         return folder
     if Path(name, "config.json").is_file():
         return Path(name)
-    closest = f"; the closest entry is {closest_name(name, entries)}" if entries else ""
+    closest = f"; the closest entry is {closest_name(name, stages)}" if stages else ""
     raise ParameterError(f"{name} is no entry of params.yaml and no folder of a model{closest}")
 
 

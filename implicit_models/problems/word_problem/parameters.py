@@ -126,7 +126,8 @@ class WordProblemParameters(Parameters):
         if first in further:
             raise ParameterError(
                 f"test.further_identity_probabilities = {further} is not allowed; {first} is the "
-                "first test's, and each may be tested only once"
+                "first test's (test.identity_probability, or the training's), and each may be "
+                "tested only once"
             )
         if not any(factor.is_group for factor in factors):
             for name, value in (

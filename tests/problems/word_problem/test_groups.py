@@ -195,7 +195,10 @@ def test_digest_tells_tables_apart():
         ("<(1 2 3 4 5), (1 2) x Z2", ["is none of"]),
         ("<(), ()>", ["a single element"]),
         ("<(1 2 2)>", ["point 2 stands twice in (1 2 2)"]),
-        ("<(1 2)(2 3)>", ["point 2 stands twice in (1 2)(2 3)"]),
+        (
+            "<(1 2)(2 3)>",
+            ["point 2 stands twice in (1 2)(2 3)", "a comma stands between"],
+        ),
         ("<(0 1)>", ["point 0 of (0 1)", f"1 to {MAX_POINTS}"]),
         (f"<(1 {MAX_POINTS + 1})>", [f"point {MAX_POINTS + 1}"]),
         ("<(1 2 3 4 5 6 7 8), (1 2)>", [f"more than {MAX_ELEMENTS} elements"]),

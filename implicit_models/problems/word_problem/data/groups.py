@@ -186,7 +186,9 @@ def _factor(whole: str, part: str) -> Factor:
 
 
 def _meant(whole: str) -> str:
-    """Return the product that a name such as ``A4Z5`` may stand for, as the start of a choice."""
+    """Return what ``A4Z5`` or ``(1 2 3)`` may stand for, as the start of a choice."""
+    if whole.startswith("("):
+        return f"'<{whole}>' if generators are meant, or "
     letters = re.sub(r"[\W_x]", "", whole).upper()
     parts = re.findall(r"[A-Z][0-9]*", letters)
     is_known = all(

@@ -143,7 +143,10 @@ def _check_cycles(cycles: Iterable[Sequence[int]]) -> None:
                 f"point {point} of {written} is not allowed; allowed are 1 to {MAX_POINTS}"
             )
         if points.count(point) > 1:
-            raise ValueError(f"point {point} stands twice in {written}; cycles are disjoint")
+            raise ValueError(
+                f"point {point} stands twice in {written}; cycles are disjoint, and "
+                "a comma stands between generators"
+            )
 
 
 def _from_cycles(degree: int, cycles: Iterable[Sequence[int]]) -> bytes:
