@@ -182,12 +182,8 @@ def compose(root: Path, overrides: Sequence[str]) -> dict[str, Any]:
         return yaml.safe_load(composition.compose(root, overrides))
     except ParameterError as error:
         preset = composition.preset_of(root, overrides)
-        is_named = any(override.startswith("preset=") for override in overrides)
-        of = (
-            f"; this is {preset}, for no other --preset is given"
-            if preset is not None and not is_named
-            else ""
-        )
+        is_named = preset is None or any(each.startswith("preset=") for each in overrides)
+        of = "" if is_named else f"; this is {preset}, as no other is named (--preset)"
         raise SweepError(f"{error}{of}") from error
 
 

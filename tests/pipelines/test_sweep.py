@@ -183,7 +183,11 @@ def test_a_point_is_what_it_computes_however_it_is_written(repository):
         (
             "runs.x.stepz=1",
             None,
-            ["runs.x.stepz does not exist", "key is runs.x.steps", "for no other --preset"],
+            [
+                "runs.x.stepz does not exist",
+                "key is runs.x.steps",
+                "as no other is named (--preset)",
+            ],
         ),
         ("runs.x.steps=1", "smal", ["there is no preset smal", "closest is small"]),
         ("runs.x.steps", None, ["runs.x.steps is no override", "KEY=VALUE"]),
