@@ -2,6 +2,7 @@
 
 import difflib
 import logging
+import os
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,7 +149,7 @@ def _state(stage: Any, of_parents: Set[str], outs_of_parents: Sequence[Any]) -> 
         changes = stage.status()
     except LockError:  # whoever runs it waits for that
         return "in use"
-    if _is_stale(changes) or _is_of_other_files(stage, outs_of_parents):
+    if _is_stale(changes) or (changes and _is_of_other_files(stage, outs_of_parents)):
         return "stale"
     return "lacks files" if changes or "lacks files" in of_parents else "unchanged"
 
@@ -170,10 +171,19 @@ def _is_of_other_files(stage: Any, outs_of_parents: Sequence[Any]) -> bool:
     Of a dependency that is gone DVC does not say that it was made anew since, and of an output
     that its cache lacks not that another one lies there.
     """
-    made = {out.fs_path: out.hash_info for out in outs_of_parents}
-    return any(made.get(dep.fs_path, dep.hash_info) != dep.hash_info for dep in stage.deps) or any(
+    return any(_was_made_anew(dep, outs_of_parents) for dep in stage.deps) or any(
         out.exists and out.changed_checksum() for out in stage.outs
     )
+
+
+def _was_made_anew(dep: Any, outs_of_parents: Sequence[Any]) -> bool:
+    for out in outs_of_parents:
+        if dep.fs_path == out.fs_path:
+            return dep.hash_info != out.hash_info
+        if dep.fs_path.startswith(f"{out.fs_path}{os.sep}"):
+            made = out.get_obj(filter_info=dep.fs_path)  # None where DVC's cache lacks the list
+            return made is not None and dep.hash_info != made.hash_info
+    return False
 
 
 def _collect(repo: Any, root: Path, target: str) -> list[Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from implicit_models.files import write_whole
 from implicit_models.parameters.composition import compose
 from pipelines.checking import check_parameters
-from pipelines.seeds import with_seeds
+from pipelines.seeds import SeedError, with_seeds
 
 PARAMETERS = "params.yaml"
 _AT_WORK = (
@@ -131,10 +131,16 @@ def _composed(
     else:
         text = compose(root, [f"preset={preset}", *overrides])
     name = PARAMETERS if preset is None else f"conf/preset/{preset}.yaml"
-    check_parameters(root, {name: text})
     if seeds:
-        text = OmegaConf.to_yaml(OmegaConf.create(with_seeds(yaml.safe_load(text), seeds)))
-        check_parameters(root, {name: text})
+        try:
+            parameters = with_seeds(yaml.safe_load(text), seeds)
+        except SeedError:
+            raise
+        except Exception:  # entries of another form: the check says which
+            check_parameters(root, {name: text})
+            raise
+        text = OmegaConf.to_yaml(OmegaConf.create(parameters))
+    check_parameters(root, {name: text})
     return text
 
 

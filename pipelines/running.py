@@ -190,10 +190,11 @@ class _Record:
         if status in _KILLED:
             number = status - 128 if status > 0 else -status
             name = signal.Signals(number).name
+            if number == signal.SIGKILL:
+                said += "where it needs more memory than there is, run fewer stages at once "
+                said += "(--jobs); "
             return InfrastructureError(
-                f"stage {self._name} was ended by {name} from outside{said}"
-                "where it needs more memory than there is, run fewer stages at once (--jobs); "
-                f"{again}"
+                f"stage {self._name} was ended by {name} from outside{said}{again}"
             )
         if "Unable to acquire lock" in text:
             return InfrastructureError(f"stage {self._name}: DVC's lock is taken{said}{again}")

@@ -72,7 +72,7 @@ def preset_and_settings(arguments: Sequence[str]) -> tuple[str | None, list[str]
     rest = list(arguments[len(first) :])
     for place, each in enumerate(rest):
         if not _is_setting(each):
-            raise CompositionError(_no_setting(each, rest[:place]))
+            raise CompositionError(_no_setting(each, rest[:place], rest[place + 1 :]))
     chosen = _chosen(rest)
     named = list(dict.fromkeys(map(_name, [*first, *chosen])))
     if "" in named:
@@ -86,18 +86,23 @@ def preset_and_settings(arguments: Sequence[str]) -> tuple[str | None, list[str]
     return (named or [None])[0], [each for each in rest if each not in chosen]
 
 
-def _no_setting(argument: str, before: Sequence[str]) -> str:
+def _no_setting(argument: str, before: Sequence[str], after: Sequence[str]) -> str:
     """Return what to write in place of an argument that is no setting."""
-    begun = " ".join(before)
-    if any(begun.count(left) > begun.count(right) for left, right in ("[]", "()", "{}")):
-        whole = " ".join([*before[-1:], argument])
+    if before and _is_open(before[-1]):
+        whole = f"{before[-1]} {argument}"
+        for more in after:
+            whole += f" {more}" if _is_open(whole) else ""
         return f"{argument!r} is no setting; the shell splits at spaces: write '{whole}'"
-    if re.match(r"\+?[a-z_]+\.\w", argument):
+    if re.match(r"\+?[a-z_]+\.\w", argument) and not argument.endswith((".yaml", ".yml")):
         return f"{argument!r} is no setting; write {argument}=VALUE, without spaces"
     return (
         f"{argument!r} is no setting (KEY=VALUE, +KEY=VALUE or ~KEY); a preset is named before "
         "all settings, and only one"
     )
+
+
+def _is_open(text: str) -> bool:
+    return any(text.count(left) > text.count(right) for left, right in ("[]", "()", "{}"))
 
 
 def _is_setting(argument: str) -> bool:
@@ -207,7 +212,7 @@ def _in_one_line(root: Path, error: Exception, overrides: Sequence[str]) -> str:
             )
     settings = " ".join(each for each in overrides if each not in chosen)
     if type(error).__name__ == "OverrideParseException":
-        said = "a list is written KEY=[1,2], and a text with signs in it 'KEY=\"a: b\"'"
+        said += "; a list is written KEY=[1,2], and a text with signs in it 'KEY=\"a: b\"'"
     return f"{settings}: cannot be composed: {said}"
 
 

@@ -150,6 +150,28 @@ def test_what_was_made_of_others_is_stale_also_where_these_have_made_room(diamon
     assert dag_status(diamond.path).stale == {"side@right", "end"}
 
 
+def test_what_was_made_of_a_part_of_others_is_stale_also_where_these_have_made_room(tmp_path):
+    copy = "cat {0}/{0} > {1}; cat {0}/same >> {1}"
+    made = project(
+        tmp_path / "project",
+        {
+            "data": stage(
+                "mkdir data; cat given.txt > data/data; echo 1 > data/same",
+                ("given.txt",),
+                ("data",),
+            ),
+            "model": stage(copy.format("data", "model"), ("data/data",), ("model",)),
+            "other": stage("cat data/same > other", ("data/same",), ("other",)),
+        },
+    )
+    (made.path / "given.txt").write_text("first")
+    made.run("-m", "dvc", "repro", "--quiet")
+    (made.path / "given.txt").write_text("second")
+    made.run("-m", "dvc", "repro", "--quiet", "data")
+    shutil.rmtree(made.path / "data")
+    assert dag_status(made.path).stale == {"model"}
+
+
 def test_what_lies_in_place_of_an_output_is_stale_also_where_the_cache_lacks_that(diamond):
     diamond.run("-m", "dvc", "repro", "--quiet")
     (diamond.path / "left.txt").unlink()

@@ -160,7 +160,7 @@ def test_a_report_needs_no_files_but_results(tmp_path, monkeypatch):
     assert (made.path / "page").read_text() == "first"
 
 
-def test_a_report_waits_for_what_is_being_made(tmp_path, monkeypatch):
+def test_a_report_of_what_is_being_made_is_refused(tmp_path, monkeypatch):
     made = project(tmp_path / "project", REPORTED, {})
     (made.path / "source").write_text("first")
 

@@ -13,6 +13,7 @@ import httpx
 import pytest
 import yaml
 
+from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import compose
 from implicit_models.tracking.opening import open_tracker
 from pipelines import disk, presets, reproduce
@@ -412,6 +413,17 @@ def test_an_entry_in_the_way():
         SeedError, match="m_seed_1.match.run = 'a' is in.* give it match.run a_seed"
     ):
         with_seeds({"runs": {"a": entry}, "matched": matched}, (1,))
+
+
+@pytest.mark.parametrize("wrong", [None, "text", {"model": "llama", "seed": 0}])
+def test_entries_of_another_form_are_told_by_the_check(configured, wrong):
+    parameters = yaml.safe_load((configured / "params.yaml").read_text())
+    parameters["baselines"]["wrong"] = wrong
+    (configured / "params.yaml").write_text(yaml.safe_dump(parameters))
+    for name in ("stages", "implicit_models"):
+        (configured / name).symlink_to(ROOT / name)
+    with pytest.raises(ParameterError, match=r"params.yaml: baselines\.wrong"):
+        write_parameters(configured, seeds=(0, 1))
 
 
 def test_seeds_are_read():

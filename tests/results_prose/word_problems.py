@@ -1,6 +1,7 @@
 """Sentences about word problems: A5, S5, mixtures, Llama, ten seeds."""
 
 import json
+import statistics
 import tempfile
 from collections.abc import Iterator
 from functools import cache
@@ -14,6 +15,7 @@ from implicit_models.evaluation import metrics
 from implicit_models.problems.word_problem.data.splits import file_name
 from implicit_models.problems.word_problem.data.writing import write_splits
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
+from scripts.results_tables import runs_of
 from scripts.store_notebooks import composed
 from tests.results_prose.values import WORDS, held, model, part, rate
 
@@ -46,6 +48,19 @@ def s5() -> Iterator[str]:
 
 def mixtures() -> Iterator[str]:
     yield f"frequent label, is {chance('mixtures')}"
+    second = {
+        run["name"]: {length: 100 * share for length, share in run["further_tests"]["0.9"].items()}
+        for run in runs_of(["mixtures"])
+    }
+    hard = [second["hard_implicit_mamba2"]["80"], second["hard_implicit_mamba2_seed_1"]["80"]]
+    assert max(hard) == 100
+    yield f"one of the two trained on hard ones has {min(hard):.1f} % at 80 tokens"
+    explicit = [second[f"{kind}_mamba2_4_layers"]["20"] for kind in ("half", "easy")]
+    yield f"those trained on half or on easy tokens have {explicit[0]:.1f} and {explicit[1]:.1f} %"
+    easy = [second["easy_implicit_mamba2"], second["easy_implicit_mamba2_seed_1"]]
+    means = {length: statistics.mean(seed[length] for seed in easy) for length in ("20", "40")}
+    yield f"has {means['20']:.0f} % of the last answers right on 20 tokens"
+    yield f"and {means['40']:.0f} % on 40"
 
 
 def llama() -> Iterator[str]:

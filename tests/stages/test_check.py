@@ -155,9 +155,10 @@ def test_a_preset_is_named_in_either_way_and_once(capsys):
         (["preset=null"], "there is no preset null"),
         (["quick", "=3"], "'=3' is no setting"),
         (
-            ["quick", "a.b=[1,", "2]"],
-            "'2]' is no setting; the shell splits at spaces: write 'a.b=[1, ",
+            ["quick", "a.b=[1,", "2,", "3]", "c.d=4"],
+            "'2,' is no setting; the shell splits at spaces: write 'a.b=[1, 2, 3]'\n",
         ),
+        (["quick", "quick.yaml"], "'quick.yaml' is no setting (KEY=VALUE, +KEY=VALUE or ~KEY)"),
         (["quick", "runs.x.seed", "=", "1"], "is no setting; write runs.x.seed=VALUE, without sp"),
     ):
         assert main(given) == 2
