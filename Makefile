@@ -48,9 +48,10 @@ bench: install  ## run every benchmark; QUICK=1 for the short form
 	@failed=0; export $(in_environment); \
 	for file in $$(grep -l '__name__ == "__main__"' benchmarks/*.py); do \
 		name=$$(basename $$file .py); echo "== benchmarks.$$name"; \
-		if [ $$name = state_tracking ] && [ -z '$(QUICK)' ]; then echo "skipped: it takes hours; python -m benchmarks.state_tracking"; continue; fi; \
+		form=$(if $(QUICK),--quick); \
+		if [ $$name = state_tracking ] && [ -z '$(QUICK)' ]; then echo "what was measured last; to measure takes hours"; form=--kept; fi; \
 		if [ $$name = gpu ] && ! command -v nvidia-smi >/dev/null; then echo "skipped: there is no NVIDIA driver"; continue; fi; \
-		python -m benchmarks.$$name $(if $(QUICK),--quick) || { echo "failed: $$name"; failed=1; }; \
+		python -m benchmarks.$$name $$form || { echo "failed: $$name"; failed=1; }; \
 	done; exit $$failed
 
 dashboards: install  ## show flows in Prefect and runs in MLflow on localhost; Ctrl-C stops both

@@ -53,6 +53,11 @@ class Report:
     rows: Sequence[Mapping[str, Any]]
     bars: Mapping[str, Bar] = field(default_factory=dict)
 
+    @property
+    def holds(self) -> bool:
+        """Whether all bars hold."""
+        return all(bar.holds for bar in self.bars.values())
+
 
 @dataclass(frozen=True)
 class Timing:
@@ -90,7 +95,6 @@ def main(
     name: str,
     run: Callable[[bool], Report],
     *,
-    part: str = "",
     num_cores: int | None = None,
     packages: Sequence[str] = ("numpy",),
     arguments: Sequence[str] | None = None,
@@ -104,8 +108,6 @@ def main(
         Of the module, and of the results file.
     run
         Measures; takes whether ``--quick`` was asked for.
-    part
-        Of a benchmark whose parts have results files of their own; its command takes the name.
     num_cores
         Cores that may be used, by this process and its children; ``None`` is all there are.
     packages
@@ -121,25 +123,28 @@ def main(
     if num_cores is not None:
         _restrict(num_cores)
     report = run(quick)
-    print(table(report.rows))
-    for label, bar in report.bars.items():
-        verdict = "holds" if bar.holds else "DOES NOT HOLD"
-        print(f"{label}: {_text(bar.value)} (required {_text(bar.required)}) {verdict}")
+    tell(report)
     content = {
         "benchmark": name,
-        "command": " ".join(
-            filter(None, [f"python -m benchmarks.{name}", part, "--quick" if quick else ""])
-        ),
+        "command": f"python -m benchmarks.{name}{' --quick' if quick else ''}",
         "device": device(),
         "versions": versions(packages),
         "rows": [dict(row) for row in report.rows],
         "bars": {label: asdict(bar) for label, bar in report.bars.items()},
     }
     results.mkdir(parents=True, exist_ok=True)
-    path = results / ".".join(filter(None, [name, part, "quick" if quick else "", "json"]))
+    path = results / f"{name}{'.quick' if quick else ''}.json"
     path.write_text(json.dumps(content, indent=2) + "\n")
     print(f"written to {os.path.relpath(path)}")
-    return 0 if quick or all(bar.holds for bar in report.bars.values()) else 1
+    return 0 if quick or report.holds else 1
+
+
+def tell(report: Report) -> None:
+    """Print the rows of a report as a table, and its bars."""
+    print(table(report.rows))
+    for label, bar in report.bars.items():
+        verdict = "holds" if bar.holds else "DOES NOT HOLD"
+        print(f"{label}: {_text(bar.value)} (required {_text(bar.required)}) {verdict}")
 
 
 def device() -> dict[str, Any]:

@@ -34,18 +34,44 @@ class NotMeasuredError(RuntimeError):
 def take(
     preset: str, folder: Path, overrides: Sequence[str] = (), *, further: bool = False
 ) -> None:
-    """Keep what a repository's summary says of the models of a preset, whatever their seeds.
+    """Keep what `of_folder` says of the models of a preset.
 
-    What was overridden is kept with them, and the day and this repository's commit; tables tell
-    both. With `further` what was kept before of models that the repository has no results of stays
-    beside them.
+    With `further` what was kept before of models that the repository has no results of stays beside
+    them.
+
+    Raises
+    ------
+    NotMeasuredError
+        As `of_folder`; also where what shall stay is of other models. What was kept before stays.
+    """
+    runs = of_folder(preset, folder, overrides)
+    if further:
+        names, known = ({run[key] for run in runs} for key in ("name", "group"))
+        kept = [run for run in of_preset(preset) if run["name"] not in names]
+        other = [run["name"] for run in kept if run["group"] not in known]
+        other += [run["name"] for run in kept if run.get("overrides", []) != list(overrides)]
+        if other:
+            raise NotMeasuredError(
+                f"{MEASURED / preset}.json has {other[0]}, which is not of this preset with what "
+                "is overridden here; measure all of it anew, without --further"
+            )
+        runs = [*kept, *runs]
+    MEASURED.mkdir(exist_ok=True)
+    write_whole(MEASURED / f"{preset}.json", json.dumps(runs, indent=1) + "\n")
+
+
+def of_folder(preset: str, folder: Path, overrides: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Return what a repository's summary says of the models of a preset, whatever their seeds.
+
+    What was overridden is there with them, and the day and this repository's commit; tables tell
+    both.
 
     Raises
     ------
     NotMeasuredError
         Where there is no such preset, the repository's params.yaml is not that of the preset with
         these overrides under any seeds, its results cannot be read, or their kind of data has no
-        table. What was kept before stays.
+        table.
     """
     try:
         wanted = yaml.safe_load(composed(preset, overrides))
@@ -71,19 +97,7 @@ def take(
         ) from error
     if not runs:
         raise NotMeasuredError(f"{path} has no runs; dvc repro writes it anew")
-    if further:
-        names, known = summary["runs"].keys(), {*groups.values()}
-        kept = [run for run in of_preset(preset) if run["name"] not in names]
-        other = [run["name"] for run in kept if run["group"] not in known]
-        other += [run["name"] for run in kept if run.get("overrides", []) != list(overrides)]
-        if other:
-            raise NotMeasuredError(
-                f"{MEASURED / preset}.json has {other[0]}, which is not of this preset with what "
-                "is overridden here; measure all of it anew, without --further"
-            )
-        runs = [*kept, *runs]
-    MEASURED.mkdir(exist_ok=True)
-    write_whole(MEASURED / f"{preset}.json", json.dumps(runs, indent=1) + "\n")
+    return runs
 
 
 def of_preset(preset: str) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from implicit_models.problems.catbabi.tasks import numbered
 from implicit_models.reporting.intervals import share_interval, student_factor
 from scripts.measured import NotMeasuredError
 
-_HOLDS = 0.99  # as much as a seed must have right to count as one that holds
+HOLDS = 0.99  # as much as a seed must have right to count as one that holds
 _KINDS = ("implicit", "explicit", "recurrent")
 
 
@@ -152,7 +152,7 @@ def _rate(scores: Sequence[float | None]) -> str:
     scored = [score for score in scores if score is not None]
     if not scored:
         return ""
-    count = sum(score >= _HOLDS for score in scored)
+    count = sum(score >= HOLDS for score in scored)
     low, high = share_interval(count, len(scored))
     digits = 1 if high < 1 and 100 * high >= 99.5 else 0  # no "100 %" where it is not
     return f"{count} of {len(scored)} ({100 * low:.0f} to {100 * high:.{digits}f} %)"

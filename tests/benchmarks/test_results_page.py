@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks import state_tracking
 from benchmarks.harness import RESULTS
+from scripts.measured import of_preset
 from scripts.results_tables import ROOT
 
 PAGE = (ROOT / "docs" / "benchmarks.md").read_text()
@@ -112,6 +114,12 @@ def bars(benchmark: str, digits: int) -> Iterator[str]:
     for label, bar in content["bars"].items():
         values = (f"{bar[key]:.{digits}g}" for key in ("value", "required"))
         yield line(label, *values, "yes" if bar["holds"] else "no")
+
+
+def state_tracking_bars() -> Iterator[str]:
+    for part in state_tracking.PARTS:
+        for label, bar in state_tracking.report(of_preset(part)).bars.items():
+            yield line(label, f"{bar.value}", f"{bar.required}", "yes" if bar.holds else "no")
 
 
 def window_error() -> Iterator[str]:
@@ -324,6 +332,7 @@ TABLES: dict[tuple[str, str], tuple[Callable[[], Iterator[str]], slice]] = {
     ("Kernels on a CPU", "| tokens |"): (kernels, ALL),
     ("Kernels on a CPU", "| rows |"): (few_rows, ALL),
     ("A training step of `make repro`", "| |"): (training_step, VALUES),
+    ("State tracking, seed by seed", "| bar |"): (state_tracking_bars, ALL),
     ("Evaluation", "| what |"): (evaluation, VALUE),
     ("Pretraining", "| what |"): (pretraining, VALUES),
     ("Beside other work", "| threads |"): (busy_cores, slice(1, 3)),

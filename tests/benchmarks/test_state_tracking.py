@@ -6,84 +6,95 @@ import subprocess
 import pytest
 import yaml
 
-from benchmarks import clones, harness, state_tracking
-from benchmarks.harness import Bar, Report
+from benchmarks import clones, state_tracking
+from benchmarks.harness import Bar
 from implicit_models.parameters.composition import compose
+from scripts import measured
 from stages.check import check_text
 from tests.repositories import ROOT
 
 
-@pytest.fixture
-def rows():
-    """Rows of two seeds: one holds at 40 tokens and follows all of them, the other 25."""
-    runs = {}
-    for name, followed in (("a5_implicit_mamba2", 40), ("a5_implicit_mamba2_seed_1", 25)):
-        accuracy = {"20": 1.0, "40": 1.0 if followed == 40 else 0.5, "1280": 0.1}
-        costs = {"train_seconds": followed, "training_flops": 2e12}
-        runs[name] = {"accuracy_last_10": accuracy} | costs
-    rates = {
-        length: {"num_solved": solved, "rate": solved / 2, "interval": [0.1, 0.9]}
-        for length, solved in (("20", 2), ("40", 1), ("1280", 0))
-    }
-    group = {"num_runs": 2, "runs": list(runs), "by_length": rates}
-    tracked = dict(zip(runs, (40, 25), strict=True))
-    return state_tracking._rows("a5_implicit_mamba2", group, runs, tracked)
+def of_seed(seed, at_forty):
+    scores = {"1280": 0.1, "20": 1.0, "40": at_forty}
+    costs = {"train_seconds": 25 + 15 * seed, "training_flops": 2e12}
+    return {"group": "a5_implicit_mamba2", "seed": seed, "scores": scores} | costs
 
 
-def test_a_row_for_each_length(rows):
+RUNS = [of_seed(0, 1.0), of_seed(1, 0.5)]
+
+
+def test_a_row_for_each_length():
+    rows = state_tracking.report(RUNS).rows
     assert [(row["tokens"], row["hold"], row["seeds"]) for row in rows] == [
         (20, 2, 2), (40, 1, 2), (1280, 0, 2),
     ]  # fmt: skip
     assert (rows[1]["lowest"], rows[1]["mean_accuracy"], rows[1]["highest"]) == (0.5, 0.75, 1.0)
-    assert {row["tracked_at_least"] for row in rows} == {25}
+    assert (rows[1]["interval_low"], rows[1]["interval_high"]) == pytest.approx(
+        (0.0126, 0.9874), abs=1e-4
+    )
     assert {row["training_seconds"] for row in rows} == {32.5}
 
 
-def test_bars_are_of_the_lengths_that_were_tested(rows):
-    assert state_tracking._bars(rows) == {
+def test_bars_are_of_the_lengths_that_were_tested():
+    assert state_tracking.report(RUNS).bars == {
         "a5_implicit_mamba2: seeds with 99 % at 20 tokens": Bar(2, 10, False),
         "a5_implicit_mamba2: seeds with 99 % at 1280 tokens": Bar(0, 9, False),
     }
 
 
 @pytest.fixture
-def measured(monkeypatch, tmp_path):
-    """Parts write under `tmp_path`, and only tell what they would have run."""
+def asked(monkeypatch, tmp_path):
+    """What would have been run, and what is left of it: seeds of which too few hold."""
     asked = []
 
-    def reproduced(part, path, settings):
-        asked.append((part, path, settings))
-        return Report([{"model": part, "tokens": 20}], {"seeds": Bar(1, 2, False)})
+    def reproduced(folder, part, *settings, jobs, cached):
+        asked.append((part, cached, bool(settings)))
 
-    monkeypatch.setattr(state_tracking, "_measured", reproduced)
-    monkeypatch.setitem(harness.main.__kwdefaults__, "results", tmp_path)
+    def of_folder(part, folder, settings=()):
+        return RUNS
+
+    monkeypatch.setattr(state_tracking, "reproduce", reproduced)
+    monkeypatch.setattr(state_tracking, "of_folder", of_folder)
+    monkeypatch.setattr(measured, "of_folder", of_folder)
+    monkeypatch.setattr(measured, "MEASURED", tmp_path / "measured")
+    monkeypatch.setattr(state_tracking, "write_tables", lambda _: asked.append("tables"))
     return asked
 
 
-def test_each_part_has_results_of_its_own(measured, tmp_path):
+def test_what_a_part_leaves_is_kept_and_judged(asked, tmp_path, capsys):
     assert state_tracking.main(["layers"]) == 1
+    assert asked == [("layers", True, False), "tables"]
+    assert json.loads((tmp_path / "measured" / "layers.json").read_text()) == RUNS
+    said = capsys.readouterr().out
+    assert "at 20 tokens: 2 (required 10) DOES NOT HOLD" in said
+    assert state_tracking.main(["--kept", "layers"]) == 1
+    assert capsys.readouterr().out == said and len(asked) == 2
+
+
+def test_the_short_form_keeps_nothing_and_judges_nothing(asked, tmp_path):
     assert state_tracking.main(["--quick", "layers", "ten_seeds"]) == 0
-    names = [
-        f"state_tracking.{each}.json" for each in ("layers", "layers.quick", "ten_seeds.quick")
-    ]
-    assert sorted(path.name for path in tmp_path.iterdir()) == names
-    written = json.loads((tmp_path / "state_tracking.layers.json").read_text())
-    assert written["command"] == "python -m benchmarks.state_tracking layers"
-    assert measured[0] == ("layers", state_tracking.CLONES / "layers", [])
+    assert asked == [("layers", False, True), ("ten_seeds", False, True)]
+    assert not list(tmp_path.iterdir())
 
 
-def test_without_a_name_all_parts_are_run(measured):
+def test_without_a_name_all_parts_are_run(asked):
     assert state_tracking.main([]) == 1
-    assert tuple(part for part, *_ in measured) == state_tracking.PARTS
+    assert tuple(part for part, *_ in asked[::2]) == state_tracking.PARTS
 
 
-def test_an_unknown_part_is_told(measured, capsys):
+def test_what_was_never_measured_is_told(asked, capsys):
+    assert state_tracking.main(["--kept", "layers"]) == 2
+    said = capsys.readouterr().err
+    assert "layers.json does not exist" in said and said.count("\n") == 1
+
+
+def test_an_unknown_part_is_told(asked, capsys):
     with pytest.raises(SystemExit):
         state_tracking.main(["five_seeds"])
     assert (
         "no part five_seeds (of ten_seeds, layers, state_tracking_llama)" in capsys.readouterr().err
     )
-    assert not measured
+    assert not asked
 
 
 @pytest.mark.parametrize("part", state_tracking.PARTS)
@@ -142,12 +153,13 @@ def test_a_copy_has_the_cache_that_dvc_has_been_told_and_the_users_own_files(mon
     ] * 2
 
 
-def test_one_that_is_stopped_is_one_line_and_leaves_no_results(monkeypatch, tmp_path, capsys):
-    def stopped(part, path, settings):
+def test_one_that_is_stopped_is_one_line_and_leaves_no_results(
+    asked, monkeypatch, tmp_path, capsys
+):
+    def stopped(*_, **__):
         clones.python(tmp_path, "-c", "raise SystemExit(143)")
 
-    monkeypatch.setattr(state_tracking, "_measured", stopped)
-    monkeypatch.setitem(harness.main.__kwdefaults__, "results", tmp_path)
+    monkeypatch.setattr(state_tracking, "reproduce", stopped)
     assert state_tracking.main(["layers"]) == 1
     said = capsys.readouterr().err
     assert "ended with 143" in said and "the same command goes on from there" in said
