@@ -46,7 +46,8 @@ def take(
     """
     runs = of_folder(preset, folder, overrides)
     if further:
-        names, known = ({run[key] for run in runs} for key in ("name", "group"))
+        names = {run["name"] for run in runs}
+        known = {*_groups(preset, folder, overrides).values()}
         kept = [run for run in of_preset(preset) if run["name"] not in names]
         other = [run["name"] for run in kept if run["group"] not in known]
         other += [run["name"] for run in kept if run.get("overrides", []) != list(overrides)]
@@ -73,13 +74,8 @@ def of_folder(preset: str, folder: Path, overrides: Sequence[str] = ()) -> list[
         these overrides under any seeds, its results cannot be read, or their kind of data has no
         table.
     """
-    try:
-        wanted = yaml.safe_load(composed(preset, overrides))
-    except ParameterError as error:
-        raise NotMeasuredError(str(error)) from error
-    path = folder / "params.yaml"
-    parameters = _read(path, yaml.safe_load)
-    groups = _groups(preset, wanted, path, parameters)
+    groups = _groups(preset, folder, overrides)
+    parameters = _read(folder / "params.yaml", yaml.safe_load)
     path = folder / "results" / "summary.json"
     summary = _read(path, json.loads)
     by = _now()
@@ -154,12 +150,18 @@ def _read(path: Path, parse: Callable[[str], Any], writer: str = "dvc repro") ->
         raise NotMeasuredError(f"{path} cannot be read: {said}; {writer} writes it anew") from error
 
 
-def _groups(preset: str, wanted: Mapping[str, Any], path: Path, parameters: Any) -> dict[str, str]:
+def _groups(preset: str, folder: Path, overrides: Sequence[str]) -> dict[str, str]:
     """Return for each model of a params.yaml the first that differs from it by its seed alone.
 
     All that the preset has must be there as it is, and every other model be one of it under
     another seed.
     """
+    try:
+        wanted = yaml.safe_load(composed(preset, overrides))
+    except ParameterError as error:
+        raise NotMeasuredError(str(error)) from error
+    path = folder / "params.yaml"
+    parameters = _read(path, yaml.safe_load)
     other = NotMeasuredError(
         f"{path} is not that of the preset {preset}, under any seeds: `implicit-models run "
         f"{preset}` there, or `make figures`, leaves its results (what was overridden there "

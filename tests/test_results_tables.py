@@ -334,6 +334,12 @@ def test_results_of_a_preset_under_other_seeds_are_its_own(measured, capsys, pre
     assert both == [found[0], found[1] | {"train_seconds": 99}]
     measurements.take(preset, clone)
     assert json.loads((measured / "measured" / f"{preset}.json").read_text()) == both[1:]
+    baseline = next(iter(parameters["baselines"]))  # another model of the preset, not measured here
+    beside = both[0] | {"name": baseline, "group": baseline}
+    (measured / "measured" / f"{preset}.json").write_text(json.dumps([beside]))
+    measurements.take(preset, clone, further=True)
+    kept_both = json.loads((measured / "measured" / f"{preset}.json").read_text())
+    assert kept_both == [beside, both[1]]
     for other in ({"group": "gone"}, {"overrides": ["a=1"]}):
         kept_before = [both[0] | other]
         (measured / "measured" / f"{preset}.json").write_text(json.dumps(kept_before))
@@ -370,8 +376,7 @@ def test_a_baseline_of_as_many_flops_is_in_one_group_under_all_seeds(measured):
     parameters = with_seeds(yaml.safe_load(composed("catbabi")), [0, 1])
     path = measured / "params.yaml"
     path.write_text(OmegaConf.to_yaml(OmegaConf.create(parameters)))
-    wanted = yaml.safe_load(composed("catbabi"))
-    groups = measurements._groups("catbabi", wanted, path, parameters)
+    groups = measurements._groups("catbabi", measured, [])
     assert groups["stories_mamba2_same_flops_seed_1"] == "stories_mamba2_same_flops"
 
 
