@@ -21,7 +21,7 @@ from stages.plan_parameters import PlanParameters, read_trainings
 if TYPE_CHECKING:
     from stages.plan_entries import PlannedPhase
 
-USAGE = "python -m stages.plan [PRESET] [gpus=N] [KEY=VALUE ...]"
+USAGE = "implicit-models plan [PRESET] [gpus=N] [KEY=VALUE ...]"
 
 
 class Plan(NamedTuple):
