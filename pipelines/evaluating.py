@@ -1,11 +1,11 @@
 """Bring the evaluation of one entry, or the report, up to date, and train nothing for it."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from implicit_models.parameters.errors import similar_name
 from implicit_models.parameters.structure import load_plain
-from pipelines.dag import Stage, UnknownTargetError, dag_status, read_dag
+from pipelines.dag import DagStatus, Stage, UnknownTargetError, dag_status, read_dag
 from pipelines.experiment import reproduce
 
 
@@ -38,15 +38,15 @@ def evaluate_entry(root: Path, entry: str) -> int:
         if stage.name not in ran or not all((root / out).exists() for out in stage.outs):
             raise NotTrainedError(_not_trained(root, stage, entry, names))
     # Which trainings are up to date is known once the code and the data that they read are.
-    if (before := _before_trainings(stages, names)) and (status := reproduce(root, before)):
+    status, found = _up_to_date(root, _before_trainings(stages, names), names)
+    if status:
         return status
-    found = dag_status(root, names)
     for stage in trainings:
         if stage.name in found.in_use:
             raise NotTrainedError(f"{stage.name} is in use: call again when it has ended")
         if stage.name not in found.unchanged:
             raise NotTrainedError(_not_trained(root, stage, entry, names))
-    return reproduce(root, names)
+    return reproduce(root, ["--single-item", *names])
 
 
 def report_entries(root: Path) -> int:
@@ -58,26 +58,27 @@ def report_entries(root: Path) -> int:
     ------
     StaleResultsError
         Where an entry has all its results, but not with these parameters, this code and this data,
-        or what they are made of is in use, so that this cannot be told.
+        or something that the report is made of is in use, so that this cannot be told.
     """
-    if status := reproduce(root, ["--single-item", "code"]):
+    status, found = _up_to_date(root, ["code"], ["report"])
+    if status:
         return status
-    found = dag_status(root, ["report"])
+    if "report" in found.in_use:
+        first = next(name for name in found.stages if name in found.in_use)
+        raise StaleResultsError(
+            f"{first} is in use: call again when it has ended; `python -m stages.report` reports "
+            "what is there"
+        )
     written: dict[str, list[Stage]] = {}
     for stage in found.stages.values():
         if stage.entry and _results(stage):
             written.setdefault(stage.entry, []).append(stage)
-    whole = [
-        [stage.name for stage in stages]
+    stale = [
+        [stage.name for stage in stages if stage.name in found.stale]
         for stages in written.values()
         if all((root / out).exists() for stage in stages for out in _results(stage))
     ]
-    if names := _first_in(found.in_use, whole):
-        raise StaleResultsError(
-            f"what {', '.join(names)} reads or writes is in use: call again when that has ended; "
-            "`python -m stages.report` reports what is there"
-        )
-    if names := _first_in(found.stale, whole):
+    if names := [name for of_entry in stale for name in of_entry[:1]]:
         raise StaleResultsError(
             f"results are not of this params.yaml, this code and this data: {', '.join(names)} "
             "would run again; `dvc repro` brings all up to date, and reports it; "
@@ -86,11 +87,16 @@ def report_entries(root: Path) -> int:
     return reproduce(root, ["--single-item", "report"])
 
 
-def _first_in(found: Set[str], of_entries: Iterable[Sequence[str]]) -> list[str]:
-    """Return for each entry that has stages among some the first of these."""
-    return [
-        names[0] for entry in of_entries if (names := [name for name in entry if name in found])
-    ]
+def _up_to_date(root: Path, first: Sequence[str], names: list[str]) -> tuple[int, DagStatus]:
+    """Run those of the first stages that are not up to date; return DVC's status and of what is.
+
+    Only these: DVC wants every stage that it looks at for itself, also one that others read.
+    """
+    found = dag_status(root, names)
+    wanted = [name for name in first if name not in found.unchanged]
+    if not wanted:
+        return 0, found
+    return reproduce(root, ["--single-item", *wanted]), dag_status(root, names)
 
 
 def _results(stage: Stage) -> list[str]:

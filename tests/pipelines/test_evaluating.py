@@ -68,6 +68,20 @@ def test_what_is_trained_is_evaluated_and_not_trained_again(made):
     assert made.lines("log") == ["trained", "evaluated", "evaluated"]
 
 
+def others_read(made, path):
+    """Let another process read a file, as a training does with the code."""
+    claims = {"write": {}, "read": {str(made.path / path): [{"pid": os.getpid(), "cmd": "dvc"}]}}
+    (made.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(claims))
+
+
+def test_another_training_is_not_in_the_way(made):
+    made.run("-m", "dvc", "repro")
+    (made.path / "questions").write_text("others")
+    others_read(made, "code/ours")
+    assert evaluate_entry(made.path, "ours") == 0
+    assert made.lines("log") == ["trained", "evaluated", "evaluated"]
+
+
 def test_what_would_be_trained_is_refused_and_its_model_stays(made):
     with pytest.raises(NotTrainedError, match=r"ours is not up to date.*`dvc repro evaluate_b"):
         evaluate_entry(made.path, "ours")
@@ -169,9 +183,11 @@ def test_a_report_of_what_is_being_made_is_refused(tmp_path, monkeypatch):
     (made.path / "source").write_text("second")
     made.run("-m", "dvc", "repro", "--single-item", "code")
     written = str(made.path / "results/runs/ours/metrics.json")
-    claims = {"write": {written: {"pid": os.getpid(), "cmd": "dvc repro"}}, "read": {}}
+    code = str(made.path / "code/ours")
+    other = {"pid": os.getpid(), "cmd": "dvc repro"}
+    claims = {"write": {written: other}, "read": {code: [other]}}
     (made.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(claims))
-    with pytest.raises(StaleResultsError, match="what evaluate_benchmarks@ours reads or writes"):
+    with pytest.raises(StaleResultsError, match="evaluate_benchmarks@ours is in use: call"):
         report_entries(made.path)
     assert (made.path / "page").read_text() == "firstfirst"
 
