@@ -69,7 +69,7 @@ def test_what_is_trained_is_evaluated_and_not_trained_again(made):
 
 
 def others_read(made, path):
-    """Let another process read a file, as a training does with the code."""
+    """Make another process read a file, as a training does with the code."""
     claims = {"write": {}, "read": {str(made.path / path): [{"pid": os.getpid(), "cmd": "dvc"}]}}
     (made.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(claims))
 
