@@ -28,6 +28,7 @@ from benchmarks import harness
 from benchmarks.clones import ROOT, CommandError, reproduce
 from implicit_models.parameters.composition import compose
 from implicit_models.reporting.intervals import share_interval
+from scripts import measured
 from scripts.measured import NotMeasuredError, of_folder, of_preset, take
 from scripts.measured_tables import HOLDS
 from scripts.results_tables import main as write_tables
@@ -62,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     holds = True
     try:
         for part in options.parts or PARTS:
-            if not (options.quick or options.kept):
-                _measure(part)
+            if not (options.quick or options.kept) and (status := _measure(part)):
+                return status
             found = report(_briefly(part) if options.quick else of_preset(part))
             harness.tell(found)
             holds = holds and found.holds
@@ -76,11 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if holds or options.quick else 1
 
 
-def _measure(part: str) -> None:
-    """Run a preset, and keep what comes out in docs/measured and the tables of the pages."""
+def _measure(part: str) -> int:
+    """Run a preset, and keep what comes out in docs/measured and the tables of the pages.
+
+    Further seeds of its models that were measured before stay there. Returns the status of writing.
+    """
     reproduce(CLONES / part, part, jobs=2, cached=True)
-    take(part, CLONES / part)
-    write_tables([])
+    take(part, CLONES / part, further=(measured.MEASURED / f"{part}.json").exists())
+    return write_tables([])
 
 
 def _briefly(part: str) -> list[dict[str, Any]]:

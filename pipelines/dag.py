@@ -181,8 +181,10 @@ def _was_made_anew(dep: Any, outs_of_parents: Sequence[Any]) -> bool:
         if dep.fs_path == out.fs_path:
             return dep.hash_info != out.hash_info
         if dep.fs_path.startswith(f"{out.fs_path}{os.sep}"):
-            made = out.get_obj(filter_info=dep.fs_path)  # None where DVC's cache lacks the list
-            return made is not None and dep.hash_info != made.hash_info
+            if out.get_obj() is None:  # DVC's cache lacks the list of its files
+                return False
+            made = out.get_obj(filter_info=dep.fs_path)
+            return made is None or dep.hash_info != made.hash_info
     return False
 
 

@@ -10,7 +10,7 @@ from pipelines.experiment import reproduce
 
 
 class NotTrainedError(ValueError):
-    """An entry whose model DVC would train first, in place of the one that is there."""
+    """An entry whose model DVC would train first, or of which this cannot be told now."""
 
 
 class StaleResultsError(ValueError):
@@ -56,6 +56,8 @@ def report_entries(root: Path) -> int:
 
     Raises
     ------
+    NotTrainedError
+        Where the code is being written.
     StaleResultsError
         Where an entry has all its results, but not with these parameters, this code and this data,
         or something that the report is made of is in use, so that this cannot be told.
@@ -96,6 +98,8 @@ def _up_to_date(root: Path, first: Sequence[str], names: list[str]) -> tuple[int
     wanted = [name for name in first if name not in found.unchanged]
     if not wanted:
         return 0, found
+    if busy := [name for name in wanted if name in found.in_use]:
+        raise NotTrainedError(f"{busy[0]} is in use: call again when it has ended")
     return reproduce(root, ["--single-item", *wanted]), dag_status(root, names)
 
 

@@ -92,7 +92,8 @@ def _no_setting(argument: str, before: Sequence[str], after: Sequence[str]) -> s
         whole = f"{before[-1]} {argument}"
         for more in after:
             whole += f" {more}" if _is_open(whole) else ""
-        return f"{argument!r} is no setting; the shell splits at spaces: write '{whole}'"
+        quoted = f"write '{whole}'" if not _is_open(whole) else f"put {before[-1]}... in quotes"
+        return f"{argument!r} is no setting; the shell splits at spaces: {quoted}"
     if re.match(r"\+?[a-z_]+\.\w", argument) and not argument.endswith((".yaml", ".yml")):
         return f"{argument!r} is no setting; write {argument}=VALUE, without spaces"
     return (

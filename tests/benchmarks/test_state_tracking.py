@@ -17,7 +17,8 @@ from tests.repositories import ROOT
 def of_seed(seed, at_forty):
     scores = {"1280": 0.1, "20": 1.0, "40": at_forty}
     costs = {"train_seconds": 25 + 15 * seed, "training_flops": 2e12}
-    return {"group": "a5_implicit_mamba2", "seed": seed, "scores": scores} | costs
+    named = {"name": f"seed_{seed}", "group": "a5_implicit_mamba2", "seed": seed}
+    return named | {"scores": scores} | costs
 
 
 RUNS = [of_seed(0, 1.0), of_seed(1, 0.5)]
@@ -57,7 +58,7 @@ def asked(monkeypatch, tmp_path):
     monkeypatch.setattr(state_tracking, "of_folder", of_folder)
     monkeypatch.setattr(measured, "of_folder", of_folder)
     monkeypatch.setattr(measured, "MEASURED", tmp_path / "measured")
-    monkeypatch.setattr(state_tracking, "write_tables", lambda _: asked.append("tables"))
+    monkeypatch.setattr(state_tracking, "write_tables", lambda _: asked.append("tables") or 0)
     return asked
 
 
@@ -69,6 +70,21 @@ def test_what_a_part_leaves_is_kept_and_judged(asked, tmp_path, capsys):
     assert "at 20 tokens: 2 (required 10) DOES NOT HOLD" in said
     assert state_tracking.main(["--kept", "layers"]) == 1
     assert capsys.readouterr().out == said and len(asked) == 2
+
+
+def test_further_seeds_that_were_measured_stay(asked, monkeypatch, tmp_path):
+    further = RUNS[1] | {"name": "measured_before", "seed": 9}
+    path = tmp_path / "measured" / "layers.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps([further]))
+    monkeypatch.setattr(measured, "_groups", lambda *_: {"x": "a5_implicit_mamba2"})
+    assert state_tracking.main(["layers"]) == 1
+    assert json.loads(path.read_text()) == [further, *RUNS]
+
+
+def test_pages_that_cannot_be_written_end_it(asked, monkeypatch):
+    monkeypatch.setattr(state_tracking, "write_tables", lambda _: 2)
+    assert state_tracking.main(["layers"]) == 2
 
 
 def test_the_short_form_keeps_nothing_and_judges_nothing(asked, tmp_path):

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pipelines.dag import Stage, UnknownTargetError, dag_status, read_dag
 from tests.pipelines.tiny import project, stage
@@ -170,6 +171,11 @@ def test_what_was_made_of_a_part_of_others_is_stale_also_where_these_have_made_r
     made.run("-m", "dvc", "repro", "--quiet", "data")
     shutil.rmtree(made.path / "data")
     assert dag_status(made.path).stale == {"model"}
+    stages = yaml.safe_load((made.path / "dvc.yaml").read_text())
+    stages["stages"]["data"]["cmd"] = "mkdir data; echo 1 > data/data"  # and "same" is gone
+    (made.path / "dvc.yaml").write_text(yaml.safe_dump(stages))
+    made.run("-m", "dvc", "repro", "--quiet", "data")
+    assert dag_status(made.path).stale == {"model", "other"}
 
 
 def test_what_lies_in_place_of_an_output_is_stale_also_where_the_cache_lacks_that(diamond):

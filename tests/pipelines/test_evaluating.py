@@ -82,6 +82,15 @@ def test_another_training_is_not_in_the_way(made):
     assert made.lines("log") == ["trained", "evaluated", "evaluated"]
 
 
+def test_code_that_is_being_written_is_told(made):
+    made.run("-m", "dvc", "repro")
+    claim = {"pid": os.getpid(), "cmd": "dvc repro"}
+    claims = {"write": {str(made.path / "code/ours"): claim}, "read": {}}
+    (made.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(claims))
+    with pytest.raises(NotTrainedError, match="code is in use: call again when it has ended"):
+        evaluate_entry(made.path, "ours")
+
+
 def test_what_would_be_trained_is_refused_and_its_model_stays(made):
     with pytest.raises(NotTrainedError, match=r"ours is not up to date.*`dvc repro evaluate_b"):
         evaluate_entry(made.path, "ours")

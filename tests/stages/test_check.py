@@ -158,6 +158,7 @@ def test_a_preset_is_named_in_either_way_and_once(capsys):
             ["quick", "a.b=[1,", "2,", "3]", "c.d=4"],
             "'2,' is no setting; the shell splits at spaces: write 'a.b=[1, 2, 3]'\n",
         ),
+        (["quick", "a.b=[1,", "2"], "the shell splits at spaces: put a.b=[1,... in quotes\n"),
         (["quick", "quick.yaml"], "'quick.yaml' is no setting (KEY=VALUE, +KEY=VALUE or ~KEY)"),
         (["quick", "runs.x.seed", "=", "1"], "is no setting; write runs.x.seed=VALUE, without sp"),
     ):
