@@ -68,25 +68,27 @@ def test_what_is_trained_is_evaluated_and_not_trained_again(made):
     assert made.lines("log") == ["trained", "evaluated", "evaluated"]
 
 
-def others_read(made, path):
-    """Make another process read a file, as a training does with the code."""
-    claims = {"write": {}, "read": {str(made.path / path): [{"pid": os.getpid(), "cmd": "dvc"}]}}
+def others_use(made, *, write=(), read=()):
+    """Make another process write and read files, as DVC notes it."""
+    other = {"pid": os.getpid(), "cmd": "dvc repro"}
+    claims = {
+        "write": {str(made.path / path): other for path in write},
+        "read": {str(made.path / path): [other] for path in read},
+    }
     (made.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(claims))
 
 
 def test_another_training_is_not_in_the_way(made):
     made.run("-m", "dvc", "repro")
     (made.path / "questions").write_text("others")
-    others_read(made, "code/ours")
+    others_use(made, read=["code/ours"])  # as every training does
     assert evaluate_entry(made.path, "ours") == 0
     assert made.lines("log") == ["trained", "evaluated", "evaluated"]
 
 
 def test_code_that_is_being_written_is_told(made):
     made.run("-m", "dvc", "repro")
-    claim = {"pid": os.getpid(), "cmd": "dvc repro"}
-    claims = {"write": {str(made.path / "code/ours"): claim}, "read": {}}
-    (made.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(claims))
+    others_use(made, write=["code/ours"])
     with pytest.raises(NotTrainedError, match="code is in use: call again when it has ended"):
         evaluate_entry(made.path, "ours")
 
@@ -109,9 +111,7 @@ def test_what_would_be_trained_is_refused_and_its_model_stays(made):
 
 def test_a_training_at_work_is_told(made):
     made.run("-m", "dvc", "repro")
-    claim = {"pid": os.getpid(), "cmd": "dvc repro"}
-    claims = {"write": {str(made.path / "models/ours/final"): claim}, "read": {}}
-    (made.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(claims))
+    others_use(made, write=["models/ours/final"])
     with pytest.raises(NotTrainedError, match="train_free@ours is in use"):
         evaluate_entry(made.path, "ours")
 
@@ -191,11 +191,7 @@ def test_a_report_of_what_is_being_made_is_refused(tmp_path, monkeypatch):
     made.run("-m", "dvc", "repro")
     (made.path / "source").write_text("second")
     made.run("-m", "dvc", "repro", "--single-item", "code")
-    written = str(made.path / "results/runs/ours/metrics.json")
-    code = str(made.path / "code/ours")
-    other = {"pid": os.getpid(), "cmd": "dvc repro"}
-    claims = {"write": {written: other}, "read": {code: [other]}}
-    (made.path / ".dvc" / "tmp" / "rwlock").write_text(json.dumps(claims))
+    others_use(made, write=["results/runs/ours/metrics.json"], read=["code/ours"])
     with pytest.raises(StaleResultsError, match="evaluate_benchmarks@ours is in use: call"):
         report_entries(made.path)
     assert (made.path / "page").read_text() == "firstfirst"
