@@ -10,7 +10,6 @@ SETTINGS = {
         *("70, 80 or 90 % of the steps", "with 70 % bounded as with 90 %"),
         "(70 % overfits, 90 % underfits)",
     ),
-    ("README.md", "What comes out"): ("intervals are of 95 %",),
     ("results.md", "All seeds"): ("32 of 16,384 and 8 of 65,536",),
     ("glossary.md", "The task"): ("about 1 of 60 on A5",),
     ("streams.md", "Streams"): ("the last 300 of its 2,800 steps",),
