@@ -22,7 +22,7 @@ from pipelines.server.embedded import check_given_server
 from pipelines.server.local_server import ServerError
 
 FILE = Path("prefect.yaml")
-TEMPLATES = Path("deploy")  # of pools that are no processes: KIND/job_template.json
+TEMPLATES = Path("deploy")  # of pools of Kubernetes: POOL/job_template.json
 
 
 class DeployError(Exception):
@@ -50,7 +50,7 @@ def main() -> int:
 def pools_of(file: Path, names: list[str]) -> dict[str, str]:
     """Read which work pools deployments use, and of what kind each is.
 
-    A pool is one of processes unless there is a template for jobs of its name.
+    A pool is one of processes, or of Kubernetes where there is a template for jobs of its name.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def pools_of(file: Path, names: list[str]) -> dict[str, str]:
         if name not in known:
             raise DeployError(f"{file} has no deployment {name}; it has {', '.join(known)}")
     pools = [each["work_pool"]["name"] for each in deployments if each["name"] in (names or known)]
-    return {pool: pool if _template(pool).exists() else "process" for pool in pools}
+    return {pool: "kubernetes" if _template(pool).exists() else "process" for pool in pools}
 
 
 def make_pools(pools: dict[str, str]) -> None:

@@ -18,6 +18,7 @@ from prefect.utilities.annotations import quote
 
 from pipelines.artifacts import flow_page, git_commit
 from pipelines.cluster.placement import HERE, read_placement
+from pipelines.cluster.placement_notes import placement_notes
 from pipelines.cluster.runners import runner_for
 from pipelines.dag import Stage, dag_status
 from pipelines.outcomes import Outcomes
@@ -28,7 +29,7 @@ from pipelines.schedule import walk
 from pipelines.server.open_runs import untagged_tasks
 from pipelines.stage_task import FlowContext, stage_task
 from pipelines.stopping import stopped_from_outside
-from pipelines.terminal import shared_cores
+from pipelines.terminal import core_share
 
 #: Whoever calls the flow may look here at what came of the stages, even where Prefect is gone.
 OUTCOMES: contextvars.ContextVar[Outcomes | None] = contextvars.ContextVar("outcomes", default=None)
@@ -88,7 +89,6 @@ def reproduce(
     allow_all()
     with (
         parameters_in_use(root),
-        shared_cores(jobs),
         stopped_from_outside(outcomes),
         untagged_tasks(),
     ):
@@ -97,11 +97,15 @@ def reproduce(
         context = FlowContext(
             root,
             seen.unchanged,
-            partial(runner_for, placement=placement, root=root),
+            partial(runner_for, placement=placement, root=root, share=core_share(jobs)),
             outcomes,
             git_commit(root),
         )
         logger.info("%s, %d of them unchanged", outcomes.num_stages(), len(seen.unchanged))
+        waiting = [name for name in seen.stages if name not in seen.unchanged]
+        whole = None if targets else seen.stages
+        for note in placement_notes(placement, whole, waiting, jobs):
+            logger.warning(note)
         futures: dict[str, PrefectFuture[Any]] = {}
 
         def begin(stage: Stage, done: Callable[[], None]) -> None:

@@ -44,6 +44,8 @@ _TAIL_LINES = 15
 _BUSY_SECONDS = 5.0
 _ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 _KILLED = {status for number in _ENDING for status in (-number, 128 + number)}
+# In torchrun's summary, where the process that was the first to fail stands last.
+_PROCESS_STATUS = re.compile(r"\s*exitcode\s*: (-?\d+) \(pid: \d+\)")
 _HINTS = (  # that DVC gives after every stage
     "Updating lock file",
     "Generating lock file",
@@ -162,6 +164,7 @@ class _Record:
         self._name = name
         self._log = log
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._process_status: int | None = None
         self.how: How = "cached"
         self.is_busy = False
 
@@ -169,6 +172,8 @@ class _Record:
         if line.strip().startswith(_HINTS):
             return
         self._tail.append(line)
+        if found := _PROCESS_STATUS.match(line):
+            self._process_status = int(found[1])
         if line == f"Running stage '{self._name}':":
             self.how = "ran"
         elif line.startswith(f"Stage '{self._name}' is cached - skipping run"):
@@ -184,6 +189,8 @@ class _Record:
         text = "\n".join(self._tail)
         exited = re.findall(r"failed to run: .*?, exited with (-?\d+)", text, re.DOTALL)
         status = int(exited[-1]) if exited else code
+        if status == 1 and self._process_status is not None:  # torchrun's own says nothing
+            status = self._process_status
         lines = "\n".join(f"    {line}" for line in self._tail)
         said = f"\nits last lines:\n{lines}\n"
         again = "the same command goes on from what is done"

@@ -6,6 +6,7 @@ See docs/sweeps.md.
 """
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -14,8 +15,11 @@ from typing import Any
 
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import preset_of
+from pipelines.cluster.gpus import offered_gpus
+from pipelines.cluster.local_gpus import TORCHRUN
 from pipelines.outcomes import Outcomes
 from pipelines.processes import stopping
+from pipelines.running import InfrastructureError
 from pipelines.server.embedded import OwnApi, own_api
 from pipelines.server.local_server import ServerError
 from pipelines.sweeps.comparison import THERE, Sweep
@@ -27,16 +31,18 @@ from pipelines.terminal import (
     FAILED,
     UNRECORDED,
     Parser,
+    core_share,
     is_of_prefect,
     mistake,
     of_dvc,
     recorded,
-    shared_cores,
     signals_interrupt,
     tell_stopped,
     tell_unrecorded,
     without_room,
 )
+
+_CHOSEN = ("IMPLICIT_MODELS_DEVICE", TORCHRUN)  # by which the user says what a training runs on
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,11 +56,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             origin = read_origin(root)
             points = plan(root, origin, options.name, options.override, options.preset)
             print(_announced(root, points, options.jobs), flush=True)
-            sweep = Sweep(root, options.name, origin, points, options.limit, outcomes=outcomes)
+            sweep = Sweep(
+                root,
+                options.name,
+                origin,
+                points,
+                options.limit,
+                gpus=_gpus(options.gpus),
+                share=core_share(options.jobs),
+                outcomes=outcomes,
+            )
             _run(sweep, options, own)
             # Also where Prefect gave up the flow before.
             page = sweep.page or (sweep.compare() if sweep.rows else None)
-    except (ParameterError, SweepError, ServerError) as error:
+    except (ParameterError, SweepError, ServerError, InfrastructureError) as error:
         return mistake(error)
     except OSError as error:
         return without_room(error)
@@ -92,8 +107,7 @@ def _run(sweep: Sweep, options: argparse.Namespace, own: OwnApi | None) -> None:
 
         if options.limit is not None:
             check_limit(options.limit)
-        with shared_cores(options.jobs):
-            state = run_sweep(sweep, options.override, options.preset, options.jobs)
+        state = run_sweep(sweep, options.override, options.preset, options.jobs)
     have_failed = any(row.state == "failed" for row in sweep.rows)
     if state is None or not state.is_failed() or stopping() or (have_failed and sweep.page):
         return
@@ -101,6 +115,13 @@ def _run(sweep: Sweep, options: argparse.Namespace, own: OwnApi | None) -> None:
     if not sweep.rows and not is_of_prefect(error):
         raise error
     sweep.outcomes.note_unrecorded(error)
+
+
+def _gpus(given: int | None) -> int:
+    """Return how many GPUs each point has."""
+    if given is not None or any(name in os.environ for name in _CHOSEN):
+        return given or 0
+    return min(1, len(offered_gpus()))
 
 
 def _announced(root: Path, points: Sequence[Point], jobs: int) -> str:
@@ -118,9 +139,17 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="points at once (default: 1)")
     parser.add_argument("--name", default="sweep", help="with what experiments' names begin")
     parser.add_argument("--limit", help="a global concurrency limit of Prefect to hold a slot of")
+    parser.add_argument(
+        "--gpus",
+        type=int,
+        help="that each point has (default: 1 where the machine has any, unless "
+        f"{' or '.join(_CHOSEN)} is set; 0: all see the same)",
+    )
     options = parser.parse_args(arguments)
     if options.jobs < 1:
         parser.error(f"--jobs {options.jobs} is not allowed; allowed is 1 or more")
+    if options.gpus is not None and options.gpus < 0:
+        parser.error(f"--gpus {options.gpus} is not allowed; allowed is 0 or more")
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", options.name):
         parser.error(
             f"--name {options.name!r} is not allowed; allowed are letters, digits, - and _"

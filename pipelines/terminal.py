@@ -142,18 +142,15 @@ def tell_stopped(outcomes: Outcomes) -> int | None:
     return 128 + (outcomes.stopped_by or signal.SIGTERM)
 
 
-@contextlib.contextmanager
-def shared_cores(jobs: int) -> Iterator[None]:
-    """Share the processor's cores among what runs at once, unless the user has."""
+def core_share(jobs: int) -> dict[str, str]:
+    """Return the environment in which one of so many jobs has its share of this machine's cores.
+
+    Nothing where there is one job, or the user has shared them.
+    """
     name = "OMP_NUM_THREADS"
     if jobs == 1 or name in os.environ:
-        yield
-        return
-    os.environ[name] = str(max(1, len(os.sched_getaffinity(0)) // jobs))
-    try:
-        yield
-    finally:
-        del os.environ[name]
+        return {}
+    return {name: str(max(1, len(os.sched_getaffinity(0)) // jobs))}
 
 
 @contextlib.contextmanager

@@ -27,6 +27,7 @@ from pipelines.running import (
     Log,
     Outcome,
     StageFailedError,
+    stage_lock,
     stopping,
 )
 
@@ -109,12 +110,37 @@ class Dispatcher:
     pool: Pool
     place: Place
 
-    def dispatch(self, stage: Stage, run: Callable[[Assignment], Result]) -> Outcome:
-        """Send the stage's inputs, have a node run it, and take what comes of it."""
+    def dispatch(
+        self, stage: Stage, log: Log, run: Callable[[Assignment], Result | None]
+    ) -> Outcome:
+        """Send the stage's inputs, have a node run it, and take what comes of it.
+
+        One flow of the repository at a time: a second one finds it done.
+
+        Parameters
+        ----------
+        run
+            Gives it to the pool, and returns None where the nodes were taken away before it was
+            done; it is then called again.
+        """
         start = time.monotonic()
-        request = make_request(self.root, stage.name, self.pool.remote)
-        result = run(Assignment(request, self.place, self.pool.checkpoint_seconds))
-        receive(self.root, stage.name, result.entry, self.pool.remote)
+        with stage_lock(self.root, stage.name, log):
+            request = make_request(self.root, stage.name, self.pool.remote)
+            assignment = Assignment(request, self.place, self.pool.checkpoint_seconds)
+            for attempt in range(self.pool.max_requeues + 1):
+                if attempt:
+                    log(f"{stage.name} lost its nodes; others go on from there")
+                result = run(assignment)
+                if result is not None:
+                    break
+            else:
+                more = ("slurm.time", "max_requeues")[self.pool.kind != "slurm" :]
+                raise InfrastructureError(
+                    f"stage {stage.name}: its nodes were taken away {self.pool.max_requeues + 1} "
+                    "times; the same command goes on from the last checkpoint, and placement.yaml "
+                    f"gives more ({', '.join(f'pools.{self.name}.{key}' for key in more)})"
+                )
+            receive(self.root, stage.name, result.entry, self.pool.remote)
         return replace(result.outcome, seconds=time.monotonic() - start)
 
 

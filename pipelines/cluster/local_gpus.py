@@ -1,15 +1,19 @@
 """Stages on this machine: what they get in their environment, GPUs among it."""
 
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pipelines.cluster.gpus import held_gpus
 from pipelines.cluster.placement import Place
 from pipelines.dag import Stage
+from pipelines.processes import PATIENCE
 from pipelines.running import LocalRunner, Log, Outcome
 
 TORCHRUN = "IMPLICIT_MODELS_TORCHRUN"
+# torchrun kills its processes within the two minutes that a stage has for a checkpoint.
+_SHUTDOWN_SECONDS = round(PATIENCE) - 10
 
 
 @dataclass(frozen=True)
@@ -22,16 +26,19 @@ class LocalGpuRunner:
         The repository.
     place
         Where the stage belongs.
+    share
+        Of the environment, what shares the machine's cores.
     """
 
     root: Path
     place: Place
+    share: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, stage: Stage, log: Log) -> Outcome:
         """Wait for the GPUs, and run it."""
         start = time.monotonic()
         with held_gpus(self.place.gpus, log) as gpus:
-            environment = stage_environment(self.place, gpus.names)
+            environment = {**self.share, **stage_environment(self.place, gpus.names)}
             outcome = LocalRunner(self.root, environment, gpus.locks)(stage, log)
         return replace(outcome, seconds=time.monotonic() - start)
 
@@ -44,5 +51,16 @@ def stage_environment(place: Place, gpus: tuple[str, ...]) -> dict[str, str]:
     if place.torchrun is not None:
         environment[TORCHRUN] = place.torchrun
     elif place.gpus > 1:
-        environment[TORCHRUN] = f"--standalone --nproc-per-node={place.gpus}"
+        environment[TORCHRUN] = torchrun_options(place.gpus)
     return environment | dict(place.environment)
+
+
+def torchrun_options(processes: int, meeting: str = "--standalone") -> str:
+    """Return torchrun's options for so many processes on each node.
+
+    Parameters
+    ----------
+    meeting
+        How those of several nodes find each other.
+    """
+    return f"{meeting} --nproc-per-node={processes} --shutdown-timeout={_SHUTDOWN_SECONDS}"

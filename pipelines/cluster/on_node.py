@@ -91,7 +91,8 @@ def run_stage(
             if state is not None and (state.is_cancelling() or state.is_final()):
                 return Cancelled(message=str(error))
             message = f"{node_name()} was asked to stop; what the stage has kept is in the remote"
-            _leave(client, run_id, ANSWER, {"error": message, "node": node_name()})
+            answer = {"was_stopped": True, "error": message, "node": node_name()}
+            _leave(client, run_id, ANSWER, answer)
             raise InfrastructureError(message) from error
         _leave(client, run_id, ANSWER, result.to_dict())
     return None

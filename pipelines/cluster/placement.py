@@ -51,7 +51,8 @@ class Pool(Parameters):
     clone
         Of Slurm: the repository on a disk that the nodes see; this one where not given.
     max_requeues
-        Of Slurm: how often a job that was preempted, or ran out of time, is queued again.
+        How often a stage is given to other nodes after its own were taken away with notice, and in
+        Slurm after any loss of them or the end of their time.
     slurm
         Of Slurm: options of ``sbatch`` with their values, as submitit names them (``partition``,
         ``time`` in minutes, ``mem``, ``account``, ``additional_parameters``).

@@ -19,6 +19,7 @@ from prefect.states import Cancelled, Cancelling, Crashed
 from pipelines.cluster.assignment import Assignment, Dispatcher, Result
 from pipelines.cluster.on_node import ANSWER, HEARTBEAT, read_artifact
 from pipelines.cluster.placement import Pool
+from pipelines.cluster.submissions import Submission
 from pipelines.dag import Stage
 from pipelines.running import InfrastructureError, Log, Outcome, StageFailedError, pause
 
@@ -38,19 +39,27 @@ class PoolRunner(Dispatcher):
         A node that goes silent is given up: its run becomes Crashed, and the stage may be tried
         again.
         """
-        return self.dispatch(stage, lambda assignment: self._run(stage, assignment, log))
+        return self.dispatch(stage, log, lambda assignment: self._run(stage, assignment, log))
 
-    def _run(self, stage: Stage, assignment: Assignment, log: Log) -> Result:
+    def _run(self, stage: Stage, assignment: Assignment, log: Log) -> Result | None:
         with get_client(sync_client=True) as client:
-            run = self._submit(stage, assignment)
-            log(f"{stage.name} waits for a worker of {self.name} (flow run {run.name}, {run.id})")
-            watch = _Watch(client, run.id, self.pool, log)
+            submission = Submission.of(self.root, self.name, assignment)
+            run_id = _left_by_another_flow(client, submission)
+            if run_id is None:
+                run_id = self._submit(stage, assignment).id
+                submission.note(str(run_id))
+            log(f"{stage.name} waits for a worker of {self.name} (flow run {run_id})")
+            watch = _Watch(client, run_id, self.pool, log)
             try:
                 state = watch.until_final()
+                result = self._answer(client, run_id, stage, state, log)
             except BaseException:
                 watch.cancel()
                 raise
-            result = self._answer(client, run.id, stage, state)
+            finally:
+                submission.forget()
+        if result is None:
+            return None
         log(f"{stage.name} has run on {result.outcome.place}")
         if result.outcome.tracked:
             log(f"its run in MLflow: {result.outcome.tracked}")
@@ -79,17 +88,32 @@ class PoolRunner(Dispatcher):
             raise InfrastructureError(f"Prefect has not taken {stage.name}: {error}") from error
 
     def _answer(
-        self, client: SyncPrefectClient, run_id: UUID, stage: Stage, state: State
-    ) -> Result:
+        self, client: SyncPrefectClient, run_id: UUID, stage: Stage, state: State, log: Log
+    ) -> Result | None:
         answer = _patiently(lambda: read_artifact(client, run_id, ANSWER), lambda text: None)
         if state.is_completed() and answer is not None:
             return Result.from_dict(answer)
         told = (answer or {}).get("error") or state.message or "it says nothing more"
         node = (answer or {}).get("node") or self.name
         message = f"stage {stage.name} on {node}: its run {run_id} is {state.name}: {told}"
+        if (answer or {}).get("was_stopped"):
+            log(message)
+            return None
         if (answer or {}).get("is_stages_own") or (state.is_cancelled() and answer is None):
             raise StageFailedError(message)
         raise InfrastructureError(message)
+
+
+def _left_by_another_flow(client: SyncPrefectClient, submission: Submission) -> UUID | None:
+    """Return the run of a flow that was killed, if it waits or runs on, or has answered."""
+    number = submission.number()
+    if number is None:
+        return None
+    with contextlib.suppress(ObjectNotFound, httpx.HTTPError, PrefectHTTPStatusError):
+        run = client.read_flow_run(UUID(number))
+        if run.state and (run.state.is_completed() or not run.state.is_final()):
+            return run.id
+    return None
 
 
 class _Watch:

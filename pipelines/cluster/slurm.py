@@ -8,23 +8,20 @@ them away; the training then keeps a checkpoint, and the stage is submitted agai
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
-from pipelines.cluster.assignment import Assignment, Dispatcher, Result, do_assignment
-from pipelines.cluster.local_gpus import TORCHRUN
-from pipelines.cluster.placement import Place
+from pipelines.cluster.assignment import Assignment, Dispatcher, Result
+from pipelines.cluster.slurm_commands import ENDED, TAKEN, ask, job_state
+from pipelines.cluster.slurm_job import run_job
+from pipelines.cluster.submissions import Submission
 from pipelines.dag import Stage
 from pipelines.processes import PATIENCE
 from pipelines.running import (
@@ -32,54 +29,47 @@ from pipelines.running import (
     Log,
     Outcome,
     StageFailedError,
-    StoppedError,
     pause,
-    stop_all,
 )
 
-LAUNCHER = "IMPLICIT_MODELS_LAUNCHER"
-
-_FIRST_PORT, _PORTS = 20000, 20000
 _SETTLING_PATIENCE = 30.0
 _ANSWER_PATIENCE = 15.0  # until a result is to be seen on a shared disk
 _WARNING_SECONDS = 120  # before Slurm takes a job's nodes, and up to two minutes more
 _TOLD = "submitit"
 _TAIL_LINES = 15
 
-_FORGOTTEN = "FORGOTTEN"  # no state of Slurm: it does not know the job any more
-_TAKEN = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "TIMEOUT"}
-_FAILED = {"CANCELLED", "DEADLINE", "FAILED", "OUT_OF_MEMORY", "REVOKED"}
-_ENDED = {"COMPLETED", _FORGOTTEN} | _TAKEN | _FAILED
-_REFUSED = re.compile("invalid|unrecognized|is not available", re.IGNORECASE)
+_REFUSED = re.compile("invalid|unrecognized|is not available|violates", re.IGNORECASE)
+_FULL = re.compile("MaxSubmit")  # in the names of limits of how many jobs a user may have
+_FOLDER = Path(".dvc") / "tmp" / "slurm"  # what jobs print and send
 
 
 class SlurmRunner(Dispatcher):
     """Runs stages as jobs of Slurm."""
 
     def __call__(self, stage: Stage, log: Log) -> Outcome:
-        """Submit the stage, as often as Slurm takes its nodes away."""
-        return self.dispatch(stage, lambda assignment: self._run(stage, assignment, log))
+        """Submit the stage as a job."""
+        return self.dispatch(stage, log, lambda assignment: self._run(stage, assignment, log))
 
-    def _run(self, stage: Stage, assignment: Assignment, log: Log) -> Result:
-        for attempt in range(self.pool.max_requeues + 1):
-            if attempt:
-                log(f"{stage.name} lost its nodes; it is submitted again and goes on from there")
-            answer = self._run_job(stage, assignment, log)
-            if "result" in answer:
-                return Result.from_dict(answer["result"])
-            if not answer.get("was_stopped"):
-                message = f"stage {stage.name} as a job of Slurm: {answer['error']}"
-                raise _fault(answer["is_stages_own"], message)
-        raise InfrastructureError(
-            f"stage {stage.name}: Slurm took its nodes away {self.pool.max_requeues + 1} times; "
-            "the same command goes on from the last checkpoint, and placement.yaml gives more "
-            f"(pools.{self.name}.slurm.time, pools.{self.name}.max_requeues)"
-        )
-
-    def _run_job(self, stage: Stage, assignment: Assignment, log: Log) -> Mapping[str, Any]:
+    def _run(self, stage: Stage, assignment: Assignment, log: Log) -> Result | None:
         clone = Path(self.pool.clone or self.root).resolve()
-        job = self._submit(stage, assignment, clone)
+        submission = Submission.of(self.root, self.name, assignment)
+        job = _left_by_another_flow(submission, clone)
+        if job is None:
+            job = self._submitted(stage, assignment, clone, log)
+            submission.note(job.job_id)
         log(f"{stage.name} is job {job.job_id} of Slurm; it prints into {job.paths.stdout}")
+        try:
+            answer = self._watched(stage, job, log)
+        finally:
+            submission.forget()
+        if answer.get("was_stopped"):
+            return None
+        if "error" in answer:
+            message = f"stage {stage.name} as a job of Slurm: {answer['error']}"
+            raise _fault(answer["is_stages_own"], message)
+        return Result.from_dict(answer["result"])
+
+    def _watched(self, stage: Stage, job: submitit.Job[Any], log: Log) -> Mapping[str, Any]:
         told = _Tail(job.paths.stdout, log)
         looked = time.monotonic()
         try:
@@ -88,7 +78,7 @@ class SlurmRunner(Dispatcher):
                 told()
                 if time.monotonic() - looked >= self.pool.heartbeat_seconds:
                     looked = time.monotonic()
-                    if _state(job.job_id) in _ENDED:
+                    if job_state(job.job_id) in ENDED:
                         break
         except BaseException:
             _cancel(job)
@@ -112,15 +102,32 @@ class SlurmRunner(Dispatcher):
                 f"stage {stage.name}: its job {job.job_id} was ended by scancel; the same command "
                 "goes on from the last checkpoint"
             )
-        if answer or state in _TAKEN:
+        if answer or state in TAKEN:
             return {"was_stopped": True}
         raise InfrastructureError(
             f"stage {stage.name}: job {job.job_id} of Slurm is {state} and has sent no result; it "
             f"has printed into {job.paths.stderr}\n{said}"
         )
 
+    def _submitted(
+        self, stage: Stage, assignment: Assignment, clone: Path, log: Log
+    ) -> submitit.Job[Any]:
+        """Submit the stage, once Slurm takes one more of the user's jobs."""
+        told = False
+        while True:
+            try:
+                return self._submit(stage, assignment, clone)
+            except (FailedJobError, FailedSubmissionError) as error:
+                if not _FULL.search(str(error)):
+                    message = f"Slurm has not taken {stage.name} (pools.{self.name}.slurm): {error}"
+                    raise _fault(bool(_REFUSED.search(str(error))), message) from error
+            if not told:
+                log(f"Slurm takes no more jobs of yours at present: {stage.name} waits for that")
+                told = True
+            pause(self.pool.heartbeat_seconds)
+
     def _submit(self, stage: Stage, assignment: Assignment, clone: Path) -> submitit.Job[Any]:
-        folder = clone / ".dvc" / "tmp" / "slurm"
+        folder = clone / _FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)  # submitit's pickles, which the job unpacks, are nobody else's
         options = dict(self.pool.slurm)
@@ -143,10 +150,9 @@ class SlurmRunner(Dispatcher):
                 **options,
             )
             return executor.submit(run_job, str(clone), assignment.to_dict())
+        except (FailedJobError, FailedSubmissionError):  # of sbatch
+            raise
         except RuntimeError as error:
-            if isinstance(error, FailedJobError | FailedSubmissionError):  # of sbatch
-                message = f"Slurm has not taken {stage.name} (pools.{self.name}.slurm): {error}"
-                raise _fault(bool(_REFUSED.search(str(error))), message) from error
             raise StageFailedError(
                 f"pool {self.name}: {error} Slurm's commands (sbatch, scontrol, scancel, srun) are "
                 "not on PATH; start the flow on a login node"
@@ -157,75 +163,14 @@ class SlurmRunner(Dispatcher):
             raise InfrastructureError(f"Slurm has not taken {stage.name}: {error}") from error
 
 
-def run_job(clone: str, content: dict[str, Any]) -> dict[str, Any]:
-    """Run a stage inside of a job; what this returns travels back by submitit."""
-    assignment = Assignment.from_dict(content)
-    place = assignment.place
-    is_told = False
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal is_told
-        if place.nodes == 1:
-            stop_all()
-        elif not is_told:
-            threading.Thread(target=_stop_steps, daemon=True).start()
-        is_told = True
-
-    for number in (signal.SIGTERM, signal.SIGUSR2):
-        signal.signal(number, stop)
-    environment = job_environment(place, os.environ)
-    # Slurm has seen to the GPUs.
-    assignment = replace(assignment, place=Place(environment=place.environment))
-    try:
-        result = do_assignment(Path(clone), assignment, _print, environment)
-    except StoppedError:
-        return {"was_stopped": True}
-    except (StageFailedError, InfrastructureError) as error:
-        if is_told:
-            return {"was_stopped": True}
-        return {"error": str(error), "is_stages_own": isinstance(error, StageFailedError)}
-    return {"result": result.to_dict()}
-
-
-def _stop_steps() -> None:
-    """End what runs on all nodes of this job, then the rest.
-
-    Past srun: that kills, at once and by SIGKILL, what it has started when it gets SIGTERM.
-    """
-    job = os.environ["SLURM_JOB_ID"]
-    _ask("scancel", "--signal=TERM", job)
-    deadline = time.monotonic() + PATIENCE
-    while _has_steps(job) and time.monotonic() < deadline:
-        time.sleep(1.0)
-    stop_all()
-
-
-def _has_steps(job: str) -> bool:
-    steps = _ask("squeue", "--steps", "--noheader", "--format=%i", f"--jobs={job}").stdout
-    return re.search(rf"^\s*{job}\.\d", steps, re.MULTILINE) is not None  # and not JOB.batch
-
-
-def job_environment(place: Place, slurm: Mapping[str, str]) -> dict[str, str]:
-    """Return what makes a stage's training use all nodes and GPUs of a job.
-
-    Parameters
-    ----------
-    slurm
-        The environment of the job, in which Slurm says who it is.
-    """
-    processes = max(1, place.gpus)
-    options = place.torchrun
-    if place.nodes == 1:
-        if options is None and processes > 1:
-            options = f"--standalone --nproc-per-node={processes}"
-        return {} if options is None else {TORCHRUN: options}
-    job = slurm["SLURM_JOB_ID"]
-    head = slurm.get("SLURMD_NODENAME") or os.uname().nodename
-    port = _FIRST_PORT + int(job) % _PORTS
-    meeting = f"--rdzv-backend=c10d --rdzv-id={job} --rdzv-endpoint={head}:{port}"
-    options = options or f"--nnodes={place.nodes} --nproc-per-node={processes} {meeting}"
-    launcher = f"srun --nodes={place.nodes} --ntasks={place.nodes} --ntasks-per-node=1"
-    return {TORCHRUN: options, LAUNCHER: f"{launcher} --kill-on-bad-exit=1"}
+def _left_by_another_flow(submission: Submission, clone: Path) -> submitit.Job[Any] | None:
+    """Return the job of a flow that was killed, if it runs on, or has answered."""
+    number = submission.number()
+    if number is None:
+        return None
+    job: submitit.Job[Any] = submitit.SlurmJob(folder=clone / _FOLDER, job_id=number)
+    is_there = job.paths.result_pickle.exists() or job_state(number) not in ENDED
+    return job if is_there else None
 
 
 class _Tail:
@@ -251,34 +196,19 @@ class _Tail:
 
 def _cancel(job: submitit.Job[Any]) -> None:
     """Ask the stage for a checkpoint, wait for that a while, and end the job."""
-    if _ask("scancel", "--batch", "--signal=USR2", job.job_id).returncode == 0:
+    if ask("scancel", "--batch", "--signal=USR2", job.job_id).returncode == 0:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline and not job.paths.result_pickle.exists():
-            if _state(job.job_id) in _ENDED:
+            if job_state(job.job_id) in ENDED:
                 break
             time.sleep(1.0)
-    _ask("scancel", job.job_id)
-
-
-def _state(number: str) -> str:
-    """Return a job's state, from Slurm; empty where it does not answer.
-
-    Who runs the job knows it some minutes beyond its end. The accounting, which not every Slurm
-    has, knows it afterwards.
-    """
-    shown = _ask("scontrol", "show", "job", "--oneliner", number)
-    if found := re.search(r"\bJobState=([A-Z_]+)", shown.stdout):
-        return found[1]
-    counted = _ask("sacct", "--noheader", "--parsable2", "-X", "--format=State", f"--jobs={number}")
-    if found := re.match(r"[A-Z_]+", counted.stdout):
-        return found[0]
-    return _FORGOTTEN if "Invalid job id" in shown.stderr else ""
+    ask("scancel", job.job_id)
 
 
 def _settled_state(job: submitit.Job[Any]) -> str:
     """Return what has become, by Slurm, of a job that has ended, or is just about to."""
     deadline = time.monotonic() + _SETTLING_PATIENCE
-    while (state := _state(job.job_id)) not in _ENDED and time.monotonic() < deadline:
+    while (state := job_state(job.job_id)) not in ENDED and time.monotonic() < deadline:
         pause(0.5)
     return state or "not to be asked for"
 
@@ -299,16 +229,5 @@ def _last_lines(path: Path) -> str:
     return "\n".join(text.splitlines()[-_TAIL_LINES:])
 
 
-def _ask(*command: str) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError as error:
-        return subprocess.CompletedProcess(command, 127, "", str(error))
-
-
 def _fault(is_stages_own: bool, message: str) -> Exception:
     return StageFailedError(message) if is_stages_own else InfrastructureError(message)
-
-
-def _print(line: str) -> None:
-    print(line, flush=True)

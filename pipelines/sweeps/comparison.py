@@ -61,6 +61,10 @@ class Sweep:
         The code that all points run.
     limit
         A global concurrency limit of Prefect, of which each point holds a slot.
+    gpus
+        That each point has; with 0 it sees those that this process sees.
+    share
+        Of the environment of points, what shares the machine's cores.
     rows
         What came of the points that have ended, in their order once all have.
     page
@@ -72,6 +76,8 @@ class Sweep:
     origin: Origin
     points: Sequence[Point]
     limit: str | None = None
+    gpus: int = 0
+    share: Mapping[str, str] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
     outcomes: Outcomes = field(default_factory=Outcomes)
     page: Path | None = None

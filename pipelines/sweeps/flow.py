@@ -1,7 +1,8 @@
 """The flow of Prefect that runs the points of a sweep: a task each, some at once."""
 
+import contextlib
 import contextvars
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,24 @@ from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 
+from pipelines.cluster.gpus import held_gpus
+from pipelines.cluster.local_gpus import stage_environment
+from pipelines.cluster.placement import Place
 from pipelines.publishing import publish
-from pipelines.running import StageFailedError, StoppedError, allow_all, stopping
+from pipelines.running import (
+    InfrastructureError,
+    Log,
+    StageFailedError,
+    StoppedError,
+    allow_all,
+    stopping,
+)
 from pipelines.server.open_runs import untagged_tasks
 from pipelines.stopping import stopped_from_outside
 from pipelines.sweeps.comparison import Row, Sweep
 from pipelines.sweeps.points import Point, changed_keys
 from pipelines.sweeps.slots import held_slot
-from pipelines.sweeps.workspaces import cache_folder, is_done, run_point, run_shared
+from pipelines.sweeps.workspaces import Workspace, cache_folder, is_done, run_point, run_shared
 
 WORKSPACES = Path(".dvc") / "tmp" / "sweeps"
 
@@ -35,17 +46,16 @@ SWEEP: contextvars.ContextVar[Sweep] = contextvars.ContextVar("sweep")
 def point_task(sweep: Sweep, cache: Path, point: Point) -> State:
     """Run a point, unless its experiment is there already."""
     logger = get_run_logger()
-    folder = sweep.root / WORKSPACES / point.name
     try:
         if is_done(sweep.root, sweep.origin, point):
             ran = False
         else:
-            with held_slot(sweep.limit, logger.info):
-                ran = run_point(sweep.root, sweep.origin, folder, cache, point, logger.info)
+            with _workspace(sweep, point.name, logger.info) as workspace:
+                ran = run_point(workspace, cache, point, logger.info)
     except StoppedError as error:
         sweep.rows.append(Row(point, "stopped"))
         return Cancelled(message=str(error))
-    except (StageFailedError, OSError) as error:
+    except (StageFailedError, InfrastructureError, OSError) as error:
         logger.error("%s failed: %s", point.label, error)
         sweep.rows.append(Row(point, "failed", reason=str(error)))
         return Failed(message="its log has the reason")
@@ -60,18 +70,25 @@ def point_task(sweep: Sweep, cache: Path, point: Point) -> State:
 def shared_task(sweep: Sweep, cache: Path, missing: Sequence[Point]) -> State:
     """Run once, before the points, what all of them would run at the same time."""
     logger = get_run_logger()
-    folder = sweep.root / WORKSPACES / f"{sweep.name}-shared"
     try:
-        with held_slot(sweep.limit, logger.info):
-            changed = changed_keys(missing)
-            run_shared(sweep.root, sweep.origin, folder, cache, missing[0], changed, logger.info)
+        with _workspace(sweep, f"{sweep.name}-shared", logger.info) as workspace:
+            run_shared(workspace, cache, missing[0], changed_keys(missing), logger.info)
     except StoppedError as error:
         return Cancelled(message=str(error))
-    except (StageFailedError, OSError) as error:
+    except (StageFailedError, InfrastructureError, OSError) as error:
         # Each point comes upon it again, and says so in its own name.
         logger.error("%s", error)
         return Failed(message="its log has the reason")
     return Completed()
+
+
+@contextlib.contextmanager
+def _workspace(sweep: Sweep, name: str, log: Log) -> Iterator[Workspace]:
+    """Hold what a part of a sweep needs of the machine: a slot, GPUs, and a folder to work in."""
+    with held_slot(sweep.limit, log), held_gpus(sweep.gpus, log) as gpus:
+        place = stage_environment(Place(gpus=sweep.gpus), gpus.names)
+        folder = sweep.root / WORKSPACES / name
+        yield Workspace(sweep.root, folder, sweep.origin, {**sweep.share, **place}, gpus.locks)
 
 
 def _run_name() -> str:

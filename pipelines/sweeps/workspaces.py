@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,27 @@ NOISE = (  # of DVC, in every stage
 
 @dataclass(frozen=True)
 class Workspace:
-    """A clone of the repository at `root`, in `folder`, of the code of `origin`."""
+    """A clone of a repository.
+
+    Attributes
+    ----------
+    root
+        The repository.
+    folder
+        Of the clone.
+    origin
+        Its code.
+    environment
+        What commands there have on top of that of this process.
+    keep_open
+        File descriptors that they inherit: locks that they hold on if this process dies.
+    """
 
     root: Path
     folder: Path
     origin: Origin
+    environment: Mapping[str, str] = field(default_factory=dict)
+    keep_open: tuple[int, ...] = ()
 
     def prepare(self, cache: Path, parameters: Mapping[str, Any]) -> None:
         """Make the clone, with the repository's uncommitted changes, on its cache.
@@ -107,14 +123,14 @@ class Workspace:
             cwd=self.folder,
             environment=self._environment(),
             log=keep,
-            keep_open=(lock,),
+            keep_open=(lock, *self.keep_open),
         )
         if code:
             last = "\n".join(tail[-TAIL_LINES:])
             raise StageFailedError(f"{last}\n(exit status {code}; its files: {self.folder})")
 
     def _environment(self) -> dict[str, str]:
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
         environment |= stores_of(self.root, environment)
         environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
         return environment
@@ -155,9 +171,7 @@ class Workspace:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def run_point(
-    root: Path, origin: Origin, folder: Path, cache: Path, point: Point, log: Log
-) -> bool:
+def run_point(workspace: Workspace, cache: Path, point: Point, log: Log) -> bool:
     """Run one point as an experiment of DVC, and hand it to the repository.
 
     Returns
@@ -171,9 +185,9 @@ def run_point(
         As `Workspace.run`; the workspace stays, and the next attempt uses its checkpoints.
     """
     pause(0)
-    workspace = Workspace(root, folder, origin)
+    root, folder = workspace.root, workspace.folder
     with stage_lock(root, point.name, log) as lock:
-        if is_done(root, origin, point):
+        if is_done(root, workspace.origin, point):
             return False
         # DVC may have gone on to its end after the sweep that had started it was killed.
         if not workspace.has(point) or not workspace.is_own(point):
@@ -195,13 +209,7 @@ def run_point(
 
 
 def run_shared(
-    root: Path,
-    origin: Origin,
-    folder: Path,
-    cache: Path,
-    point: Point,
-    changed: set[str],
-    log: Log,
+    workspace: Workspace, cache: Path, point: Point, changed: set[str], log: Log
 ) -> None:
     """Run the stages that come out the same in all points, so that DVC's cache has them.
 
@@ -211,8 +219,8 @@ def run_shared(
         As `Workspace.run`.
     """
     pause(0)
-    workspace = Workspace(root, folder, origin)
-    with stage_lock(root, folder.name, log) as lock:
+    folder = workspace.folder
+    with stage_lock(workspace.root, folder.name, log) as lock:
         workspace.prepare(cache, point.parameters)
         parameters = yaml.safe_dump(dict(point.parameters), sort_keys=False)
         write_whole(folder / "params.yaml", parameters)

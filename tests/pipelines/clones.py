@@ -37,7 +37,10 @@ for step in range(begun[-1] + 1 if begun else 1, 6):
     partial.rename(folder / f"step_{step}")
     if os.environ.get("STOP_AT") == str(step):
         pathlib.Path(os.environ["ARRIVED"]).touch()
-        time.sleep(600)
+        for _ in range(6000):
+            if os.path.exists(os.environ.get("GO_ON", "")):
+                break
+            time.sleep(0.1)
 pathlib.Path("models").mkdir(exist_ok=True)
 pathlib.Path("models/m.txt").write_text(pathlib.Path("data/x/part/a").read_text() * 2)
 pathlib.Path("results/runs").mkdir(exist_ok=True, parents=True)

@@ -3,7 +3,8 @@
 Its folder is ``FAKE_SLURM``; a job is a file there, JOB.json, with its process and its state. The
 first job's number is ``FAKE_SLURM_FIRST``: submitit remembers what has become of a number. Slurm's
 accounting is off, as it often is, unless ``FAKE_SLURM_ACCOUNTING`` is set: then sacct alone knows
-the jobs that have ended. What it says and does was seen of Slurm 22.05.8.
+the jobs that have ended. While there is a file ``full`` the user has as many jobs as are allowed;
+who asks takes it away. What it says and does was seen of Slurm 22.05.8.
 """
 
 import contextlib
@@ -40,6 +41,14 @@ def sbatch(script: str) -> None:
     )
     if options.get("partition", PARTITIONS[0]) not in PARTITIONS:
         sys.exit("sbatch: error: Batch job submission failed: Invalid partition name specified")
+    full = FOLDER / "full"
+    if full.exists():
+        full.unlink()
+        sys.exit(
+            "sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission "
+            "failed: Job violates accounting/QOS policy (job submit limit, user's size and/or "
+            "time limits)"
+        )
     nodes = int(options.get("nodes", 1))
     environment = {
         **os.environ,

@@ -1,6 +1,7 @@
 import importlib
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,15 @@ def test_a_pool_with_a_template_is_no_pool_of_processes():
         "kubernetes": "kubernetes",
     }
     assert pools_of(Path("prefect.yaml"), ["nightly"]) == {"flows": "process"}
+
+
+def test_a_second_pool_of_kubernetes_has_a_name_of_its_own(tmp_path, monkeypatch):
+    text = PREFECT.read_text().replace("{name: kubernetes", "{name: kubernetes-8")
+    (tmp_path / "prefect.yaml").write_text(text)
+    (tmp_path / "deploy" / "kubernetes-8").mkdir(parents=True)
+    shutil.copy(TEMPLATE, tmp_path / "deploy" / "kubernetes-8")
+    monkeypatch.chdir(tmp_path)
+    assert pools_of(Path("prefect.yaml"), ["kubernetes"]) == {"kubernetes-8": "kubernetes"}
 
 
 def test_an_unknown_deployment_is_named():

@@ -17,6 +17,7 @@ from pipelines.cluster.placement import (
     Pool,
     read_placement,
 )
+from pipelines.cluster.placement_notes import placement_notes
 from pipelines.cluster.pools import PoolRunner
 from pipelines.cluster.runners import runner_for
 from pipelines.cluster.slurm import SlurmRunner
@@ -80,6 +81,32 @@ def test_everything_in_one_pool_keeps_gpus(tmp_path):
     placement = read(tmp_path, EXAMPLE).everything_in("gpu-nodes")
     assert placement.place("evaluate_benchmarks@x") == Place(pool="gpu-nodes", gpus=2)
     assert placement.place("report") == Place(pool="gpu-nodes")
+
+
+def test_what_is_likely_not_meant_is_told(tmp_path, monkeypatch):
+    placement = read(tmp_path, EXAMPLE)
+    names = [f"train_free@{entry}" for entry in "abcde"] + ["evaluate_benchmarks@a", "report"]
+    assert placement_notes(placement, None, names, 1) == []
+    assert placement_notes(placement, names, names, 1) == [
+        "placement.yaml: no stage fits the pattern train_*@big_*"
+    ]
+    bare = read(tmp_path, "pools: {slurm: {kind: slurm, slurm: {time: 60}}}").everything_in("slurm")
+    (note,) = placement_notes(bare, names, names, 1)
+    assert note.startswith(
+        "train_free@a, train_free@b, train_free@c and 2 more have no GPU in the pool slurm: "
+    )
+    monkeypatch.setenv("IMPLICIT_MODELS_GPUS", "0,1")
+    (note,) = placement_notes(Placement(), names, names, 2)
+    assert note.startswith("stages that run at once share one of the 2 GPUs of this machine: ")
+    for jobs, waiting in ((1, names), (2, names[-2:])):
+        assert placement_notes(Placement(), names, waiting, jobs) == []
+
+
+def test_only_stages_of_this_machine_share_its_cores(tmp_path):
+    placement, share = read(tmp_path, EXAMPLE), {"OMP_NUM_THREADS": "2"}
+    here = runner_for(Stage("report"), placement, tmp_path, share)
+    assert isinstance(here, LocalGpuRunner) and here.share == share
+    assert not hasattr(runner_for(Stage("train_free@x"), placement, tmp_path, share), "share")
 
 
 def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
@@ -155,7 +182,7 @@ def test_environment_of_a_stage():
     assert stage_environment(Place(), ()) == {}
     assert stage_environment(Place(gpus=2, environment={"A": "b"}), ("3", "5")) == {
         "CUDA_VISIBLE_DEVICES": "3,5",
-        "IMPLICIT_MODELS_TORCHRUN": "--standalone --nproc-per-node=2",
+        "IMPLICIT_MODELS_TORCHRUN": "--standalone --nproc-per-node=2 --shutdown-timeout=110",
         "A": "b",
     }
     own = stage_environment(Place(gpus=2, torchrun="--nproc-per-node=1"), ("0", "1"))

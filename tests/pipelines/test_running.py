@@ -25,6 +25,12 @@ STAGES = {
     "good": stage("echo once >> runs; cat given.txt > good.txt", ("given.txt",), ("good.txt",)),
     "bad": stage("echo this is why; exit 7", (), ("bad.txt",)),
     "killed": stage("kill -9 $$", (), ("killed.txt",)),
+    "process_killed": stage(  # of two, by torchrun (for which $$ is $), which itself exits with 1
+        f"{sys.executable} -m torch.distributed.run --standalone --nproc-per-node=2 --no-python "
+        "sh -c 'if [ $RANK = 1 ]; then kill -9 $$$$; fi; sleep 30'",
+        (),
+        ("process_killed.txt",),
+    ),
     "hung_up": stage("exit 129", (), ("hung_up.txt",)),
     "full": stage(f'{sys.executable} -c "{WRITING_ON_A_FULL_DISK}"', (), ("full.txt",)),
     "trained": stage(
@@ -117,7 +123,10 @@ def test_a_stage_that_dvc_does_not_know(made):
         run(made, "unknown")
 
 
-@pytest.mark.parametrize(("name", "by"), [("killed", "SIGKILL"), ("hung_up", "SIGHUP")])
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [("killed", "SIGKILL"), ("process_killed", "SIGKILL"), ("hung_up", "SIGHUP")],
+)
 def test_a_killed_stage_is_a_fault_of_the_infrastructure(made, name, by):
     with pytest.raises(InfrastructureError, match=f"stage {name} was ended by {by} from outside"):
         run(made, name)

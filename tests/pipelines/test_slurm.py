@@ -10,12 +10,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.cluster.placement import Place, Placement, Pool
 from pipelines.cluster.runners import runner_for
-from pipelines.cluster.slurm import SlurmRunner, job_environment
+from pipelines.cluster.slurm import SlurmRunner
+from pipelines.cluster.slurm_job import job_environment
 from pipelines.dag import Stage
 from pipelines.processes import StoppedError, allow_all, stop_all
 from pipelines.running import InfrastructureError, StageFailedError
@@ -110,7 +112,7 @@ def test_a_job_that_slurm_takes_away_goes_on_in_the_next(slurm, clones, tmp_path
         outcome = runner(clones, STOP_AT="3", ARRIVED=str(arrived))(Stage("train@x"), log.append)
     assert outcome.how == "ran"
     assert len(jobs(slurm)) == 2
-    assert "train@x lost its nodes; it is submitted again and goes on from there" in log
+    assert "train@x lost its nodes; others go on from there" in log
     assert "continuing from 3" in log
 
 
@@ -172,6 +174,42 @@ def test_a_stopped_flow_ends_its_job(slurm, clones, tmp_path):
     assert (clones.remote / "checkpoints/x/train/identity/step_3/progress.json").exists()
 
 
+KILLED = """
+import json, sys
+from pathlib import Path
+from typing import Any
+from pipelines.dag import Stage
+from tests.pipelines.clones import Clones
+from tests.pipelines.test_slurm import runner
+runner(Clones(Path(sys.argv[1])), **json.loads(sys.argv[2]))(Stage("train@x"), print)
+"""
+
+
+def test_a_killed_flow_leaves_its_job_to_the_next(slurm, clones, tmp_path):
+    arrived, go_on = tmp_path / "arrived", tmp_path / "go_on"
+    place: Any = {"STOP_AT": "3", "ARRIVED": str(arrived), "GO_ON": str(go_on)}
+    flow = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(clones.root), json.dumps(place)], cwd=ROOT
+    )
+    wait_until(arrived.exists, 100)
+    flow.kill()
+    flow.wait()
+    log: list[str] = []
+    with once_there(arrived, go_on.touch):
+        outcome = runner(clones, **place)(Stage("train@x"), log.append)
+    assert (outcome.how, len(jobs(slurm))) == ("ran", 1)
+    assert "from the start" in log and stale(clones.caller).keys() == {"report"}
+    assert list((clones.caller / ".dvc" / "tmp" / "submissions").iterdir()) == []
+
+
+def test_where_the_user_may_have_no_more_jobs_a_stage_waits(slurm, clones):
+    (slurm / "full").touch()
+    log: list[str] = []
+    assert runner(clones)(Stage("train@x"), log.append).how == "ran"
+    assert "Slurm takes no more jobs of yours at present: train@x waits for that" in log
+    assert len(jobs(slurm)) == 1
+
+
 def test_a_job_that_the_user_cancels_is_not_submitted_again(slurm, clones, tmp_path):
     arrived = tmp_path / "arrived"
     ended = pytest.raises(StageFailedError, match="was ended by scancel; the same command goes on")
@@ -220,15 +258,17 @@ def test_without_slurm_it_is_said(clones, tmp_path, monkeypatch):
 def test_what_a_training_of_several_nodes_is_started_with():
     assert job_environment(Place(), {}) == {}
     assert job_environment(Place(gpus=4), {}) == {
-        "IMPLICIT_MODELS_TORCHRUN": "--standalone --nproc-per-node=4"
+        "IMPLICIT_MODELS_TORCHRUN": "--standalone --nproc-per-node=4 --shutdown-timeout=110"
     }
     slurm = {"SLURM_JOB_ID": "31", "SLURMD_NODENAME": "node7"}
     assert job_environment(Place(gpus=4, nodes=2), slurm) == {
-        "IMPLICIT_MODELS_TORCHRUN": "--nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d "
-        "--rdzv-id=31 --rdzv-endpoint=node7:20031",
+        "IMPLICIT_MODELS_TORCHRUN": "--nnodes=2 --rdzv-backend=c10d --rdzv-id=31 "
+        "--rdzv-endpoint=node7:20031 --nproc-per-node=4 --shutdown-timeout=110",
         "IMPLICIT_MODELS_LAUNCHER": "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 "
         "--kill-on-bad-exit=1",
     }
+    cores = job_environment(Place(nodes=2), slurm | {"SLURM_CPUS_PER_TASK": "16"})
+    assert "--ntasks-per-node=1 --cpus-per-task=16 " in cores["IMPLICIT_MODELS_LAUNCHER"]
 
 
 START = """
@@ -259,6 +299,7 @@ TWO = """
 import shlex
 import sys
 from pathlib import Path
+from typing import Any
 from stages.training.launching import start_processes
 start_processes("two", "x")
 import torch

@@ -22,7 +22,7 @@ from tests.pipelines.tiny import Project, kill_its_server, wait_until
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")  # DVC's
 
 TRAIN = """\
-import json, pathlib, sys, time, yaml
+import json, os, pathlib, sys, time, yaml
 run = yaml.safe_load(open("params.yaml"))["runs"]["x"]
 if run["steps"] == 13:
     sys.exit("thirteen steps are too many")
@@ -39,7 +39,9 @@ while run["steps"] == 98 and not pathlib.Path(run["mark"] + ".go").exists():
     time.sleep(0.05)
 folder = pathlib.Path("results/runs/x")
 folder.mkdir(parents=True, exist_ok=True)
-text = json.dumps({"score": run["steps"] * 10 + run["seed"], "resumed": resumed})
+gpu = int(os.environ["CUDA_VISIBLE_DEVICES"])
+score = run["steps"] * 10 + run["seed"]
+text = json.dumps({"score": score, "resumed": resumed, "gpu": gpu})
 (folder / "metrics.json").write_text(text)
 """
 STAGES = {
@@ -62,7 +64,7 @@ STAGES = {
 def repository(tmp_path_factory, use) -> Project:
     """A project in git, with a preset, whose training fails with thirteen steps.
 
-    Its text is a user's own, which git has not got.
+    Its text is a user's own, which git has not got. The machine has two GPUs.
     """
     path = tmp_path_factory.mktemp("sweep") / "repository, #1"
     preset = {"runs": {"x": {"steps": 1, "seed": 0, "mark": str(path.parent / "mark")}}}
@@ -92,7 +94,7 @@ def repository(tmp_path_factory, use) -> Project:
     git(path, "config", "user.email", "test@example.org")
     git(path, "add", "--all")
     git(path, "commit", "--quiet", "--message", "A project")
-    return use(Project(path))
+    return use(Project(path, {"IMPLICIT_MODELS_GPUS": "5,6"}))
 
 
 def plan(repository: Path, *arguments) -> list[Point]:
@@ -350,6 +352,7 @@ def test_points_run_in_parallel_workspaces_and_failures_stop_nobody(repository):
         ("13", "failed", ""),
         ("2", "done", "20"),
     ]
+    assert {row["results/runs/x/metrics.json:gpu"] for row in rows} <= {"5", "6", ""}
     # What is the same in all points ran once; the user's files are as they were.
     assert len((repository.path.parent / "prepared").read_text().splitlines()) == 1
     assert (repository.path / "params.yaml").read_text() == before

@@ -172,6 +172,10 @@ def test_a_cancelled_flow_goes_on_where_its_node_was(servers, tmp_path):
         place(STOP_AT="3", ARRIVED=str(arrived))
         flow = cluster.start("caller", "pipelines.reproduce", log="flow.log")
         wait_for(arrived.exists, flow, cluster)
+        flow.kill()  # the next one waits for what it has left
+        flow.wait()
+        flow = cluster.start("caller", "pipelines.reproduce", log="flow.log")
+        wait_for(lambda: cluster.said("flow.log").count("it runs on") == 3, flow, cluster)
         flow.send_signal(signal.SIGTERM)
         assert flow.wait(PATIENCE) == 128 + signal.SIGTERM, cluster.said("flow.log")
         assert cluster.runs(pool) == [("make", "COMPLETED"), ("train@x", "CANCELLED")]

@@ -152,11 +152,12 @@ def test_a_point_does_not_run_on_another_text_than_it_is_named_by(tmp_path):
     parameters = {"corpora": {"c": {"source": "text"}}}
     (own,) = own_content(root, [parameters])
     point = Point("s-1", "", (), parameters, own)
-    arguments = (root, read_origin(root), root / ".dvc" / "tmp" / "s-1", cache_folder(root), point)
+    workspace = Workspace(root, root / ".dvc" / "tmp" / "s-1", read_origin(root))
+    arguments = (workspace, cache_folder(root), point)
     write(root, {"text/a": "second"})
     with pytest.raises(StageFailedError, match="text: changed since the sweep.*; put it back"):
         run_point(*arguments, print)
-    assert not arguments[2].exists()
+    assert not workspace.folder.exists()
 
 
 def test_an_experiment_whose_text_has_changed_meanwhile_is_not_handed_over(tmp_path, monkeypatch):
@@ -165,7 +166,8 @@ def test_an_experiment_whose_text_has_changed_meanwhile_is_not_handed_over(tmp_p
     parameters = {"corpora": {"c": {"source": "text"}}}
     (own,) = own_content(root, [parameters])
     point = Point("s-1", "", (), parameters, own)
-    arguments = (root, read_origin(root), root / ".dvc" / "tmp" / "s-1", cache_folder(root), point)
+    workspace = Workspace(root, root / ".dvc" / "tmp" / "s-1", read_origin(root))
+    arguments = (workspace, cache_folder(root), point)
     texts, ran, handed_over = iter(["second", "first"]), [], []
 
     def run(self, command, log, lock):
