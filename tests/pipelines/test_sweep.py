@@ -39,7 +39,7 @@ while run["steps"] == 98 and not pathlib.Path(run["mark"] + ".go").exists():
     time.sleep(0.05)
 folder = pathlib.Path("results/runs/x")
 folder.mkdir(parents=True, exist_ok=True)
-gpu = int(os.environ["CUDA_VISIBLE_DEVICES"])
+gpu = int(os.environ.get("CUDA_VISIBLE_DEVICES", -1))
 score = run["steps"] * 10 + run["seed"]
 text = json.dumps({"score": score, "resumed": resumed, "gpu": gpu})
 (folder / "metrics.json").write_text(text)
