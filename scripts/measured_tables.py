@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from implicit_models.problems.catbabi.report.published import PUBLISHED
 from implicit_models.problems.catbabi.tasks import numbered
-from implicit_models.reporting.intervals import share_interval, student_factor
+from implicit_models.reporting.intervals import clopper_pearson, t_quantile
 from scripts.measured import NotMeasuredError
 
 HOLDS = 0.99  # as much as a seed must have right to count as one that holds
@@ -138,7 +138,7 @@ def _interval(shares: Sequence[float]) -> str:
     mean = _percent(statistics.mean(shares))
     if len(shares) == 1:
         return mean
-    error = statistics.stdev(shares) / len(shares) ** 0.5 * student_factor(len(shares))
+    error = statistics.stdev(shares) / len(shares) ** 0.5 * t_quantile(len(shares))
     return f"{mean} ± {100 * error:.1f}"
 
 
@@ -153,7 +153,7 @@ def _rate(scores: Sequence[float | None]) -> str:
     if not scored:
         return ""
     count = sum(score >= HOLDS for score in scored)
-    low, high = share_interval(count, len(scored))
+    low, high = clopper_pearson(count, len(scored))
     digits = 1 if high < 1 and 100 * high >= 99.5 else 0  # no "100 %" where it is not
     return f"{count} of {len(scored)} ({100 * low:.0f} to {100 * high:.{digits}f} %)"
 
