@@ -114,11 +114,6 @@ def parameters_in_use(root: Path) -> Iterator[int]:
         yield lock
 
 
-def presets(root: Path) -> list[str]:
-    """Return the names of all presets."""
-    return sorted(path.stem for path in (root / "conf" / "preset").glob("*.yaml"))
-
-
 def _composed(
     root: Path, preset: str | None, seeds: Sequence[int], overrides: Sequence[str] = ()
 ) -> str:

@@ -14,9 +14,8 @@ writes it:
 
 An event is ``{"event": KIND, "time": MILLISECONDS, ..., "checksum": ...}``; the first is of kind
 ``start``, those after it ``metrics``, ``artifact``, ``dataset``, ``logged_model``, ``score``,
-``resume`` and ``end``; spools of earlier versions have ``model``. Who writes a spool holds a lock
-on it for as long as the process lives, so that
-everyone else can tell an interrupted run from a running one.
+``resume`` and ``end``. Who writes a spool holds a lock on it for as long as the process lives, so
+that everyone else can tell an interrupted run from a running one.
 """
 
 import contextlib
