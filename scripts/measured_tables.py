@@ -51,7 +51,7 @@ def rates(runs: Sequence[Mapping[str, Any]]) -> str:
             continue
         flops = [run["training_flops"] for run in group if run["training_flops"] is not None]
         named = [_model(group[0], runs), *([group[0]["dataset"]] if len(datasets) > 1 else [])]
-        shares = [_rate([_score(run, name) for run in group]) for name in titles]
+        shares = [rate([_score(run, name) for run in group]) for name in titles]
         ends = dict.fromkeys(_power(end(flops)) for end in (min, max)) if flops else ()
         rows.append([*named, *shares, " to ".join(ends)])
     heads = ["", "data"] if len(datasets) > 1 else [""]
@@ -147,7 +147,7 @@ def _mean(group: Sequence[Mapping[str, Any]], key: str) -> float | None:
     return statistics.mean(found) if found else None
 
 
-def _rate(scores: Sequence[float | None]) -> str:
+def rate(scores: Sequence[float | None]) -> str:
     """Return how many scores hold, with the interval of their share."""
     scored = [score for score in scores if score is not None]
     if not scored:

@@ -169,13 +169,12 @@ def test_models_that_share_no_length_are_not_compared(runs):
 def unfinished_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
     monkeypatch.chdir(root)
     content = write_parameters()
-    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "<svg></svg>\n")
     monkeypatch.setattr("stages.report.tracked_run_id", lambda *_: None)
     monkeypatch.setattr("stages.report.open_run", lambda *_: NullTracker())
     return content
 
 
-def test_unfinished(tmp_path, monkeypatch):
+def test_unfinished(tmp_path, undrawn, monkeypatch):
     unfinished_project(tmp_path, monkeypatch)
     write_results(tmp_path)
     results = Path("results/runs")
@@ -196,7 +195,7 @@ def test_unfinished(tmp_path, monkeypatch):
     assert text.count("a5_lstm") == 2 and "Report of 2" in text
 
 
-def test_nothing_to_report_names_the_first_command(tmp_path, monkeypatch):
+def test_nothing_to_report_names_the_first_command(tmp_path, undrawn, monkeypatch):
     unfinished_project(tmp_path, monkeypatch)
     said = r"no entry has all its results in results/runs yet; `dvc repro \w+@a5_"
     with pytest.raises(FileNotFoundError, match=said):

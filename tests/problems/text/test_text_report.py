@@ -21,9 +21,9 @@ from implicit_models.reporting.report import TrackedPage, make_report
 from implicit_models.reporting.results import read_results
 from implicit_models.reporting.summary import summarise
 from implicit_models.reporting.tables.cost import cost_table, cost_tables
-from implicit_models.reporting.tables.table import Table, perplexity, scientific
+from implicit_models.reporting.tables.table import perplexity, scientific
 from tests.reporting import synthetic
-from tests.reporting.synthetic import tables
+from tests.reporting.synthetic import named, tables
 from tests.reporting.synthetic_text import (
     BENCHMARKS,
     EXPLICIT,
@@ -65,16 +65,6 @@ def report(folder, runs, benchmarks):
     data |= synthetic.datasets_of(text_parameters())
     everything = [word_problems[0], word_problems[-1], *runs]
     return make_report(everything, data, ReportParameters(), TRACKED, {"benchmarks": benchmarks})
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "")
-
-
-def named(table: Table) -> list[dict[str, str]]:
-    assert all(len(row) == len(table.columns) for row in table.rows)
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
 @pytest.mark.parametrize("format", ["html", "markdown"])

@@ -156,8 +156,7 @@ def test_only_the_stories_of_the_files_are_called_catbabi(runs, source, name):
     assert ("from bAbI's files" in told) == (source == "files")
 
 
-def test_unfinished(tmp_path, monkeypatch):
-    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "")
+def test_unfinished(tmp_path, undrawn):
     write_catbabi_results(tmp_path)
     for name in (IMPLICIT[2], EXPLICIT[2]):
         for path in (tmp_path / "results" / "runs" / name).iterdir():
