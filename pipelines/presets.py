@@ -9,6 +9,7 @@ from pathlib import Path
 
 from implicit_models.files import write_whole
 from implicit_models.parameters.composition import compose
+from pipelines import disk
 from pipelines.checking import check_parameters
 from pipelines.seeds import SeedError, with_seeds
 
@@ -114,11 +115,6 @@ def parameters_in_use(root: Path) -> Iterator[int]:
         yield lock
 
 
-def presets(root: Path) -> list[str]:
-    """Return the names of all presets."""
-    return sorted(path.stem for path in (root / "conf" / "preset").glob("*.yaml"))
-
-
 def _composed(
     root: Path, preset: str | None, seeds: Sequence[int], overrides: Sequence[str] = ()
 ) -> str:
@@ -164,6 +160,10 @@ def _lock(root: Path, kind: int, *, wait: bool = False) -> Iterator[int | None]:
             fcntl.flock(file, kind | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             yield None
+        except OSError as error:
+            if not disk.has_no_flock(error):
+                raise
+            raise ParametersError(f"{_folder(root)}: {disk.NO_FLOCK}") from None
         else:
             yield file.fileno()
 

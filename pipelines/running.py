@@ -33,6 +33,7 @@ __all__ = [
     "StageFailedError",
     "StoppedError",
     "allow_all",
+    "file_lock",
     "pause",
     "run_process",
     "stage_lock",
@@ -132,18 +133,35 @@ class LocalRunner:
         return {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment, "PATH": path}
 
 
+def stage_lock(root: Path, name: str, log: Log) -> contextlib.AbstractContextManager[int]:
+    """Hold a stage's lock in the repository, as `file_lock` does."""
+    path = root / ".dvc" / "tmp" / "stages" / f"{quote(name, safe='@')}.lock"
+    return file_lock(path, log, "another flow in this repository runs this: waiting for that")
+
+
 @contextlib.contextmanager
-def stage_lock(root: Path, name: str, log: Log) -> Iterator[int]:
-    """Hold a stage's lock, which one process of the repository has at a time.
+def file_lock(path: Path, log: Log, taken: str) -> Iterator[int]:
+    """Hold the lock of a file, made where missing, which one process has at a time.
+
+    Parameters
+    ----------
+    taken
+        What the log is told, once, while another process has it.
 
     Yields
     ------
     int
         Its file descriptor. A child that inherits it holds the lock on until it ends.
+
+    Raises
+    ------
+    StageFailedError
+        Where the file system has no flock.
+    StoppedError
+        If `stop_all` was called.
     """
-    folder = root / ".dvc" / "tmp" / "stages"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{quote(name, safe='@')}.lock").open("a") as file:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
         told = False
         while True:
             try:
@@ -151,9 +169,13 @@ def stage_lock(root: Path, name: str, log: Log) -> Iterator[int]:
                 break
             except BlockingIOError:
                 if not told:
-                    log("another flow in this repository runs this: waiting for that")
+                    log(taken)
                     told = True
                 pause(0.5)
+            except OSError as error:
+                if not disk.has_no_flock(error):
+                    raise
+                raise StageFailedError(f"{path.parent}: {disk.NO_FLOCK}") from None
         yield file.fileno()
 
 

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed, begun = 0, time.monotonic()
     for preset, names in behind.items():
         start = time.monotonic()
-        if missing := _missing(preset):
+        if missing := what_is_missing(preset):
             print(f"{preset} is left out, and {', '.join(names)} with it:\n{missing}")
             continue
         print(f"{preset}: for {', '.join(names)}", flush=True)
@@ -97,7 +97,7 @@ def _reads_files(preset: str) -> bool:
     return bool(tables["corpora"] or tables["tasks"])
 
 
-def _missing(preset: str) -> str:
+def what_is_missing(preset: str) -> str:
     """Return the lines that say what a preset reads and this machine lacks."""
     command = [sys.executable, "-m", "stages.check", preset]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

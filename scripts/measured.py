@@ -23,7 +23,7 @@ _SCORES = {
     "catbabi": "accuracy",
     "text": "perplexity",
 }
-_KEPT = ("kind", "data", "num_parameters", "train_seconds", "training_flops")
+KEPT = ("kind", "data", "num_parameters", "train_seconds", "training_flops")
 _FAMILIES = {"mamba2": "Mamba2", "llama": "Llama", "lstm": "torch's LSTM"}
 
 
@@ -47,7 +47,7 @@ def take(
     runs = of_folder(preset, folder, overrides)
     if further:
         names = {run["name"] for run in runs}
-        known = {*_groups(preset, folder, overrides).values()}
+        known = {*groups_of(preset, folder, overrides).values()}
         kept = [run for run in of_preset(preset) if run["name"] not in names]
         other = [run["name"] for run in kept if run["group"] not in known]
         other += [run["name"] for run in kept if run.get("overrides", []) != list(overrides)]
@@ -74,7 +74,7 @@ def of_folder(preset: str, folder: Path, overrides: Sequence[str] = ()) -> list[
         these overrides under any seeds, its results cannot be read, or their kind of data has no
         table.
     """
-    groups = _groups(preset, folder, overrides)
+    groups = groups_of(preset, folder, overrides)
     parameters = _read(folder / "params.yaml", yaml.safe_load)
     path = folder / "results" / "summary.json"
     summary = _read(path, json.loads)
@@ -82,7 +82,7 @@ def of_folder(preset: str, folder: Path, overrides: Sequence[str] = ()) -> list[
     try:
         runs = [
             {"name": name, "group": groups[name], **_kept(preset, run)}
-            | _described(_entries(parameters)[name], run["kind"])
+            | described(_entries(parameters)[name], run["kind"])
             | ({"overrides": list(overrides)} if overrides else {})
             | {"by": by}
             for name, run in summary["runs"].items()
@@ -150,7 +150,7 @@ def _read(path: Path, parse: Callable[[str], Any], writer: str = "dvc repro") ->
         raise NotMeasuredError(f"{path} cannot be read: {said}; {writer} writes it anew") from error
 
 
-def _groups(preset: str, folder: Path, overrides: Sequence[str]) -> dict[str, str]:
+def groups_of(preset: str, folder: Path, overrides: Sequence[str]) -> dict[str, str]:
     """Return for each model of a params.yaml the first that differs from it by its seed alone.
 
     All that the preset has must be there as it is, and every other model be one of it under
@@ -195,7 +195,7 @@ def _kept(preset: str, run: Mapping[str, Any]) -> dict[str, Any]:
             f"the preset {preset} has models of the kind {run['data']}, which have no table; those "
             f"of {', '.join(_SCORES)} have one"
         )
-    kept = {key: run[key] for key in _KEPT} | {"scores": run[_SCORES[run["data"]]]}
+    kept = {key: run[key] for key in KEPT} | {"scores": run[_SCORES[run["data"]]]}
     if run["data"] == "catbabi":
         kept["tasks"] = run["accuracy_by_task"]
     if run.get("further_tests"):
@@ -203,7 +203,7 @@ def _kept(preset: str, run: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _described(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def described(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Return what a table says a model is, from its entry of params.yaml."""
     model = entry["model"]
     family, layers = model["family"], model.get("num_layers")
@@ -218,5 +218,5 @@ def _described(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
         words.append(f"{100 * share:.0f} % bounded, {free}")
     if "match" in entry:
         words.append("training FLOPs of the implicit one")
-    described = {"dataset": entry["dataset"], "label": ", ".join(words), "layers": layers or 0}
-    return described | {"seed": entry["seed"]}
+    found = {"dataset": entry["dataset"], "label": ", ".join(words), "layers": layers or 0}
+    return found | {"seed": entry["seed"]}

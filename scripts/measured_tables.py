@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from implicit_models.problems.catbabi.report.published import PUBLISHED
 from implicit_models.problems.catbabi.tasks import numbered
-from implicit_models.reporting.intervals import share_interval, student_factor
+from implicit_models.reporting.intervals import clopper_pearson, t_quantile
 from scripts.measured import NotMeasuredError
 
 HOLDS = 0.99  # as much as a seed must have right to count as one that holds
@@ -51,7 +51,7 @@ def rates(runs: Sequence[Mapping[str, Any]]) -> str:
             continue
         flops = [run["training_flops"] for run in group if run["training_flops"] is not None]
         named = [_model(group[0], runs), *([group[0]["dataset"]] if len(datasets) > 1 else [])]
-        shares = [_rate([_score(run, name) for run in group]) for name in titles]
+        shares = [rate([_score(run, name) for run in group]) for name in titles]
         ends = dict.fromkeys(_power(end(flops)) for end in (min, max)) if flops else ()
         rows.append([*named, *shares, " to ".join(ends)])
     heads = ["", "data"] if len(datasets) > 1 else [""]
@@ -138,7 +138,7 @@ def _interval(shares: Sequence[float]) -> str:
     mean = _percent(statistics.mean(shares))
     if len(shares) == 1:
         return mean
-    error = statistics.stdev(shares) / len(shares) ** 0.5 * student_factor(len(shares))
+    error = statistics.stdev(shares) / len(shares) ** 0.5 * t_quantile(len(shares))
     return f"{mean} ± {100 * error:.1f}"
 
 
@@ -147,13 +147,13 @@ def _mean(group: Sequence[Mapping[str, Any]], key: str) -> float | None:
     return statistics.mean(found) if found else None
 
 
-def _rate(scores: Sequence[float | None]) -> str:
+def rate(scores: Sequence[float | None]) -> str:
     """Return how many scores hold, with the interval of their share."""
     scored = [score for score in scores if score is not None]
     if not scored:
         return ""
     count = sum(score >= HOLDS for score in scored)
-    low, high = share_interval(count, len(scored))
+    low, high = clopper_pearson(count, len(scored))
     digits = 1 if high < 1 and 100 * high >= 99.5 else 0  # no "100 %" where it is not
     return f"{count} of {len(scored)} ({100 * low:.0f} to {100 * high:.{digits}f} %)"
 

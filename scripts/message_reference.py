@@ -56,6 +56,7 @@ _FIRST = {
     "`has no model yet`": "`implicit-models run PRESET` trains it",
     "a stage fails under `dvc repro`": "run it by hand, `python -m STAGE NAME`: it says more",
     "`the disk is full: make room`": "`dvc gc --workspace --dry` lists what can go",
+    "`its file system has no flock`": "another disk, or [one with locks](slurm.md)",
     "a training was interrupted": "the same command goes on from its last checkpoint",
     "a training is much slower than before": "[other work](benchmarks.md#beside-other-work)",
     "metrics are missing in MLflow": "`python -m implicit_models.tracking.sync`",

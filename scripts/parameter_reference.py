@@ -101,7 +101,7 @@ def _section(schema: type[Parameters], places: dict[type[Parameters], list[str]]
     if others:
         summary += f" The same keys are in {', '.join(f'`{each}`' for each in others)}."
     lines = [f"## {name}", "", summary, "", "| key | value | default | |", "|---|---|---|---|"]
-    said, notes = _descriptions(schema)
+    said, notes = descriptions(schema)
     described = _EVERYWHERE | said
     for key, field in schema.model_fields.items():
         if key not in described:
@@ -131,7 +131,7 @@ def _default(field: FieldInfo) -> str:
     return f"`{json.dumps(dict(value) if isinstance(value, Parameters) else value)}`"
 
 
-def _descriptions(schema: type[Parameters]) -> tuple[dict[str, str], list[str]]:
+def descriptions(schema: type[Parameters]) -> tuple[dict[str, str], list[str]]:
     """Return what is said of each key of a class, and what is said of several at once.
 
     Both are in the docstrings of the class and of those that it is made from. What is said "as in"

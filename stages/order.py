@@ -10,9 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
+from implicit_models.parameters.structure import load_plain
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _VALUE = re.compile(r"\$\{([\w.-]+)\}")
 
 
@@ -24,7 +23,10 @@ def stage_number(root: Path = Path()) -> tuple[int, int] | None:
     name = os.environ.get("DVC_STAGE")
     if not name or not (root / "dvc.yaml").exists():
         return None
-    names = stage_order(_read(root / "dvc.yaml"), _read(root / "params.yaml"))
+    content, parameters = (
+        load_plain((root / file).read_bytes()) for file in ("dvc.yaml", "params.yaml")
+    )
+    names = stage_order(content, parameters)
     return (names.index(name) + 1, len(names)) if name in names else None
 
 
@@ -96,8 +98,3 @@ def _look_up(found: re.Match[str] | None, values: Mapping[str, Any]) -> Any:
     for part in found[1].split("."):
         value = value[part]
     return value
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    with path.open(encoding="utf-8") as file:
-        return yaml.load(file, Loader=_LOADER)

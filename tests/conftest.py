@@ -86,3 +86,9 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with mlflow._environment():
         mlflow.connect(f"sqlite:///{path}").get_experiment_by_name("none")
     return path
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw no figure of a report: an empty one stands for each."""
+    monkeypatch.setattr("implicit_models.reporting.illustration.svg_of", lambda *_: "<svg></svg>\n")

@@ -30,7 +30,7 @@ def made(monkeypatch, tmp_path):
     monkeypatch.setattr(make_figures, "store", store)
     monkeypatch.setattr(make_figures, "take", lambda preset, _: done.append(("take", preset)))
     monkeypatch.setattr(make_figures, "write_tables", lambda _: done.append(("tables", "")))
-    monkeypatch.setattr(make_figures, "_missing", lambda preset: "")
+    monkeypatch.setattr(make_figures, "what_is_missing", lambda preset: "")
     return done
 
 
@@ -64,7 +64,7 @@ def test_what_is_shown_of_a_users_own_text_stays_in_the_copy(made):
 def test_a_preset_that_lacks_a_text_is_left_out_and_says_so(made, capsys, monkeypatch):
     line = "missing: corpora.text.source = 'text' is no folder"
     monkeypatch.setattr(
-        make_figures, "_missing", lambda preset: line if preset == "text_small" else ""
+        make_figures, "what_is_missing", lambda preset: line if preset == "text_small" else ""
     )
     assert make_figures.main(["text", "length"]) == 0
     assert [name for name, _ in made] == ["laptop", "take", "length", "tables"]
@@ -73,8 +73,8 @@ def test_a_preset_that_lacks_a_text_is_left_out_and_says_so(made, capsys, monkey
 
 @pytest.mark.skipif((ROOT / "text").exists(), reason="a text of the user's own is here")
 def test_what_is_missing_is_what_the_check_says():
-    assert make_figures._missing("quick") == ""
-    assert "missing: " in make_figures._missing("text_small")
+    assert make_figures.what_is_missing("quick") == ""
+    assert "missing: " in make_figures.what_is_missing("text_small")
 
 
 def test_an_unknown_notebook_is_refused_with_those_there_are(made, capsys):

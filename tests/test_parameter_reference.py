@@ -22,6 +22,6 @@ def test_every_key_is_described():
 
 
 def test_what_is_said_elsewhere_is_found_there():
-    said, notes = parameter_reference._descriptions(FreeParameters)
+    said, notes = parameter_reference.descriptions(FreeParameters)
     assert said["tolerance"].startswith("Relative residual")
     assert any("`tolerance`" in note and "the first three are needed" in note for note in notes)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.measured_tables import _rate
+from scripts.measured_tables import rate
 from scripts.results_tables import PAGES
 from tests.prose import Passage, passages
 from tests.results_prose import languages, texts, word_problems
@@ -114,7 +114,7 @@ def test_an_interval_by_hand_is_that_of_its_count(page):
     assert found
     for held, seeds, interval in found:
         scores = [1.0] * int(held) + [0.0] * (int(seeds) - int(held))
-        assert _rate(scores) == f"{held} of {seeds} ({interval})"
+        assert rate(scores) == f"{held} of {seeds} ({interval})"
 
 
 @pytest.mark.parametrize(("page", "section"), SETTINGS, ids=lambda each: each)

@@ -192,7 +192,7 @@ def test_stories_have_one_score():
     ],
 )
 def test_a_label_says_what_params_yaml_says(entry, kind, label):
-    described = measurements._described(entry | {"dataset": "a5", "seed": 3}, kind)
+    described = measurements.described(entry | {"dataset": "a5", "seed": 3}, kind)
     layers = entry["model"].get("num_layers", 0)
     assert described == {"dataset": "a5", "label": label, "layers": layers, "seed": 3}
 
@@ -206,7 +206,7 @@ def measured(tmp_path, monkeypatch):
     results = tmp_path / "clone" / "results"
     results.mkdir(parents=True)
     (results.parent / "params.yaml").write_text(composed("quick"))
-    run = {key: RUN[key] for key in measurements._KEPT}
+    run = {key: RUN[key] for key in measurements.KEPT}
     run |= {"accuracy_last_10": {"12": 0.75}, "mlflow_run_id": "abc"}
     run |= {"further_tests": {"0.9": {"12": 0.5}}}
     summary = {"runs": {"s3_implicit_mamba2": run}, "success": {}}
@@ -320,7 +320,7 @@ def test_results_of_a_preset_under_other_seeds_are_its_own(measured, capsys, pre
     (clone / "params.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(parameters)))
     names = [name for name in parameters["runs"] if name in (run, f"{run}_seed_1")]
     data = "catbabi" if preset == "catbabi" else "word_problem"
-    kept = {key: RUN[key] for key in measurements._KEPT} | {"accuracy_last_10": {"12": 0.75}}
+    kept = {key: RUN[key] for key in measurements.KEPT} | {"accuracy_last_10": {"12": 0.75}}
     kept |= {"data": data, "accuracy": 0.5, "accuracy_by_task": {"1": 0.5}}
     summary = {"runs": dict.fromkeys(names, kept)}
     (clone / "results" / "summary.json").write_text(json.dumps(summary))
@@ -376,7 +376,7 @@ def test_a_baseline_of_as_many_flops_is_in_one_group_under_all_seeds(measured):
     parameters = with_seeds(yaml.safe_load(composed("catbabi")), [0, 1])
     path = measured / "params.yaml"
     path.write_text(OmegaConf.to_yaml(OmegaConf.create(parameters)))
-    groups = measurements._groups("catbabi", measured, [])
+    groups = measurements.groups_of("catbabi", measured, [])
     assert groups["stories_mamba2_same_flops_seed_1"] == "stories_mamba2_same_flops"
 
 
@@ -478,4 +478,4 @@ def test_rates_of_several_kinds_of_data_are_told_apart():
     ],
 )
 def test_a_rate_is_not_said_to_be_certain(scores, rate):
-    assert measured_tables._rate(scores) == rate
+    assert measured_tables.rate(scores) == rate

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from implicit_models.reporting.intervals import student_factor
+from implicit_models.reporting.intervals import t_quantile
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import Run, group_by_seed
 
@@ -54,7 +54,7 @@ class Candidate:
         count = len(self.values)
         of_seeds = 0.0
         if count > 1:
-            of_seeds = student_factor(count) * stdev(self.values) / math.sqrt(count)
+            of_seeds = t_quantile(count) * stdev(self.values) / math.sqrt(count)
         return math.hypot(2 * self.sampling_error, of_seeds)
 
     def is_level_with(self, other: "Candidate") -> bool:

@@ -54,7 +54,7 @@ def illustrate(
 ) -> Illustration:
     """Draw a figure of runs on one dataset; it is named after the dataset and what draws it."""
     name = f"{runs[0].dataset}_{draw.__name__}"
-    wide, narrow = (_svg(draw, runs, styles, name, narrow) for narrow in (False, True))
+    wide, narrow = (svg_of(draw, runs, styles, name, narrow) for narrow in (False, True))
     return Illustration(
         name=name,
         runs=[run.name for run in runs],
@@ -66,7 +66,7 @@ def illustrate(
     )
 
 
-def _svg(
+def svg_of(
     draw: Draw,
     runs: Sequence[RunResults],
     styles: Mapping[str, figures.RunStyle],

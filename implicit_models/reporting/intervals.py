@@ -1,31 +1,14 @@
 """How sure a share or a mean is that was found in a few runs."""
 
-import functools
 import math
 
-import numpy as np
 
+def clopper_pearson(count: int, total: int) -> tuple[float, float]:
+    """Return the exact 95 % interval of Clopper and Pearson of a share, ``count`` of ``total``."""
+    from scipy.special import betaincinv
 
-def share_interval(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
-    """Return the exact interval of Clopper and Pearson of a share, ``count`` of ``total``."""
-    tail = (1 - level) / 2
-
-    def chance_of_at_most(most: int, share: float) -> float:
-        terms = (
-            math.comb(total, n) * share**n * (1 - share) ** (total - n) for n in range(most + 1)
-        )
-        return math.fsum(terms)
-
-    def crossing(most: int, level: float) -> float:
-        low, high = 0.0, 1.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            is_left = chance_of_at_most(most, middle) > level
-            low, high = (middle, high) if is_left else (low, middle)
-        return low
-
-    low = 0.0 if count == 0 else crossing(count - 1, 1 - tail)
-    high = 1.0 if count == total else crossing(count, tail)
+    low = 0.0 if count == 0 else float(betaincinv(count, total - count + 1, 0.025))
+    high = 1.0 if count == total else float(betaincinv(count + 1, total - count, 0.975))
     return low, high
 
 
@@ -38,17 +21,12 @@ def share_error(share: float, count: int) -> float:
     return math.sqrt(certain * (1 - certain) / max(count, 1))
 
 
-@functools.cache
-def student_factor(count: int, level: float = 0.95) -> float:
-    """Return how many standard errors an interval of a mean of so many values reaches to each side.
+def t_quantile(count: int) -> float:
+    """Return how many standard errors a 95 % interval of a mean of so many values reaches each way.
 
     The quantile of Student's t distribution: with two values 12.7, with five 2.8. Its degrees of
     freedom are `count` - 1, at least 1.
     """
-    degrees = count - 1
-    # With t = sqrt(degrees) * tan(angle) the density is that of an angle, cos(angle)^(degrees - 1).
-    angles = np.linspace(0.0, math.pi / 2, 100_001)
-    density = np.cos(angles) ** (degrees - 1)
-    below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
-    angle = float(np.interp(level, below / below[-1], angles))
-    return math.sqrt(degrees) * math.tan(angle)
+    from scipy.special import stdtrit
+
+    return float(stdtrit(count - 1, 0.975))

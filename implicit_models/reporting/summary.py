@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from implicit_models.reporting.entry_results import EntryResults
-from implicit_models.reporting.intervals import share_interval
+from implicit_models.reporting.intervals import clopper_pearson
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import RunResults
 
@@ -105,5 +105,5 @@ def _success(group: list[RunResults], threshold: float) -> dict[str, Any] | None
 
 
 def _rate(solved: Sequence[bool]) -> dict[str, Any]:
-    interval = list(share_interval(sum(solved), len(solved)))
+    interval = list(clopper_pearson(sum(solved), len(solved)))
     return {"num_solved": sum(solved), "rate": sum(solved) / len(solved), "interval": interval}

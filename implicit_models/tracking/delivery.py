@@ -140,10 +140,6 @@ class Delivery:
             self._log_dataset(event)
         elif kind == "logged_model":
             self._log_model(event)
-        elif kind == "model":  # of spools that were written before models were logged
-            folder, run_id = event["folder"], self._run_ids[0]
-            source = f"{self._artifacts()}/{folder}"
-            self._register_model(event["name"], event["digest"], (source, run_id, None))
         elif kind == "score":
             self._score_model(event)
         elif kind == "end":

@@ -6,7 +6,6 @@ no buffer to lose; everything slow is done by whoever sends the spool.
 
 import contextlib
 import errno
-import fcntl
 import logging
 import os
 import shutil
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from implicit_models.tracking.spool import Event, Spool, line_of
+from implicit_models.tracking.spool import Event, Spool, line_of, take_lock
 from implicit_models.tracking.system import SystemMonitor
 from implicit_models.tracking.tracker import Level, Tracker
 
@@ -31,8 +30,7 @@ _KEPT_ON_DISK = "what is tracked is kept on disk until `python -m implicit_model
 
 _ASK_SECONDS = 5.0
 _CONNECT_SECONDS = 1.0
-_LOCK_ATTEMPTS = 40
-_LOCK_ATTEMPT_SECONDS = 0.005
+_LOOK_SECONDS = 0.2  # others may hold the lock for an instant, to look at the spool
 
 _warned_of: set[tuple[Path, str]] = set()  # a process may track many runs in one folder
 
@@ -198,7 +196,8 @@ class SpoolTracker(Tracker):
         unlocked = path if path.exists() else path.with_suffix(".new")
         descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            _lock(descriptor)
+            if not take_lock(descriptor, _LOOK_SECONDS):
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
             unlocked.replace(path)
             for event, _ in self.spool.events():
                 if event["event"] == "start":
@@ -269,16 +268,4 @@ def _unreachable(destination: str | None) -> str | None:
         socket.create_connection((address.hostname, port), _CONNECT_SECONDS).close()
     except OSError as error:
         return f"{destination}: {error}"
-    return None
-
-
-def _lock(descriptor: int) -> None:
-    """Lock the spool for its writer; others may hold the lock for an instant to look at it."""
-    for attempt in range(_LOCK_ATTEMPTS):
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if attempt == _LOCK_ATTEMPTS - 1:
-                raise
-            time.sleep(_LOCK_ATTEMPT_SECONDS)
     return None

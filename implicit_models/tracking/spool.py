@@ -14,9 +14,8 @@ writes it:
 
 An event is ``{"event": KIND, "time": MILLISECONDS, ..., "checksum": ...}``; the first is of kind
 ``start``, those after it ``metrics``, ``artifact``, ``dataset``, ``logged_model``, ``score``,
-``resume`` and ``end``; spools of earlier versions have ``model``. Who writes a spool holds a lock
-on it for as long as the process lives, so that
-everyone else can tell an interrupted run from a running one.
+``resume`` and ``end``. Who writes a spool holds a lock on it for as long as the process lives, so
+that everyone else can tell an interrupted run from a running one.
 """
 
 import contextlib
@@ -60,7 +59,7 @@ _FORMS: dict[str, dict[str, Any]] = {
     },
     "end": {"status": str},
 }
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.01
 _named: set[tuple[Path, int]] = set()  # the damaged lines, by the offsets of their ends
 
 
@@ -285,12 +284,13 @@ def locked(path: Path, seconds: float = math.inf) -> Iterator[bool]:
     """Hold the lock on a file, made where missing; yields whether it could be had in time."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        yield _lock(descriptor, seconds)
+        yield take_lock(descriptor, seconds)
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, seconds: float) -> bool:
+def take_lock(descriptor: int, seconds: float) -> bool:
+    """Take the lock of an open file for this process alone; returns whether it was had in time."""
     if math.isinf(seconds):
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return True

@@ -6,7 +6,6 @@ clone: git's objects, DVC's cache, checkpoints, and what is tracked and not sent
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -22,11 +21,9 @@ from dvc.repo import Repo
 
 from pipelines.cluster.exchange import Request
 from pipelines.cluster.gpus import node_name
-from pipelines.running import InfrastructureError, Log, StageFailedError, pause, stage_lock
+from pipelines.running import InfrastructureError, Log, StageFailedError, file_lock, stage_lock
 
 SHARED = ("checkpoints", ".tracking")  # folders
-
-_LOOK_SECONDS = 0.5
 
 
 @contextlib.contextmanager
@@ -46,15 +43,14 @@ def workspace(clone: Path, request: Request, log: Log) -> Iterator[Path]:
     Raises
     ------
     StageFailedError
-        Where the commit is not to be had.
+        Where the commit is not to be had, or the file system has no flock.
     """
     names = json.dumps([request.commit, dict(request.parameters)], sort_keys=True)
     digest = hashlib.sha256(names.encode()).hexdigest()[:12]
     folder = clone.resolve() / ".dvc" / "tmp" / "workspaces" / quote(node_name(), safe="")
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{quote(request.stage, safe='@')}-{digest}"
-    with path.with_name(f"{path.name}.lock").open("a") as file:
-        _lock(file.fileno(), log)
+    taken = "this node runs the same stage for another flow: waiting for that"
+    with file_lock(path.with_name(f"{path.name}.lock"), log, taken):
         if path.exists():
             # A stage whose flow was killed may still run there: it holds its lock until it ends.
             with stage_lock(path, request.stage, log):
@@ -65,18 +61,6 @@ def workspace(clone: Path, request: Request, log: Log) -> Iterator[Path]:
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
-
-
-def _lock(descriptor: int, log: Log) -> None:
-    told = False
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not told:
-                log("this node runs the same stage for another flow: waiting for that")
-                told = True
-            pause(_LOOK_SECONDS)
 
 
 def _make(clone: Path, path: Path, request: Request) -> None:

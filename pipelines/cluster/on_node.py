@@ -78,7 +78,7 @@ def run_stage(
                 handled_signals(lambda number, frame: stop_all()),
                 _heartbeat(run_id, heartbeat_seconds, logger.warning),
             ):
-                slots = _gpu_slots(client, given.place.gpus, logger.info)
+                slots = gpu_slots(client, given.place.gpus, logger.info)
                 result = do_assignment(clone, given, logger.info, slots=slots)
         except (StageFailedError, InfrastructureError) as error:
             # By the state alone whoever waits could not tell whether to try again.
@@ -142,7 +142,7 @@ def _heartbeat(run_id: UUID, seconds: float, warn: Log) -> AbstractContextManage
 
 
 @contextlib.contextmanager
-def _gpu_slots(client: SyncPrefectClient, count: int, log: Log) -> Iterator[None]:
+def gpu_slots(client: SyncPrefectClient, count: int, log: Log) -> Iterator[None]:
     """Hold a slot of Prefect for each GPU, where one sees who has them and can take them away.
 
     The limit is named after the node. It is made where it is not there, and then left as it is: who

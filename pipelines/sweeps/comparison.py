@@ -122,11 +122,11 @@ def read_metrics(root: Path, commit: str, names: Sequence[str]) -> dict[str, dic
                 f"{file}:{key}": value
                 for file, content in (data.metrics if data else {}).items()
                 for key, value in _flat(content.get("data") or {}).items()
-            } | _summary(root, experiment.revs[0].rev)
+            } | read_summary(root, experiment.revs[0].rev)
     return found
 
 
-def _summary(root: Path, revision: str) -> dict[str, Any]:
+def read_summary(root: Path, revision: str) -> dict[str, Any]:
     """Return costs, chance and standard errors of an experiment's runs, from its summary."""
     show = ["git", "show", f"{revision}:{SUMMARY.as_posix()}"]
     done = subprocess.run(show, cwd=root, capture_output=True, text=True, check=False)

@@ -112,12 +112,18 @@ def plan(
     # Overrides may differ and yet compose to the same.
     distinct = list({point.name: point for point in reversed(points)}.values())[::-1]
     _check(root, distinct)
-    _check_places(root, distinct)
+    check_places(root, distinct)
     return distinct
 
 
-def _check_places(root: Path, points: Sequence[Point]) -> None:
-    """See that what entries name is found from a clone as well."""
+def check_places(root: Path, points: Sequence[Point]) -> None:
+    """Check that what entries name is found from a clone as well.
+
+    Raises
+    ------
+    SweepError
+        Naming the key that leads out of the repository, and what is allowed.
+    """
     for key, value in (each for point in points for each in named(point.parameters)):
         if leads_out(value):
             place = os.path.normpath(root.resolve() / value)

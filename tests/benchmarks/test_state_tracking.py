@@ -77,7 +77,7 @@ def test_further_seeds_that_were_measured_stay(asked, monkeypatch, tmp_path):
     path = tmp_path / "measured" / "layers.json"
     path.parent.mkdir()
     path.write_text(json.dumps([further]))
-    monkeypatch.setattr(measured, "_groups", lambda *_: {"x": "a5_implicit_mamba2"})
+    monkeypatch.setattr(measured, "groups_of", lambda *_: {"x": "a5_implicit_mamba2"})
     assert state_tracking.main(["layers"]) == 1
     assert json.loads(path.read_text()) == [further, *RUNS]
 

@@ -5,7 +5,7 @@ from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 
-from pipelines.cluster.on_node import _gpu_slots, read_artifact
+from pipelines.cluster.on_node import gpu_slots, read_artifact
 from pipelines.running import StoppedError, allow_all, stop_all
 from pipelines.server.embedded import prefect_api
 from tests.pipelines.tiny import record_of
@@ -34,10 +34,10 @@ def test_who_waits_for_slots_can_be_stopped(client, monkeypatch):
         told.append(line)
         stop_all()
 
-    with _gpu_slots(client, 2, told.append):  # the first makes the limit
+    with gpu_slots(client, 2, told.append):  # the first makes the limit
         assert active_slots(client, "gpus-a") == 2
         try:
-            with pytest.raises(StoppedError), _gpu_slots(client, 1, tell_and_stop):
+            with pytest.raises(StoppedError), gpu_slots(client, 1, tell_and_stop):
                 pass
         finally:
             allow_all()

@@ -1,3 +1,5 @@
+import errno
+import fcntl
 import json
 import os
 import re
@@ -14,6 +16,7 @@ import zc.lockfile
 
 from pipelines import dvc_files, processes, running
 from pipelines.dag import Stage, read_dag
+from pipelines.presets import ParametersError, parameters_in_use
 from pipelines.processes import lines_of, run_process
 from pipelines.running import InfrastructureError, LocalRunner, StageFailedError, StoppedError
 from tests.pipelines.tiny import project, stage, wait_until
@@ -357,6 +360,25 @@ def test_stage_lock_is_held_by_a_child_that_outlives_the_flow(tmp_path):
     child.wait()
     waiting.join(10)
     assert said[1:] == ["taken"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_flock_is_named(tmp_path, monkeypatch, number):
+    def refuse(file, kind):
+        raise OSError(number, "refused")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    said = f"^{tmp_path}/.dvc/tmp/{{}}: its file system has no flock, which flows need; "
+    with (
+        pytest.raises(StageFailedError, match=said.format("stages")),
+        running.stage_lock(tmp_path, "a@b", print),
+    ):
+        pass
+    with (
+        pytest.raises(ParametersError, match=said.format("parameters")),
+        parameters_in_use(tmp_path),
+    ):
+        pass
 
 
 def _take(root, said):

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from implicit_models.parameters.composition import preset_of
-from pipelines.sweeps.comparison import Row, _summary, headline, markdown, write
+from pipelines.sweeps.comparison import Row, headline, markdown, read_summary, write
 from pipelines.sweeps.points import Point, SweepError, changed_keys, read_origin
 from pipelines.sweeps.points import plan as plan_from
 from pipelines.sweeps.workspaces import Workspace, is_done, shared_stages
@@ -331,11 +331,11 @@ def test_costs_come_from_the_summary_of_an_experiment(tmp_path):
     identity = ("-c", "user.name=x", "-c", "user.email=x@example.org")
     for command in (("init", "-q"), ("add", "."), (*identity, "commit", "-qm", "point")):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    assert _summary(tmp_path, "HEAD") == {
+    assert read_summary(tmp_path, "HEAD") == {
         "results/summary.json:x.train_seconds": 3.5,
         "results/summary.json:x.standard_errors.accuracy.8": 0.1,
     }
-    assert _summary(tmp_path, "HEAD~7") == {}
+    assert read_summary(tmp_path, "HEAD~7") == {}
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from pipelines.cluster import node_workspace
 from pipelines.cluster.exchange import Request
 from pipelines.running import StageFailedError
 from pipelines.sweeps.own_files import check_own, own_content
-from pipelines.sweeps.points import Point, SweepError, _check_places, read_origin
+from pipelines.sweeps.points import Point, SweepError, check_places, read_origin
 from pipelines.sweeps.workspaces import Workspace, cache_folder, run_point
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")  # DVC's
@@ -203,9 +203,9 @@ def test_a_point_may_run_while_its_text_is_committed_and_others_come(tmp_path):
 
 def test_a_path_out_of_the_repository_is_told_before_anything_runs(tmp_path):
     with pytest.raises(SweepError) as raised:
-        _check_places(tmp_path / "root", [Point("s-1", "", (), OWN)])
+        check_places(tmp_path / "root", [Point("s-1", "", (), OWN)])
     assert str(raised.value) == (
         "corpora.away.source = '../elsewhere' leads out of the repository, and each point runs in "
         f"a clone; allowed is a path in the repository, or a whole one: {tmp_path / 'elsewhere'}"
     )
-    _check_places(tmp_path, [Point("s-1", "", (), OWN | {"corpora": {}})])
+    check_places(tmp_path, [Point("s-1", "", (), OWN | {"corpora": {}})])

@@ -13,6 +13,7 @@ import numpy as np
 import yaml
 
 from implicit_models.checksums import SUFFIX, write_checksums
+from implicit_models.reporting.tables.table import Table
 from stages.entries import read_models
 
 LENGTHS = (16, 32, 64, 128)
@@ -92,6 +93,11 @@ def tables(content: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         path = Path(folder) / "params.yaml"
         path.write_text(yaml.safe_dump(dict(content), sort_keys=False))
         return read_models(path)
+
+
+def named(table: Table) -> list[dict[str, str]]:
+    """Return the rows of a table of a report, each cell by the name of its column."""
+    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
 def datasets_of(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,21 +8,11 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from implicit_models.problems.problem import results_of
 from implicit_models.problems.word_problem.report import figures as word_problem
 from implicit_models.problems.word_problem.report.figures import length_title
 from implicit_models.reporting import figures
 from implicit_models.reporting.figures.axes import spread
 from implicit_models.reporting.illustration import illustrate
-from implicit_models.reporting.results import read_results
-from tests.reporting.synthetic import parameters, tables, write_results
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    root = tmp_path_factory.mktemp("synthetic")
-    write_results(root)
-    return read_results(root / "results" / "runs", tables(parameters()), results_of)
 
 
 def test_seeds_share_the_colour_and_groups_do_not(runs):

@@ -15,7 +15,7 @@ from implicit_models.problems.text.report.readings import ReadingResults, readin
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
 from implicit_models.problems.word_problem.report.lead import what_is_learned, word_problem_lead
 from implicit_models.reporting.comparison import Candidate, best_of_kinds
-from implicit_models.reporting.intervals import share_interval, student_factor
+from implicit_models.reporting.intervals import clopper_pearson, t_quantile
 from implicit_models.reporting.lead import cost_sentences
 from implicit_models.reporting.matching import match_sentence
 from implicit_models.reporting.results import read_results
@@ -169,13 +169,12 @@ def test_models_that_share_no_length_are_not_compared(runs):
 def unfinished_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
     monkeypatch.chdir(root)
     content = write_parameters()
-    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "<svg></svg>\n")
     monkeypatch.setattr("stages.report.tracked_run_id", lambda *_: None)
     monkeypatch.setattr("stages.report.open_run", lambda *_: NullTracker())
     return content
 
 
-def test_unfinished(tmp_path, monkeypatch):
+def test_unfinished(tmp_path, undrawn, monkeypatch):
     unfinished_project(tmp_path, monkeypatch)
     write_results(tmp_path)
     results = Path("results/runs")
@@ -196,7 +195,7 @@ def test_unfinished(tmp_path, monkeypatch):
     assert text.count("a5_lstm") == 2 and "Report of 2" in text
 
 
-def test_nothing_to_report_names_the_first_command(tmp_path, monkeypatch):
+def test_nothing_to_report_names_the_first_command(tmp_path, undrawn, monkeypatch):
     unfinished_project(tmp_path, monkeypatch)
     said = r"no entry has all its results in results/runs yet; `dvc repro \w+@a5_"
     with pytest.raises(FileNotFoundError, match=said):
@@ -258,7 +257,7 @@ def test_two_seeds_do_not_say_how_far_a_third_would_be_off():
         seeds = [Candidate(name="x", kind="implicit", runs=[], values=row) for row in drawn]
         covered = sum(abs(each.mean - 0.5) <= each.margin for each in seeds) / len(seeds)
         assert abs(covered - 0.95) < 0.015
-    assert student_factor(5) == pytest.approx(2.776445, abs=1e-5)
+    assert t_quantile(5) == pytest.approx(2.7764451052, abs=1e-10)
 
 
 def test_a_model_with_a_seed_that_has_learned_is_not_at_chance(runs):
@@ -379,7 +378,7 @@ def test_times_that_a_loaded_machine_may_have_swapped_are_the_same(runs, seconds
     ],
 )
 def test_the_interval_of_a_share_is_clopper_and_pearsons(count, total, interval):
-    assert share_interval(count, total) == pytest.approx(interval, abs=1e-4)
+    assert clopper_pearson(count, total) == pytest.approx(interval, abs=1e-4)
 
 
 def test_the_best_of_a_kind_is_best_on_average_and_not_with_its_best_seed(runs):

@@ -6,23 +6,13 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 
-from implicit_models.problems.problem import results_of
 from implicit_models.problems.word_problem.report import seed_figures
 from implicit_models.reporting import figures
 from implicit_models.reporting.figures.cost import score_by_cost
 from implicit_models.reporting.figures.jacobian import compared_entries, transition_jacobians
 from implicit_models.reporting.figures.share import score_by_bounded_share
-from implicit_models.reporting.results import read_results
-from tests.reporting.synthetic import parameters, tables, write_results
 
 IMPLICIT = "a5_implicit_mamba2"
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    root = tmp_path_factory.mktemp("synthetic")
-    write_results(root)
-    return read_results(root / "results" / "runs", tables(parameters()), results_of)
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from implicit_models.parameters import ParameterError
-from implicit_models.problems.problem import results_of
 from implicit_models.problems.word_problem.report.tables import (
     accuracy_table,
     mode_table,
@@ -18,26 +17,18 @@ from implicit_models.problems.word_problem.report.tables import (
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.provenance import Provenance
 from implicit_models.reporting.report import TrackedPage, make_report
-from implicit_models.reporting.results import read_results
 from implicit_models.tracking.tracker import NullTracker
 from stages.report import main
 from tests.reporting.synthetic import (
     LENGTHS,
     datasets_of,
+    named,
     parameters,
-    tables,
     write_parameters,
     write_results,
 )
 
 TRACKED = {"a5_lstm": TrackedPage(run_id="0123abcd")}
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    root = tmp_path_factory.mktemp("synthetic")
-    write_results(root)
-    return read_results(root / "results" / "runs", tables(parameters()), results_of)
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +56,7 @@ def test_report_holds_every_number(runs, report, format):
 
 
 def test_the_search_table_holds_work_and_spectral_radius(runs):
-    table = search_table(runs[:1])
-    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    rows = named(search_table(runs[:1]))
     assert [row["length"] for row in rows] == ["16", "32", "64", "128"]
     work = [row["evaluations per token, mean"] for row in rows]
     assert work == [f"{23.4 + n / 1000:.3g}" for n in LENGTHS]
@@ -91,8 +81,7 @@ def test_the_mode_table_compares_the_three_modes(runs):
     assert table.note.startswith("The first 64 sequences of a length.")
 
 
-def test_a_run_whose_modes_were_not_compared_has_no_table_of_them(runs, monkeypatch):
-    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "")
+def test_a_run_whose_modes_were_not_compared_has_no_table_of_them(runs, undrawn):
     left_out = {
         "modes": {},
         "spectral_radius": {},
@@ -106,8 +95,7 @@ def test_a_run_whose_modes_were_not_compared_has_no_table_of_them(runs, monkeypa
         assert text.count("### Sliding window, simultaneous and sequential mode") == expected
 
 
-def test_further_tests_have_a_table_of_their_own(runs, monkeypatch):
-    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "")
+def test_further_tests_have_a_table_of_their_own(runs, undrawn):
     first, second, *others = runs
     accuracy = {str(length): 0.25 for length in LENGTHS} | {str(LENGTHS[0]): 0.7512}
     further = {"0.9": {"accuracy_last_10": accuracy, "chance": 0.1234}}
@@ -192,8 +180,7 @@ def test_the_lead_stands_above_everything(report):
     assert first_table.index("### Cost\n") < first_table.index("### Accuracy over all positions")
 
 
-def test_lengths_that_a_run_was_not_tested_at_are_blank(runs, monkeypatch):
-    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "")
+def test_lengths_that_a_run_was_not_tested_at_are_blank(runs, undrawn):
     few = {
         metric: {length: runs[-1].evaluation[metric][length] for length in ("16", "64")}
         for metric in ("accuracy", "accuracy_last_10")

@@ -42,18 +42,6 @@ RUN_KEYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    root = tmp_path_factory.mktemp("synthetic")
-    write_results(root)
-    return root
-
-
-@pytest.fixture(scope="module")
-def runs(root):
-    return read_results(root / "results" / "runs", tables(parameters()), results_of)
-
-
 def test_all_runs_are_read_in_the_order_of_the_parameters(runs):
     content = parameters()
     assert [run.name for run in runs] == [*content["runs"], *content["baselines"]]

@@ -93,7 +93,7 @@ def narrow_once(svg: Callable[..., str]) -> Callable[..., str]:
 
 @pytest.mark.parametrize("preset", presets())
 def test_a_preset_ends_in_its_report(preset, project, hub, monkeypatch, capsys):
-    monkeypatch.setattr(illustration, "_svg", narrow_once(illustration._svg))
+    monkeypatch.setattr(illustration, "svg_of", narrow_once(illustration.svg_of))
     parameters = shrink(yaml.safe_load(compose(ROOT, [f"preset={preset}"])))
     for corpus in parameters["corpora"].values():
         if corpus.get("tokenizer", "bytes") != "bytes":

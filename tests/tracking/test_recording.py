@@ -74,13 +74,13 @@ def test_a_writer_is_seen_as_long_as_it_lives(spool):
 
 
 def test_a_new_spool_is_never_seen_without_its_writer(spool, monkeypatch):
-    lock, seen = recording._lock, []
+    take_lock, seen = recording.take_lock, []
 
-    def look_and_lock(descriptor):
+    def look_and_lock(descriptor, seconds):
         seen.extend(spool.path.parent.glob("*.jsonl"))
-        lock(descriptor)
+        return take_lock(descriptor, seconds)
 
-    monkeypatch.setattr(recording, "_lock", look_and_lock)
+    monkeypatch.setattr(recording, "take_lock", look_and_lock)
     SpoolTracker(spool, START).close()
     assert not seen and [spool.path] == list(spool.path.parent.iterdir())
 

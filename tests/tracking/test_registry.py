@@ -232,22 +232,6 @@ def test_a_version_ranked_under_the_metrics_former_name_still_competes(root, sto
     assert best(store) == 1
 
 
-def test_a_spool_from_before_models_were_logged_is_still_sent(root, store):
-    with tracker(root, "train_baseline") as tracked:
-        tracked.log_artifact(train_folder(root), "checkpoint")
-        event = {"name": MODEL, "digest": "weights_0.dir", "folder": "checkpoint/final"}
-        tracked._record("model", event)
-        tracked.log_metrics({"training.loss": 0.5}, 9)
-    evaluate(root, 0.5)
-    send(root)
-    (version,) = versions(store).values()
-    (entry,) = store.entries()
-    assert entry.data.metrics["training.loss"] == 0.5
-    assert version.source.endswith(f"{version.run_id}/artifacts/checkpoint/final")
-    assert Path(version.source, "model.safetensors").exists()
-    assert best(store) == 1
-
-
 def test_a_store_without_logged_models_has_the_weights_among_the_runs_files(root, store):
     class Refusal(Exception):
         error_code = "ENDPOINT_NOT_FOUND"

@@ -21,9 +21,9 @@ from implicit_models.reporting.report import TrackedPage, make_report
 from implicit_models.reporting.results import read_results
 from implicit_models.reporting.summary import summarise
 from implicit_models.reporting.tables.cost import cost_table, cost_tables
-from implicit_models.reporting.tables.table import Table, perplexity, scientific
+from implicit_models.reporting.tables.table import perplexity, scientific
 from tests.reporting import synthetic
-from tests.reporting.synthetic import tables
+from tests.reporting.synthetic import named, tables
 from tests.reporting.synthetic_text import (
     BENCHMARKS,
     EXPLICIT,
@@ -65,16 +65,6 @@ def report(folder, runs, benchmarks):
     data |= synthetic.datasets_of(text_parameters())
     everything = [word_problems[0], word_problems[-1], *runs]
     return make_report(everything, data, ReportParameters(), TRACKED, {"benchmarks": benchmarks})
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "")
-
-
-def named(table: Table) -> list[dict[str, str]]:
-    assert all(len(row) == len(table.columns) for row in table.rows)
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
 @pytest.mark.parametrize("format", ["html", "markdown"])
@@ -303,13 +293,6 @@ def test_the_note_on_perplexity_says_what_was_scored(runs):
 def test_the_note_on_perplexity_says_what_the_bootstrap_is_over(runs):
     alone = {"num_documents": 1, "num_documents_in_all": 1, "bootstrap": "windows"}
     assert "over the windows." in perplexity_table([scored(runs[0], **alone)]).note
-    old = scored(runs[0])
-    for name in ("max_tokens", "num_documents_in_all", "bootstrap"):
-        del old.evaluation["perplexity"][name]
-    note = perplexity_table([old]).note
-    assert "do not tell whether there are test documents that were left out; " in note
-    assert "documents cut to their beginning: 0." in note
-    assert "over the documents." in note and "All tokens" not in note
 
 
 def test_text_tables_hold_every_point(runs):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import cast
 
-from implicit_models.problems.catbabi.report.noise import chance_of_difference
+from implicit_models.problems.catbabi.report.noise import welch_p_value
 from implicit_models.problems.catbabi.report.results import CatbabiResults, Share
 from implicit_models.reporting.comparison import Candidate, best_of_kinds, candidates
 
@@ -149,7 +149,7 @@ def _compare(implicit: Candidate, explicit: Candidate, num_layers: int) -> TaskC
     }
     ahead, behind, level = [], [], []
     for task, (one, other) in pairs.items():
-        if chance_of_difference(one, other) * len(pairs) >= LEVEL:
+        if welch_p_value(one, other) * len(pairs) >= LEVEL:
             level.append(task)
         else:
             (ahead if one.mean > other.mean else behind).append(task)

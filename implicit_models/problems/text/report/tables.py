@@ -28,7 +28,7 @@ def perplexity_table(runs: Sequence[TextResults]) -> Table:
         *said_of_each({run.name: _coverage(_overall(run)) for run in runs}),
         *said_of_each({run.name: _errors(_overall(run)) for run in runs}),
     ]
-    if any(_overall(run).get("num_cut_documents") for run in runs):
+    if any(_overall(run)["num_cut_documents"] for run in runs):
         notes.append("Of the bytes of a cut document as large a share counts as of its tokens.")
     return Table(
         title="Perplexity",
@@ -168,28 +168,19 @@ def _overall(run: TextResults) -> Mapping[str, Any]:
 
 
 def _coverage(found: Mapping[str, Any]) -> str:
-    """Return a sentence on how much of the test documents was scored, where results record it."""
-    scored, cut = found["num_documents"], found.get("num_cut_documents", 0)
-    if "num_documents_in_all" not in found:
-        unknown = "These results do not tell whether there are test documents that were left out"
-        return f"{unknown}; {_cut(cut)}."
+    """Return a sentence on how much of the test documents was scored."""
+    scored, cut = found["num_documents"], found["num_cut_documents"]
     in_all = found["num_documents_in_all"]
     if scored == in_all and not cut:
         return "All tokens of the test documents are scored."
     return (
         f"At most {found['max_tokens']:,} tokens are scored, of {scored:,} of the {in_all:,} test "
-        f"documents; {_cut(cut)}."
+        f"documents; documents cut to their beginning: {cut:,}."
     )
 
 
-def _cut(count: int) -> str:
-    return f"documents cut to their beginning: {count:,}"
-
-
 def _errors(found: Mapping[str, Any]) -> str:
-    is_one = found["num_documents"] == 1
-    units = found.get("bootstrap", "windows" if is_one else "documents")
-    return f"After ± is the standard error, by bootstrap over the {units}."
+    return f"After ± is the standard error, by bootstrap over the {found['bootstrap']}."
 
 
 def _scores(found: Mapping[str, Any]) -> list[str]:

@@ -24,6 +24,7 @@ from tests.problems.catbabi.report.synthetic import (
     read_catbabi_results,
     write_catbabi_results,
 )
+from tests.reporting.synthetic import named
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +32,6 @@ def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("synthetic")
     write_catbabi_results(root)
     return read_catbabi_results(root)
-
-
-@pytest.fixture
-def undrawn(monkeypatch):
-    monkeypatch.setattr("implicit_models.reporting.illustration._svg", lambda *_: "")
-
-
-def named(table: tables.Table) -> list[dict[str, str]]:
-    assert all(len(row) == len(table.columns) for row in table.rows)
-    return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
 
 
 def report_of(*shown):
