@@ -11,6 +11,7 @@ from implicit_models.checksums import SUFFIX, write_checksums
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.families.table import OTHERS
 from implicit_models.parameters import Parameters, digest, read_section
+from implicit_models.parameters.names import IMPLICIT
 from implicit_models.tracking.digests import content_digest, data_digest, is_recorded
 from implicit_models.tracking.links import entry_page, is_server
 from implicit_models.tracking.mlflow import deliver, parent_run_id
@@ -21,7 +22,6 @@ from implicit_models.tracking.tracker import Tracker
 from stages.common import RESULTS, write_csv, write_json
 
 _PROJECT = "implicit-models"
-_IMPLICIT = ("runs", "upcycled")
 
 
 def open_run(
@@ -241,8 +241,8 @@ def _family(table: str, name: str, model: Any) -> str:
 
 
 def _kind(table: str, name: str, model: Any) -> str:
-    if table in _IMPLICIT or not isinstance(model, Mapping):
-        return "implicit" if table in _IMPLICIT else "explicit"
+    if table in IMPLICIT or not isinstance(model, Mapping):
+        return "implicit" if table in IMPLICIT else "explicit"
     return read_section(f"{table}.{name}.model", ModelParameters).kind
 
 
