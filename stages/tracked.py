@@ -11,6 +11,7 @@ from implicit_models.checksums import SUFFIX, write_checksums
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.families.table import OTHERS
 from implicit_models.parameters import Parameters, digest, read_section
+from implicit_models.parameters.dotted import dotted
 from implicit_models.parameters.names import IMPLICIT
 from implicit_models.tracking.digests import content_digest, data_digest, is_recorded
 from implicit_models.tracking.links import entry_page, is_server
@@ -196,13 +197,9 @@ def write_results(name: str, stage: str, files: Mapping[str, Any], tracker: Trac
 
 def numbers(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:
     """Return the numbers of nested metrics under dotted names, as the tracking takes them."""
-    found: dict[str, float] = {}
-    for name, value in metrics.items():
-        if isinstance(value, Mapping):
-            found |= numbers(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float):
-            found[f"{prefix}{name}"] = value
-    return found
+    return {
+        name: value for name, value in dotted(metrics, prefix) if isinstance(value, int | float)
+    }
 
 
 @functools.cache
