@@ -3,7 +3,6 @@
 python -m stages.plan preset=pile_1.3b_mamba2 gpus=32 micro_batch=4
 """
 
-import difflib
 import inspect
 import signal
 import sys
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import preset_and_settings
+from implicit_models.parameters.errors import closest_name
 from stages.chosen_parameters import write_parameters
 from stages.plan_parameters import PlanParameters, read_trainings
 
@@ -90,7 +90,7 @@ def read_options(arguments: Sequence[str]) -> tuple[PlanParameters, list[str]]:
         if (equals and "." in key) or key.startswith(("+", "~")):
             overrides.append(argument)
         elif not equals or key not in fields:
-            closest = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]
+            closest = closest_name(key, fields)
             raise ParameterError(
                 f"{argument} is not known; the closest is {closest}= (valid: {', '.join(fields)}, "
                 f"or a setting of parameters such as monitoring.log_every=10); usage: {USAGE}"
