@@ -14,6 +14,7 @@ from typing import Any
 
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import preset_of
+from pipelines.handing_over import Parser, mistake
 from pipelines.outcomes import Outcomes
 from pipelines.processes import stopping
 from pipelines.server.embedded import OwnApi, own_api
@@ -26,9 +27,7 @@ from pipelines.terminal import (
     AGAIN,
     FAILED,
     UNRECORDED,
-    Parser,
     is_of_prefect,
-    mistake,
     of_dvc,
     recorded,
     shared_cores,

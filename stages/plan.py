@@ -16,6 +16,7 @@ from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import preset_and_settings
 from implicit_models.parameters.errors import closest_name
 from stages.chosen_parameters import write_parameters
+from stages.command_line import mistakes
 from stages.plan_parameters import PlanParameters, read_trainings
 
 if TYPE_CHECKING:
@@ -122,11 +123,8 @@ def _run(arguments: Sequence[str]) -> None:
         return
     from implicit_models.cost.devices import DeviceFactsError
 
-    try:
+    with mistakes(DeviceFactsError, OSError):
         print(main(arguments))
-    except (ParameterError, DeviceFactsError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
 
 
 if __name__ == "__main__":
