@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from implicit_models.parameters.dotted import dotted
 from implicit_models.tracking.links import run_page, tracked_run
 from pipelines.dag import Stage
 from pipelines.outcomes import Outcome, Outcomes
@@ -94,21 +95,17 @@ def _metrics(root: Path, stage: Stage) -> Iterator[tuple[str, str]]:
         number
         for path in stage.metrics
         if path.endswith(".json") and (root / path).is_file()
-        for number in _numbers("", json.loads((root / path).read_text()))
+        for number in _shown(json.loads((root / path).read_text()))
     ]
     yield from numbers[:_MOST_METRICS]
     if len(numbers) > _MOST_METRICS:
         yield f"{len(numbers) - _MOST_METRICS} more in {', '.join(stage.metrics)}", ""
 
 
-def _numbers(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _numbers(f"{prefix}.{key}" if prefix else str(key), inner)
-    elif isinstance(value, float):
-        yield prefix, f"{value:.6g}"
-    elif isinstance(value, int | str):
-        yield prefix, str(value)
+def _shown(metrics: Any) -> Iterator[tuple[str, str]]:
+    for name, value in dotted(metrics):
+        if isinstance(value, int | float | str):
+            yield name, f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _table(left: str, right: str, rows: Mapping[str, str]) -> str:

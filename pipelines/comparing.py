@@ -1,6 +1,5 @@
 """Tables for a terminal: runs side by side, presets, groups."""
 
-import difflib
 import json
 import math
 from collections.abc import Sequence
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from rich.table import Column, Table
 
+from implicit_models.parameters.errors import closest_words
 from pipelines.closing import ERRORS, words
 from pipelines.results import ExperimentResults, ResultsError, entries_of_results, shown
 
@@ -29,11 +29,9 @@ def check_entries(root: Path, names: Sequence[str]) -> None:
     known = list(entries_of_results(root))
     for name in names:
         if name not in known:
-            closest = difflib.get_close_matches(name, known, 1, cutoff=0.0)
             raise ResultsError(
-                f"params.yaml has no entry {name}; the closest is {', '.join(closest) or 'none'} "
-                f"(there are {', '.join(known)}). Another preset's results come back with "
-                "`implicit-models run PRESET`, from DVC's cache"
+                f"params.yaml has no entry {name}; {closest_words(name, known)}. Another preset's "
+                "results come back with `implicit-models run PRESET`, from DVC's cache"
             )
     if len({*names}) < 2:
         raise ResultsError(f"{names[0]} is compared with nothing; name another entry beside it")

@@ -1,6 +1,5 @@
 """The DAG of stages, read from DVC itself: there is no second description of it."""
 
-import difflib
 import logging
 import os
 from collections.abc import Mapping, Sequence, Set
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from implicit_models.parameters import read_content
+from implicit_models.parameters.errors import closest_name
 from pipelines.dvc_files import set_damaged_aside
 
 log = logging.getLogger(__name__)
@@ -214,8 +214,8 @@ def _collect(repo: Any, root: Path, target: str) -> list[Any]:
 def _unknown(repo: Any, root: Path, target: str) -> str:
     stages = [_name(stage, root) for stage in repo.index.stages]
     kinds = {name.partition("@")[0] for name in stages}
-    closest = difflib.get_close_matches(target, [*kinds, *stages], 1, cutoff=0.0)
-    return f"there is no stage {target}; the closest is {closest[0] if closest else 'none'}"
+    closest = closest_name(target, [*kinds, *stages]) if stages else "none"
+    return f"there is no stage {target}; the closest is {closest}"
 
 
 def _name(stage: Any, root: Path) -> str:

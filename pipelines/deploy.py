@@ -7,7 +7,6 @@ Run again after a change it changes what is there. Prefect's own ``prefect deplo
 same once the pools exist, where IMPLICIT_MODELS_CLONE is not set: it would write that down for all.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -18,6 +17,7 @@ from typing import Any
 import yaml
 
 from implicit_models.tracking.stores import shown
+from pipelines.handing_over import Parser, mistake
 from pipelines.server.embedded import check_given_server
 from pipelines.server.local_server import ServerError
 
@@ -31,15 +31,14 @@ class DeployError(Exception):
 
 def main() -> int:
     """Make the pools that are not there, then deploy; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m pipelines.deploy", description=__doc__)
+    parser = Parser(prog="python -m pipelines.deploy", description=__doc__)
     parser.add_argument("names", nargs="*", help="of deployments; none: all of them")
     names = parser.parse_args().names
     try:
         pools = pools_of(FILE, names)
         make_pools(pools)
     except (DeployError, ServerError, OSError, yaml.YAMLError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return mistake(error)
     chosen = [word for name in names for word in ("--name", name)] or ["--all"]
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", *chosen]
     # Prefect fills in what is set here; every machine has a clone of its own, and fills that in.

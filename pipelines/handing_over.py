@@ -1,5 +1,6 @@
 """How commands find their repository, hand over to other commands, and tell mistakes."""
 
+import argparse
 import contextlib
 import os
 import sys
@@ -7,7 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-MISTAKE = 2
+MISTAKE = 2  # exit status, beside those of terminal.py
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says in one line what is wrong and what is right."""
+
+    def error(self, message: str) -> NoReturn:
+        """Leave with the status of a mistake."""
+        print(f"error: {message}; {' '.join(self.format_usage().split())}", file=sys.stderr)
+        sys.exit(MISTAKE)
 
 
 def repository() -> Path:
@@ -42,6 +52,15 @@ def mistakes() -> Iterator[None]:
         elif module.startswith(others) or isinstance(error, OSError):
             fail(" ".join(str(error).split()))
         raise
+
+
+def mistake(error: Exception) -> int:
+    """Print a mistake of the user, or each of several, in one line; return the exit status."""
+    from implicit_models.parameters import ParameterError
+
+    for line in str(error).splitlines() if isinstance(error, ParameterError) else [str(error)]:
+        print(f"error: {' '.join(line.split())}", file=sys.stderr)
+    return MISTAKE
 
 
 def fail(*messages: str) -> NoReturn:

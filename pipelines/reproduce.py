@@ -16,6 +16,7 @@ from implicit_models.tracking.links import waits_to_be_sent
 from pipelines.closing import closing_words
 from pipelines.cluster.placement import read_placement
 from pipelines.dag import UnknownTargetError, dag_status
+from pipelines.handing_over import Parser, mistake
 from pipelines.outcomes import Outcomes
 from pipelines.presets import ParametersError, parameters_for
 from pipelines.processes import stopping
@@ -26,9 +27,7 @@ from pipelines.terminal import (
     AGAIN,
     FAILED,
     UNRECORDED,
-    Parser,
     is_of_prefect,
-    mistake,
     of_dvc,
     recorded,
     signals_interrupt,

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import read_content
-from implicit_models.parameters.names import TRAINED
+from implicit_models.parameters.names import TESTED_APART, TRAINED
 
 SUMMARY = Path("results", "summary.json")
 REPORT = Path("results", "report.html")
-TESTED_APART = ("readings", "benchmarks")
 
 _COSTS = ("num_parameters", "training_flops", "train_seconds")
 _NO_SCORE = ("num_", "standard_error", "mlflow", "evaluations_per_token", "chance")

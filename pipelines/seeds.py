@@ -10,8 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-MODELS = ("runs", "baselines", "matched", "upcycled")
-EVALUATIONS = ("readings", "benchmarks")
+from implicit_models.parameters.names import TESTED_APART, TRAINED
 
 _COPY = re.compile(r"_seed_(\d+)$")
 _MODEL_FOLDER = re.compile(r"^models/([^/]+)/")
@@ -54,12 +53,12 @@ def with_seeds(parameters: Mapping[str, Any], seeds: Sequence[int]) -> Parameter
     """
     originals = {
         name: entry["seed"]
-        for table in MODELS
+        for table in TRAINED
         for name, entry in (parameters.get(table) or {}).items()
         if "seed" in entry and not _is_copy(name, entry)
     }
     result = copy.deepcopy(dict(parameters))
-    for table in MODELS + EVALUATIONS:
+    for table in (*TRAINED, *TESTED_APART):
         if parameters.get(table):
             result[table] = dict(_widened(table, parameters[table], seeds, originals))
     return result
@@ -102,7 +101,7 @@ def _widened(
 
 def _compared(table: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a copy must have: its seed and what it refers to; of an evaluation all of it."""
-    if table in EVALUATIONS:
+    if table in TESTED_APART:
         return dict(entry)
     compared = {"seed": entry.get("seed")}
     for section, key in (("match", "run"), ("model", "source")):
@@ -114,7 +113,7 @@ def _compared(table: str, entry: Mapping[str, Any]) -> dict[str, Any]:
 def _own_seed(
     table: str, name: str, entry: Mapping[str, Any], originals: Mapping[str, int]
 ) -> int | None:
-    if table in MODELS:
+    if table in TRAINED:
         return originals.get(name)
     found = _MODEL_FOLDER.match(str(entry.get("model", "")))
     return originals.get(found[1]) if found and not _COPY.search(name) else None
@@ -132,7 +131,7 @@ def _copy(
     def folder_of_seed(folder: str) -> str:
         return _MODEL_FOLDER.sub(lambda found: f"models/{of_seed(found[1])}/", folder)
 
-    if table in EVALUATIONS:
+    if table in TESTED_APART:
         new["model"] = folder_of_seed(new["model"])
         return new
     new["seed"] = seed

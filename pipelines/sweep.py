@@ -17,6 +17,7 @@ from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import preset_of
 from pipelines.cluster.gpus import offered_gpus
 from pipelines.cluster.local_gpus import TORCHRUN
+from pipelines.handing_over import Parser, mistake
 from pipelines.outcomes import Outcomes
 from pipelines.processes import stopping
 from pipelines.running import InfrastructureError
@@ -30,10 +31,8 @@ from pipelines.terminal import (
     AGAIN,
     FAILED,
     UNRECORDED,
-    Parser,
     core_share,
     is_of_prefect,
-    mistake,
     of_dvc,
     recorded,
     signals_interrupt,

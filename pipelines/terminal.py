@@ -1,6 +1,5 @@
 """What the commands that run flows have in common: mistakes, exit status, lines of a log."""
 
-import argparse
 import contextlib
 import logging
 import os
@@ -9,18 +8,17 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
 from urllib.parse import urlsplit
 
-from implicit_models.parameters import ParameterError
 from pipelines import disk
+from pipelines.handing_over import mistake
 from pipelines.outcomes import Outcomes
 from pipelines.processes import stopping
 from pipelines.server.embedded import OwnApi, prefect_api
 from pipelines.server.local_server import ServerError
 from pipelines.signals import handled_signals
 
-FAILED, MISTAKE, UNRECORDED = 1, 2, 3
+FAILED, UNRECORDED = 1, 3
 AGAIN = "the same command goes on from there"
 
 # On a terminal a line is a time, a task and what it says.
@@ -31,22 +29,6 @@ _FORMATS = {
         "%(asctime)s | %(task_run_name)s | %(message)s"
     ),
 }
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong and what is right."""
-
-    def error(self, message: str) -> NoReturn:
-        """Leave with the status of a mistake."""
-        print(f"error: {message}; {' '.join(self.format_usage().split())}", file=sys.stderr)
-        sys.exit(MISTAKE)
-
-
-def mistake(error: Exception) -> int:
-    """Print a mistake of the user, or each of several, in one line; return the exit status."""
-    for line in str(error).splitlines() if isinstance(error, ParameterError) else [str(error)]:
-        print(f"error: {' '.join(line.split())}", file=sys.stderr)
-    return MISTAKE
 
 
 def without_room(error: OSError) -> int:

@@ -9,27 +9,19 @@ import argparse
 import contextlib
 import sys
 from pathlib import Path
-from typing import NoReturn
 
 from implicit_models.files import write_whole
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import compose, preset_and_settings
+from pipelines.handing_over import MISTAKE, Parser, mistake
 from stages.check import check_text
 
 ROOT = Path(__file__).resolve().parents[1]
-MISTAKE = 2  # exit status
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Print in one line what is wrong, and exit."""
-        print(f"error: {message}; {' '.join(self.format_usage().split())}", file=sys.stderr)
-        sys.exit(MISTAKE)
 
 
 def main() -> None:
     """Compose one preset, with settings on top of it; what was there stays where that fails."""
-    parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("preset", help="of conf/preset, without .yaml")
     parser.add_argument("override", nargs="*", help="such as report.success_threshold=0.9")
     parser.add_argument("--output", type=Path, default=ROOT / "params.yaml")
@@ -48,8 +40,7 @@ def main() -> None:
             sys.exit(MISTAKE)
         write_whole(chosen.output, content)
     except (ParameterError, ValueError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(MISTAKE)
+        sys.exit(mistake(error))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import yaml
 
 from implicit_models.files import write_whole
 from implicit_models.parameters import ParameterError
-from pipelines.seeds import EVALUATIONS, MODELS
+from implicit_models.parameters.names import TESTED_APART, TRAINED
 from scripts.store_notebooks import ROOT, composed
 from stages.entries import read_models
 
@@ -170,7 +170,7 @@ def groups_of(preset: str, folder: Path, overrides: Sequence[str]) -> dict[str, 
     if not isinstance(parameters, dict) or parameters.keys() != wanted.keys():
         raise other
     for table, content in wanted.items():
-        found, is_widened = parameters[table], table in MODELS + EVALUATIONS
+        found, is_widened = parameters[table], table in (*TRAINED, *TESTED_APART)
         if found != (found | content if is_widened and isinstance(found, dict) else content):
             raise other
     try:
@@ -186,7 +186,7 @@ def groups_of(preset: str, folder: Path, overrides: Sequence[str]) -> dict[str, 
 
 
 def _entries(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: each for table in MODELS for name, each in (parameters.get(table) or {}).items()}
+    return {name: each for table in TRAINED for name, each in (parameters.get(table) or {}).items()}
 
 
 def _kept(preset: str, run: Mapping[str, Any]) -> dict[str, Any]:

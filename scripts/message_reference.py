@@ -10,6 +10,9 @@ import ast
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
+
+Named = TypeVar("Named")
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "troubleshooting.md"
@@ -113,11 +116,17 @@ def reference() -> str:
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
     errors = _errors(modules.values())
-    constants = {".".join(path.with_suffix("").parts): _own(tree) for path, tree in modules.items()}
+    names = {path: ".".join(path.with_suffix("").parts) for path in modules}
+    constants = {names[path]: _own(tree) for path, tree in modules.items()}
+    functions = {
+        names[path]: {each.name: each for each in tree.body if isinstance(each, ast.FunctionDef)}
+        for path, tree in modules.items()
+    }
     found: dict[str, dict[str, None]] = {title: {} for title in _FOLDERS.values()}
     for path, tree in modules.items():
         folder = max((each for each in _FOLDERS if path.is_relative_to(each)), key=len)
-        file = _File(tree, _own(tree) | _imported(tree, constants))
+        own = _own(tree) | _imported(tree, constants)
+        file = _File(tree, own, _imported(tree, functions).values())
         found[_FOLDERS[folder]] |= dict.fromkeys(file.messages(errors))
     sections = [
         "\n".join([f"## {title}", "", *(f"- `` {each} ``" for each in messages), ""])
@@ -160,25 +169,31 @@ def _own(tree: ast.Module) -> dict[str, str]:
     }
 
 
-def _imported(tree: ast.Module, constants: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Return those that it has of other files."""
+def _imported(tree: ast.Module, others: Mapping[str, Mapping[str, Named]]) -> dict[str, Named]:
+    """Return what a file has of others."""
     return {
-        alias.asname or alias.name: constants[node.module][alias.name]
+        alias.asname or alias.name: others[node.module][alias.name]
         for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module and node.module in constants
+        if isinstance(node, ast.ImportFrom) and node.module and node.module in others
         for alias in node.names
-        if alias.name in constants[node.module]
+        if alias.name in others[node.module]
     }
 
 
 class _File:
     """A file of code: its messages, with the words that its constants and functions put in."""
 
-    def __init__(self, tree: ast.Module, constants: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        tree: ast.Module,
+        constants: Mapping[str, str],
+        imported: Iterable[ast.FunctionDef] = (),
+    ) -> None:
         self._tree = tree
         self._constants = constants
         self._open: set[int] = set()
-        self._functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        own = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+        self._functions = [*own, *imported]
 
     def messages(self, errors: Container[str]) -> Iterator[str]:
         """Yield the messages from top to bottom."""

@@ -10,6 +10,7 @@ from implicit_models.families.table import OTHERS
 from implicit_models.parameters import TABLES as ALL_TABLES
 from implicit_models.parameters import ParameterError, read_content, read_section
 from implicit_models.parameters.errors import UnknownKeyError, closest_key
+from implicit_models.parameters.names import IMPLICIT
 from implicit_models.problems import problem
 from implicit_models.problems.table import TABLES as KINDS_OF_DATA
 from implicit_models.problems.table import TESTED_APART
@@ -18,7 +19,6 @@ from implicit_models.training.parameters import MonitoringParameters
 from stages.check_findings import Findings
 from stages.check_names import check_names, entry_meant
 from stages.checked_entries import model_mistakes, read_monitoring
-from stages.code_dependencies import SWEPT
 from stages.common import (
     TABLES,
     Data,
@@ -175,7 +175,7 @@ def _check_tests(
 ) -> Any:
     """Find what the data cannot answer of an evaluation and a sweep; return the evaluation."""
     evaluation = None
-    for section in ("evaluation", "sweep") if table in SWEPT else ("evaluation",):
+    for section in ("evaluation", "sweep") if table in IMPLICIT else ("evaluation",):
         where = tests_key(section, table, name, data, found.path)
         with found.gathering():
             parameters = read_tests(section, table, name, data, found.path)

@@ -9,15 +9,13 @@ from implicit_models.code_digest import NOT_COMPUTING, code_digests
 from implicit_models.code_imports import ROOT, needed_files, submodules
 from implicit_models.families.table import FAMILIES, package_of
 from implicit_models.parameters import digest
+from implicit_models.parameters.names import IMPLICIT, TRAINED
 from implicit_models.problems.table import KINDS, TABLES, TESTED_APART
 
 TRAINED_BY = {
-    "runs": ("train_bounded", "train_free"),
-    "upcycled": ("train_bounded", "train_free"),
-    "baselines": ("train_baseline",),
-    "matched": ("train_baseline",),
+    table: ("train_bounded", "train_free") if table in IMPLICIT else ("train_baseline",)
+    for table in TRAINED
 }
-SWEPT = ("runs", "upcycled")
 REPORT = Path("report")
 
 # Beginnings of paths: what no result depends on, though stages import it.
@@ -68,7 +66,7 @@ def roots(content: Mapping[str, Any]) -> dict[Path, list[str]]:
             weights = [each for each in families if not each.endswith(".reader")]
             found[Path("train", name)] = [*training, *_data(kind), *weights]
             found[Path("evaluate", name)] = _evaluation(kind)
-            if table in SWEPT:
+            if table in IMPLICIT:
                 found[Path("sweep", name)] = _evaluation(kind)
     for table, kind in TESTED_APART.items():
         for name, _ in _entries(content, table):

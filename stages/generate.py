@@ -3,12 +3,10 @@
 python -m stages.generate models/my_run/final "Once upon a time" --tokens 50
 """
 
-import argparse
-import sys
-from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
+from stages.command_line import mistakes, model_parser
 
 
 def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) -> str:
@@ -145,12 +143,7 @@ def _numbers(prompt: str, size: int) -> list[int]:
 
 
 def _run() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m stages.generate",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("model", help="the folder of a model, or its name on Hugging Face's hub")
+    parser = model_parser("stages.generate", __doc__)
     parser.add_argument("prompt", help="text; numbers of tokens where the model has no tokenizer")
     parser.add_argument("--tokens", type=int, default=20, help="how many to add (default: 20)")
     parser.add_argument(
@@ -165,13 +158,8 @@ def _run() -> None:
 
     from implicit_models.language_models.source_names import SourceError
 
-    folder = Path(chosen.model)
-    name = str(folder) if folder.is_dir() else chosen.model
-    try:
-        print(main(name, chosen.prompt, chosen.tokens, chosen.temperature, chosen.seed))
-    except (ParameterError, SourceError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+    with mistakes(SourceError):
+        print(main(chosen.model, chosen.prompt, chosen.tokens, chosen.temperature, chosen.seed))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 python -m stages.plan preset=pile_1.3b_mamba2 gpus=32 micro_batch=4
 """
 
-import difflib
 import inspect
 import signal
 import sys
@@ -15,7 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import preset_and_settings
+from implicit_models.parameters.errors import closest_name
 from stages.chosen_parameters import write_parameters
+from stages.command_line import mistakes
 from stages.plan_parameters import PlanParameters, read_trainings
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def read_options(arguments: Sequence[str]) -> tuple[PlanParameters, list[str]]:
         if (equals and "." in key) or key.startswith(("+", "~")):
             overrides.append(argument)
         elif not equals or key not in fields:
-            closest = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]
+            closest = closest_name(key, fields)
             raise ParameterError(
                 f"{argument} is not known; the closest is {closest}= (valid: {', '.join(fields)}, "
                 f"or a setting of parameters such as monitoring.log_every=10); usage: {USAGE}"
@@ -122,11 +123,8 @@ def _run(arguments: Sequence[str]) -> None:
         return
     from implicit_models.cost.devices import DeviceFactsError
 
-    try:
+    with mistakes(DeviceFactsError, OSError):
         print(main(arguments))
-    except (ParameterError, DeviceFactsError, OSError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,14 @@
 """What a plan is of: its options, and the entries of a preset or of params.yaml to plan."""
 
-import difflib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.parameters import ParameterError, Parameters, read_names, read_section
+from implicit_models.parameters.errors import closest_words
 from implicit_models.problems.problem import checks_of, parameters_of
 from implicit_models.training.parameters import MonitoringParameters
 from stages.checked_entries import model_mistakes
@@ -99,7 +98,7 @@ def read_trainings(path: Path, only: str | None) -> tuple[list[Training], list[s
     wanted = list(tables)
     if only is not None:
         if only not in tables:
-            raise ParameterError(f"run = {only!r} does not exist; {_closest(only, tables)}")
+            raise ParameterError(f"run = {only!r} does not exist; {closest_words(only, tables)}")
         wanted = [only]
         if tables[only] == "matched":  # what it costs follows from its run
             run = read_section(f"matched.{only}.match.run", str, path)
@@ -119,8 +118,3 @@ def read_trainings(path: Path, only: str | None) -> tuple[list[Training], list[s
         data = read_dataset(tables[name], name, path)
         trainings.append(Training(name=name, entry=entry, data=data))
     return trainings, others
-
-
-def _closest(name: str, valid: Sequence[str] | dict[str, Any]) -> str:
-    closest = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.0)
-    return f"the closest is {', '.join(closest)} (valid: {', '.join(valid)})"

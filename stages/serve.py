@@ -6,14 +6,13 @@ There are `POST /v1/completions`, `GET /v1/models` and `GET /health`. It listens
 alone unless told otherwise, and asks for no password.
 """
 
-import argparse
 import socket
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters import ParameterError
+from stages.command_line import mistakes, model_parser
 from stages.generate import load_generating, load_tokenizer, stop_at_end_of_text
 
 _GONE = 499  # the status in the log where a client has not waited for its answer
@@ -119,25 +118,16 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _run() -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m stages.serve",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("model", help="the folder of a model, or its name on Hugging Face's hub")
+    parser = model_parser("stages.serve", __doc__)
     parser.add_argument("--host", default="localhost", help="address to listen on")
     parser.add_argument("--port", type=int, default=8000, help="(default: 8000)")
     chosen = parser.parse_args()
 
     from implicit_models.language_models.source_names import SourceError
 
-    folder = Path(chosen.model)
-    name = str(folder) if folder.is_dir() else chosen.model
     try:
-        main(name, chosen.host, chosen.port)
-    except (ParameterError, SourceError) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        with mistakes(SourceError):
+            main(chosen.model, chosen.host, chosen.port)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -11,6 +11,8 @@ from implicit_models.checksums import SUFFIX, write_checksums
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.families.table import OTHERS
 from implicit_models.parameters import Parameters, digest, read_section
+from implicit_models.parameters.dotted import dotted
+from implicit_models.parameters.names import IMPLICIT
 from implicit_models.tracking.digests import content_digest, data_digest, is_recorded
 from implicit_models.tracking.links import entry_page, is_server
 from implicit_models.tracking.mlflow import deliver, parent_run_id
@@ -21,7 +23,6 @@ from implicit_models.tracking.tracker import Tracker
 from stages.common import RESULTS, write_csv, write_json
 
 _PROJECT = "implicit-models"
-_IMPLICIT = ("runs", "upcycled")
 
 
 def open_run(
@@ -196,13 +197,9 @@ def write_results(name: str, stage: str, files: Mapping[str, Any], tracker: Trac
 
 def numbers(metrics: Mapping[str, Any], prefix: str) -> dict[str, float]:
     """Return the numbers of nested metrics under dotted names, as the tracking takes them."""
-    found: dict[str, float] = {}
-    for name, value in metrics.items():
-        if isinstance(value, Mapping):
-            found |= numbers(value, f"{prefix}{name}.")
-        elif isinstance(value, int | float):
-            found[f"{prefix}{name}"] = value
-    return found
+    return {
+        name: value for name, value in dotted(metrics, prefix) if isinstance(value, int | float)
+    }
 
 
 @functools.cache
@@ -241,8 +238,8 @@ def _family(table: str, name: str, model: Any) -> str:
 
 
 def _kind(table: str, name: str, model: Any) -> str:
-    if table in _IMPLICIT or not isinstance(model, Mapping):
-        return "implicit" if table in _IMPLICIT else "explicit"
+    if table in IMPLICIT or not isinstance(model, Mapping):
+        return "implicit" if table in IMPLICIT else "explicit"
     return read_section(f"{table}.{name}.model", ModelParameters).kind
 
 

@@ -325,7 +325,7 @@ def test_compare_shows_runs_side_by_side_and_names_the_closest(results):
     done = CliRunner().invoke(cli.app, ["compare", "our", "theirs"])
     assert done.exit_code == 2
     assert done.stderr == (
-        "error: params.yaml has no entry our; the closest is ours (there are ours, theirs, "
+        "error: params.yaml has no entry our; the closest is ours (valid: ours, theirs, "
         "elsewhere). Another preset's results come back with `implicit-models run PRESET`, from "
         "DVC's cache\n"
     )

@@ -94,10 +94,16 @@ def refuse(value, names):
 
 def either(value):
     raise OurError("no value here" if value is None else f"{value + 1} is a wrong value")
+
+def elsewhere(value, names):
+    raise OurError(f"there is no {value}; {meant(value, names)}")
 """
-    file = message_reference._File(ast.parse(code), {"WHERE": "the place"})
+    (meant,) = ast.parse("def meant(name, valid): return f'the valid ones are {valid}'").body
+    assert isinstance(meant, ast.FunctionDef)
+    file = message_reference._File(ast.parse(code), {"WHERE": "the place"}, [meant])
     assert list(file.messages({"OurError"})) == [
         "the place is VALUE; the closest is NAMES; run NAME or VALUE NAMES",
         "no value here",
         "VALUE is a wrong value",
+        "there is no VALUE; the valid ones are VALID",
     ]

@@ -1,6 +1,5 @@
 """What accelerators can do at most, by their vendors' figures or else by a measurement."""
 
-import difflib
 import functools
 import math
 import os
@@ -10,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+
+from implicit_models.parameters.errors import closest_words
 
 VARIABLE = "IMPLICIT_MODELS_PEAK_FLOPS"
 
@@ -93,11 +94,8 @@ def accelerator(name: str) -> Accelerator:
         Naming those that are known, and the closest of them.
     """
     if name not in ACCELERATORS:
-        close = difflib.get_close_matches(name.lower(), ACCELERATORS, n=1, cutoff=0.0)
-        raise DeviceFactsError(
-            f"device = {name!r} is not known; the closest is {close[0]} (valid: "
-            f"{', '.join(ACCELERATORS)})"
-        )
+        closest = closest_words(name.lower(), ACCELERATORS)
+        raise DeviceFactsError(f"device = {name!r} is not known; {closest}")
     return ACCELERATORS[name]
 
 

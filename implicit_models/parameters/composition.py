@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from implicit_models.parameters.errors import ParameterError, closest_name, similar_name
+from implicit_models.parameters.errors import ParameterError, closest_words, similar_name
 from implicit_models.parameters.names import check_names
 from implicit_models.parameters.structure import check_interpolations
 
@@ -244,8 +244,7 @@ def _no_preset(root: Path, name: str, known: Sequence[str]) -> str:
         return f"there is no preset {name}; rename {folder}/{name}.yml to {name}.yaml"
     if not known:
         return f"there is no preset {name}: {folder} has none here; go to the repository's folder"
-    closest = closest_name(Path(name).stem, known)
-    return f"there is no preset {name}; the closest is {closest} (valid: {', '.join(known)})"
+    return f"there is no preset {name}; {closest_words(Path(name).stem, known)}"
 
 
 def _no_file(root: Path, name: str) -> str:
@@ -253,8 +252,9 @@ def _no_file(root: Path, name: str) -> str:
     if name.startswith("preset/"):
         return _no_preset(root, name.removeprefix("preset/"), presets(root))
     shared = sorted(f"/shared/{file.stem}" for file in (root / CONFIGURATION / "shared").glob("*"))
-    closest = closest_name(f"/{name}", shared) if shared else "none: conf/shared is empty"
-    return f"there is no /{name}; the closest is {closest} (valid: {', '.join(shared)})"
+    if not shared:
+        return f"there is no /{name}: {CONFIGURATION}/shared is empty"
+    return f"there is no /{name}; {closest_words(f'/{name}', shared)}"
 
 
 def _in_yaml(root: Path, error: yaml.MarkedYAMLError, mark: yaml.Mark) -> str:

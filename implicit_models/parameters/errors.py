@@ -95,6 +95,13 @@ def closest_name(name: str, valid: Iterable[str]) -> str:
     return difflib.get_close_matches(name, list(valid), n=1, cutoff=0.0)[0]
 
 
+def closest_words(name: str, valid: Iterable[str]) -> str:
+    """Return in words which of some names is most like a name, and all that there are."""
+    names = list(valid)
+    closest = closest_name(name, names) if names else "none"
+    return f"the closest is {closest} (valid: {', '.join(names) or 'none'})"
+
+
 def similar_name(name: str, valid: Iterable[str], least: float = _SIMILAR) -> str | None:
     """Return which of some names was probably meant; None where none is much like it."""
     found = difflib.get_close_matches(name, list(valid), n=1, cutoff=least)

@@ -7,21 +7,6 @@ from typing import Any
 
 from implicit_models.parameters.errors import ParameterError
 
-#: The tables of params.yaml: their entries name folders, files and stages of DVC.
-TABLES = (
-    "datasets",
-    "corpora",
-    "hub_corpora",
-    "tasks",
-    "hub_tasks",
-    "runs",
-    "upcycled",
-    "baselines",
-    "matched",
-    "benchmarks",
-    "readings",
-)
-
 #: The tables whose entries are trained, and the stage that makes the final model of each.
 TRAINED = {
     "runs": "train_free",
@@ -29,6 +14,19 @@ TRAINED = {
     "baselines": "train_baseline",
     "matched": "train_matched",
 }
+
+#: Those of implicit models.
+IMPLICIT = ("runs", "upcycled")
+
+#: The tables of models on data that they were not trained on, in the order of their sections.
+TESTED_APART = ("readings", "benchmarks")
+
+#: The tables of params.yaml: their entries name folders, files and stages of DVC.
+TABLES = (
+    *("datasets", "corpora", "hub_corpora", "tasks", "hub_tasks"),
+    *TRAINED,
+    *reversed(TESTED_APART),
+)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 

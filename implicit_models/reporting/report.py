@@ -8,6 +8,7 @@ from typing import Any
 
 import jinja2
 
+from implicit_models.parameters.names import TESTED_APART
 from implicit_models.reporting import figures
 from implicit_models.reporting.entry_results import EntryResults
 from implicit_models.reporting.illustration import Illustration
@@ -15,7 +16,7 @@ from implicit_models.reporting.lead import unfinished_sentence
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.provenance import Provenance
 from implicit_models.reporting.results import RunResults
-from implicit_models.reporting.summary import TESTED_APART, summarise
+from implicit_models.reporting.summary import summarise
 from implicit_models.reporting.tables.success import success_table
 
 _TEMPLATES = Path(__file__).parent / "templates"

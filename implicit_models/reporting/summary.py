@@ -3,15 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from implicit_models.parameters.names import TESTED_APART
 from implicit_models.reporting.entry_results import EntryResults
 from implicit_models.reporting.intervals import clopper_pearson
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import RunResults
 
 Run = TypeVar("Run", bound=RunResults)
-
-TESTED_APART = ("readings", "benchmarks")
-"""The tables of models tested apart, in the order of their sections."""
 
 
 def summarise(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from implicit_models import parameters as parameters_module
+from implicit_models.parameters.dotted import dotted
 from implicit_models.tracking.courier import ensure_courier
 from implicit_models.tracking.recording import SpoolTracker
 from implicit_models.tracking.spool import Spool, newest_first
@@ -131,20 +132,16 @@ def _ended(root: Path, identity: Mapping[str, str | None]) -> _Ended | None:
     return None
 
 
-def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flatten(parameters: Mapping[str, Any]) -> dict[str, str]:
     """Flatten nested mappings to dotted names with JSON text as values.
 
     >>> flatten({"model": {"family": "mamba2", "lengths": (16, 32)}})
     {'model.family': 'mamba2', 'model.lengths': '[16, 32]'}
     """
-    flat: dict[str, str] = {}
-    for name, value in parameters.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{name}.")
-        else:
-            text = value if isinstance(value, str) else json.dumps(value, default=str)
-            flat[f"{prefix}{name}"] = text
-    return flat
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, default=str)
+        for name, value in dotted(parameters)
+    }
 
 
 def _git_tags(root: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from implicit_models.files import write_whole
+from implicit_models.parameters.dotted import dotted
 from pipelines.outcomes import Outcomes
 from pipelines.results import SUMMARY, is_accuracy, shown
 from pipelines.sweeps.points import Origin, Point
@@ -141,10 +142,8 @@ def read_summary(root: Path, revision: str) -> dict[str, Any]:
         return {}
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        return {prefix.rstrip("."): value}
-    return {k: v for key, each in value.items() for k, v in _flat(each, f"{prefix}{key}.").items()}
+def _flat(content: Any) -> dict[str, Any]:
+    return {key: value for key, value in dotted(content) if not isinstance(value, Mapping)}
 
 
 def write(root: Path, name: str, rows: Sequence[Row]) -> Path:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from implicit_models.parameters.dotted import dotted
 from pipelines.running import StageFailedError
 
 #: Keys of entries, wherever they stand, whose values are files and folders, or names on the hub.
@@ -113,13 +114,11 @@ def _hashes(root: Path, paths: Sequence[Path]) -> dict[Path, str]:
     return found
 
 
-def named(parameters: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def named(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the keys that may name files, dotted, and what they name."""
-    for key, value in parameters.items():
-        if isinstance(value, Mapping):
-            yield from named(value, f"{prefix}{key}.")
-        elif key in NAMING and isinstance(value, str) and value:
-            yield f"{prefix}{key}", value
+    for key, value in dotted(parameters):
+        if key.rpartition(".")[2] in NAMING and isinstance(value, str) and value:
+            yield key, value
 
 
 def leads_out(value: str) -> bool:

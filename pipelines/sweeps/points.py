@@ -16,6 +16,7 @@ from typing import Any
 
 from implicit_models.parameters import ParameterError, composition
 from implicit_models.parameters.composition import CONFIGURATION
+from implicit_models.parameters.dotted import dotted
 from pipelines.checking import check_parameters
 from pipelines.sweeps.own_files import leads_out, named, own_content
 
@@ -193,20 +194,9 @@ def compose(root: Path, overrides: Sequence[str]) -> dict[str, Any]:
         raise SweepError(f"{error}{of}") from error
 
 
-def flatten(parameters: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested parameters under dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in parameters.items():
-        if isinstance(value, Mapping) and value:
-            flat |= flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
-
-
 def changed_keys(points: Sequence[Point]) -> set[str]:
     """Return the dotted keys on which the points' parameters differ."""
-    flats = [flatten(point.parameters) for point in points]
+    flats = [dict(dotted(point.parameters)) for point in points]
     return {key for flat in flats for key in flat if any(o.get(key) != flat[key] for o in flats)}
 
 

@@ -11,9 +11,9 @@ import yaml
 
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import compose
+from pipelines.handing_over import mistake
 from pipelines.presets import parameters_for, write_parameters
 from pipelines.sweeps.points import Origin, plan
-from pipelines.terminal import mistake
 from stages.check_findings import Finding
 from stages.common import run_stage
 from tests.repositories import ROOT
