@@ -65,6 +65,12 @@ def next_token_loss(
     return aligned_loss(logits[:, :-1], labels[:, 1:], num_items)
 
 
+def count_labels(labels: Int[Tensor, "B L"], alignment: str) -> Int[Tensor, ""]:
+    """Count the labels that the loss of an alignment, a name in `LOSSES`, counts."""
+    shifted = labels[:, 1:] if alignment == "next_token" else labels
+    return (shifted != IGNORED).sum()
+
+
 def center_loss(hidden: Float[Tensor, "B L D"], labels: Int[Tensor, "B L"]) -> Float[Tensor, ""]:
     """Return how far hidden states of one label are from each other, over how far all are.
 

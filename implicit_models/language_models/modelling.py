@@ -14,7 +14,12 @@ from implicit_models.kernels.linear import linear
 from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.cell import StackCell
 from implicit_models.language_models.configuration import ImplicitConfig
-from implicit_models.language_models.losses import LOSSES, center_loss, predicted_loss
+from implicit_models.language_models.losses import (
+    LOSSES,
+    center_loss,
+    count_labels,
+    predicted_loss,
+)
 from implicit_models.language_models.outputs import ImplicitCausalLMOutput
 from implicit_models.language_models.trunk import ImplicitModel, ImplicitPreTrainedModel
 
@@ -101,7 +106,8 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
             Compute logits for so many of the last tokens (0: all), or for the tokens of these
             indices.
         num_items_in_batch
-            What to divide the summed loss by, in place of the number of labels.
+            What to divide the summed loss by, in place of the number of labels, whose share of it
+            weighs the penalty.
         targets
             In place of labels: what each token is to predict, or -100; never shifted. The output
             then has ``predictions`` and no logits, which are never held all at once, and its loss
@@ -146,7 +152,10 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
             assert logits is not None
             loss = LOSSES[self.config.label_alignment](logits, labels, num_items_in_batch)
             if found.penalty is not None:
-                loss = loss + found.penalty
+                share = 1.0
+                if num_items_in_batch is not None:
+                    share = count_labels(labels, self.config.label_alignment) / num_items_in_batch
+                loss = loss + share * found.penalty
         output = ImplicitCausalLMOutput(
             loss=loss,
             logits=logits,
