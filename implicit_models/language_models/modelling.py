@@ -104,7 +104,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
             ``label_alignment`` says.
         logits_to_keep
             Compute logits for so many of the last tokens (0: all), or for the tokens of these
-            indices.
+            indices. With targets, of which there are no logits, 0.
         num_items_in_batch
             What to divide the summed loss by, in place of the number of labels, whose share of it
             weighs the penalty.
@@ -115,9 +115,18 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
         center_weight
             Of the targets' `center_loss` over the hidden states, which is in the output beside the
             loss.
+
+        Raises
+        ------
+        ValueError
+            Where labels or some logits are asked for beside targets, and as in
+            `ImplicitModel.forward`.
         """
         if targets is not None and labels is not None:
             raise ValueError("give either labels or targets, and not both")
+        keeps_all = isinstance(logits_to_keep, int) and logits_to_keep == 0
+        if targets is not None and not keeps_all:
+            raise ValueError("logits_to_keep is given beside targets, which leave no logits")
         found = self.model(
             input_ids,
             attention_mask,
