@@ -23,6 +23,7 @@ from implicit_models.language_models.losses import (
 from implicit_models.language_models.outputs import ImplicitCausalLMOutput
 from implicit_models.language_models.trunk import ImplicitModel, ImplicitPreTrainedModel
 
+_OF_A_SEARCH = ("phase", "tolerance", "max_self_iterations")
 _PREPARE: Any = vars(GenerationMixin)["prepare_inputs_for_generation"]
 
 
@@ -188,11 +189,24 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """Put an empty cache in where ``generate`` wants one and the caller gave none."""
+        """Put an empty cache in where ``generate`` wants one and the caller gave none.
+
+        Raises
+        ------
+        ValueError
+            Where ``generate`` is told something that these models cannot do.
+        """
         if generation_config.cache_implementation is not None:
             raise ValueError(
                 f"cache_implementation is {generation_config.cache_implementation!r}; these models "
                 "have one kind of cache, and take None"
+            )
+        given = [name for name in _OF_A_SEARCH if model_kwargs.get(name) is not None]
+        if given and generation_config.guidance_scale not in (None, 1):
+            raise ValueError(
+                f"{given[0]} is given beside guidance_scale, whose unconditional pass transformers "
+                "makes without it; leave one of them out, or set tolerance and max_self_iterations "
+                "in the model's configuration"
             )
         if model_kwargs.get("cache") is None and generation_config.use_cache is not False:
             model_kwargs["cache"] = CarryCache()

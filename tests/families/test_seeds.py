@@ -22,8 +22,13 @@ def ours(seed: int, folder: Path) -> nn.Module:
 
 
 def theirs(seed: int, folder: Path) -> nn.Module:
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
-    LlamaConfig(vocab_size=11, intermediate_size=8, **sizes).save_pretrained(folder)
+    LlamaConfig(
+        vocab_size=11,
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+    ).save_pretrained(folder)
     parameters = SimpleNamespace(source=str(folder), pretrained=False)
     return FAMILY.build(parameters, 11, seed, "aligned")
 
