@@ -315,7 +315,8 @@ class ImplicitModel(ImplicitPreTrainedModel):
     ) -> _Evaluated:
         """Search the fixed point of the implicit model's cell, and differentiate it.
 
-        The output without gradient and the carry, which may have one, are of one more evaluation.
+        The output without gradient and the carry, which may have one where the phase takes one, are
+        of one more evaluation.
         """
         cell, start = self.cell(None, carry, embedded)
         search = find_fixed_point(
@@ -335,11 +336,13 @@ class ImplicitModel(ImplicitPreTrainedModel):
             penalty = phase.penalty(cell, value, lengths)
 
         evaluated, after = value, None
+        differentiable = torch.is_grad_enabled() and phase.gradient is not None
         if carry is not None:
-            with torch.set_grad_enabled(has_gradient):
+            with torch.set_grad_enabled(differentiable and has_gradient):
                 evaluated, after = cell.advance(value, lengths, states)
         elif phase.gradient is None or states is not None:
-            evaluated = cell(value, states)
+            with torch.set_grad_enabled(differentiable):
+                evaluated = cell(value, states)
         hidden = evaluated if phase.gradient is None else value
         if states is not None:
             states[-1] = hidden
