@@ -190,8 +190,8 @@ class ImplicitModel(ImplicitPreTrainedModel):
         Raises
         ------
         ValueError
-            Where an argument does not fit the kind of model, the mask has another shape, or a token
-            id lies outside the vocabulary (of tokens on a GPU `torch._assert_async` tells).
+            Where an argument does not fit the kind of model, mask or embeddings have another shape,
+            or a token id lies outside the vocabulary (on a GPU `torch._assert_async` tells).
         """
         embedded = self._embed(input_ids, inputs_embeds)
         batch, length = embedded.shape[:2]
@@ -230,6 +230,12 @@ class ImplicitModel(ImplicitPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds, and not both")
         if inputs_embeds is not None:
+            width = self.config.hidden_size
+            if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != width:
+                raise ValueError(
+                    f"inputs_embeds has the shape {tuple(inputs_embeds.shape)}; it must be "
+                    f"(B, L, {width})"
+                )
             return inputs_embeds
         assert input_ids is not None
         if input_ids.dim() != 2 or input_ids.is_floating_point() or input_ids.dtype == torch.bool:

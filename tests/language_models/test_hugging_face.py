@@ -17,6 +17,7 @@ from implicit_models.checksums import DamagedFileError, filled
 from implicit_models.equilibrium.phase import bounded_phase
 from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.padding import Alignment
 from implicit_models.language_models.pretrained import ModelFileError
 from implicit_models.language_models.serialisation import load_model, save_model
 from tests.language_models.kinds import (
@@ -643,6 +644,14 @@ def test_what_no_model_takes(kind: str) -> None:
     for shape in ((2, 4), (2, 6), (2, 10)):
         with pytest.raises(ValueError, match=r"must be that of the tokens, \(2, 5\)"):
             model(text, attention_mask=torch.ones(shape))
+    # Apart from `forward`, whose number of dimensions the tests check themselves.
+    for before, shape in ((0, (5,)), (0, (2, 1, 5)), (3, (8,)), (3, (2, 1, 8)), (3, (3, 8))):
+        with pytest.raises(ValueError, match=r"must be that of the tokens, \(2, 5\)"):
+            Alignment.where_padded(torch.ones(shape), (2, 5), before)
+    for shape in ((2, 5, 15), (5, 16), (2, 1, 5, 16)):
+        match = rf"inputs_embeds has the shape \({shape[0]}, .*must be \(B, L, 16\)"
+        with pytest.raises(ValueError, match=match):
+            model.model._embed(None, torch.ones(shape))
 
 
 @every_kind
