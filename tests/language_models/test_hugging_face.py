@@ -148,6 +148,19 @@ def test_a_cache_is_made_where_it_is_wanted(kind: str) -> None:
         assert model(text).cache is None
 
 
+@every_kind
+@torch.no_grad()
+def test_a_cache_is_read_without_being_advanced(kind: str) -> None:
+    model, text, more = model_of(kind), tokens(2, 4), tokens(2, 3, seed=1)
+    cache = model(text).cache
+    expected = model(more, cache=cache.copy())
+    before = cache.carry
+    for _ in range(2):
+        found = model(more, cache=cache, use_cache=False)
+        assert found.cache is None and torch.equal(found.logits, expected.logits)
+    assert cache.carry is before and cache.get_seq_length() == 4
+
+
 def a_phase(model: ImplicitForCausalLM) -> Any:
     return bounded_phase(3) if model.is_implicit else None
 
