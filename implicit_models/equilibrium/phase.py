@@ -35,7 +35,7 @@ class Phase:
     solver, stopping, window
         Of the search; ``window`` None searches whole sequences (the simultaneous mode).
     gradient
-        None where none is wanted.
+        None where none is wanted: a model's hidden states and its cache then have none.
     penalty
         Added to the loss of training, where gradients are enabled; None where none is wanted.
     """

@@ -23,13 +23,14 @@ _OF_TRANSFORMERS = {
     "num_labels",
     "output_attentions",
     "per_layer_config",
+    "quantization_config",
     "torch_dtype",
 }
 
 
 @strict
 class StrictConfig(PreTrainedConfig):
-    """A configuration that refuses keys it does not know.
+    """A configuration that refuses keys it does not know, and maps of attention.
 
     Attributes
     ----------
@@ -40,7 +41,7 @@ class StrictConfig(PreTrainedConfig):
     Raises
     ------
     ValueError
-        Naming the unknown key.
+        Naming the unknown key, or that ``output_attentions`` is not False.
     huggingface_hub.errors.StrictDataclassError
         Naming the field that is of another type or out of its range, as all of transformers'.
     """
@@ -61,7 +62,20 @@ class StrictConfig(PreTrainedConfig):
                 f"{type(self).__name__} has no key {key!r}{meant}; allowed are "
                 f"{', '.join(sorted(field for field in known if not field.startswith('_')))}"
             )
+        self.output_attentions = kwargs.pop("output_attentions", False)
         super().__post_init__(**kwargs)
+
+    @property
+    def output_attentions(self) -> bool:
+        """Whether attention maps are returned, which no model here keeps."""
+        return False
+
+    @output_attentions.setter
+    def output_attentions(self, value: bool | None) -> None:
+        if value:
+            raise ValueError(
+                f"output_attentions is {value}; these models keep no attention maps, and take False"
+            )
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any):

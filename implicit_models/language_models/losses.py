@@ -65,6 +65,12 @@ def next_token_loss(
     return aligned_loss(logits[:, :-1], labels[:, 1:], num_items)
 
 
+def count_labels(labels: Int[Tensor, "B L"], alignment: str) -> Int[Tensor, ""]:
+    """Count the labels that the loss of an alignment, a name in `LOSSES`, counts."""
+    shifted = labels[:, 1:] if alignment == "next_token" else labels
+    return (shifted != IGNORED).sum()
+
+
 def center_loss(hidden: Float[Tensor, "B L D"], labels: Int[Tensor, "B L"]) -> Float[Tensor, ""]:
     """Return how far hidden states of one label are from each other, over how far all are.
 
@@ -119,7 +125,7 @@ def predicted_loss(
     """Return the `aligned_loss` of the logits ``hidden @ head.T``, holding a few at a time.
 
     Its gradients are computed along with it, as the logits pass by, and added up in float32
-    at least. It goes backward once, and has no second derivative.
+    at least. It goes backward once, and has no second derivative. Without any label it is 0.
 
     Parameters
     ----------
@@ -140,7 +146,7 @@ def predicted_loss(
     _check_labels(targets, classes)
     if transformed():
         raise NotImplementedError(f"{_NO_TWIN}; a transform of torch.func needs it")
-    count = (targets != IGNORED).sum() if num_items is None else num_items
+    count = (targets != IGNORED).sum().clamp_min(1) if num_items is None else num_items
     precise = accumulation_dtype(rows.dtype)
     scale = torch.as_tensor(count, device=rows.device).to(precise).reciprocal()
     head = head.to(rows.dtype)

@@ -14,10 +14,16 @@ from implicit_models.kernels.linear import linear
 from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.cell import StackCell
 from implicit_models.language_models.configuration import ImplicitConfig
-from implicit_models.language_models.losses import LOSSES, center_loss, predicted_loss
+from implicit_models.language_models.losses import (
+    LOSSES,
+    center_loss,
+    count_labels,
+    predicted_loss,
+)
 from implicit_models.language_models.outputs import ImplicitCausalLMOutput
 from implicit_models.language_models.trunk import ImplicitModel, ImplicitPreTrainedModel
 
+_OF_A_SEARCH = ("phase", "tolerance", "max_self_iterations")
 _PREPARE: Any = vars(GenerationMixin)["prepare_inputs_for_generation"]
 
 
@@ -99,9 +105,10 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
             ``label_alignment`` says.
         logits_to_keep
             Compute logits for so many of the last tokens (0: all), or for the tokens of these
-            indices.
+            indices. With targets, of which there are no logits, 0.
         num_items_in_batch
-            What to divide the summed loss by, in place of the number of labels.
+            What to divide the summed loss by, in place of the number of labels, whose share of it
+            weighs the penalty.
         targets
             In place of labels: what each token is to predict, or -100; never shifted. The output
             then has ``predictions`` and no logits, which are never held all at once, and its loss
@@ -109,9 +116,18 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
         center_weight
             Of the targets' `center_loss` over the hidden states, which is in the output beside the
             loss.
+
+        Raises
+        ------
+        ValueError
+            Where labels or some logits are asked for beside targets, and as in
+            `ImplicitModel.forward`.
         """
         if targets is not None and labels is not None:
             raise ValueError("give either labels or targets, and not both")
+        keeps_all = isinstance(logits_to_keep, int) and logits_to_keep == 0
+        if targets is not None and not keeps_all:
+            raise ValueError("logits_to_keep is given beside targets, which leave no logits")
         found = self.model(
             input_ids,
             attention_mask,
@@ -146,7 +162,10 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
             assert logits is not None
             loss = LOSSES[self.config.label_alignment](logits, labels, num_items_in_batch)
             if found.penalty is not None:
-                loss = loss + found.penalty
+                share = 1.0
+                if num_items_in_batch is not None:
+                    share = count_labels(labels, self.config.label_alignment) / num_items_in_batch
+                loss = loss + share * found.penalty
         output = ImplicitCausalLMOutput(
             loss=loss,
             logits=logits,
@@ -170,11 +189,24 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
     def _prepare_cache_for_generation(
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
-        """Put an empty cache in where ``generate`` wants one and the caller gave none."""
+        """Put an empty cache in where ``generate`` wants one and the caller gave none.
+
+        Raises
+        ------
+        ValueError
+            Where ``generate`` is told something that these models cannot do.
+        """
         if generation_config.cache_implementation is not None:
             raise ValueError(
                 f"cache_implementation is {generation_config.cache_implementation!r}; these models "
                 "have one kind of cache, and take None"
+            )
+        given = [name for name in _OF_A_SEARCH if model_kwargs.get(name) is not None]
+        if given and generation_config.guidance_scale not in (None, 1):
+            raise ValueError(
+                f"{given[0]} is given beside guidance_scale, whose unconditional pass transformers "
+                "makes without it; leave one of them out, or set tolerance and max_self_iterations "
+                "in the model's configuration"
             )
         if model_kwargs.get("cache") is None and generation_config.use_cache is not False:
             model_kwargs["cache"] = CarryCache()

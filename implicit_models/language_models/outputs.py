@@ -1,6 +1,6 @@
 """What the models return."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -8,8 +8,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
+from implicit_models.backbones.stack import StackCarry
 from implicit_models.equilibrium.solution import Solution
 from implicit_models.language_models.cache import CarryCache
+from implicit_models.language_models.padding import Alignment
 
 
 @dataclass
@@ -21,7 +23,8 @@ class ImplicitModelOutput(ModelOutput):
     last_hidden_state
         The fixed point, or the explicit stack's output: (B, L, D).
     cache
-        For the tokens that follow; None unless one was given or ``use_cache``.
+        For the tokens that follow; None where none is wanted, and as ``search`` in a replica of
+        `torch.nn.DataParallel`, which gathers tensors alone.
     hidden_states
         The inputs of all blocks in the last evaluation, and the output; None unless asked for.
     self_iterations
@@ -67,6 +70,40 @@ class ImplicitCausalLMOutput(ModelOutput):
     penalty: Float[Tensor, ""] | None = None
     predictions: Int[Tensor, "B L"] | None = None
     center: Float[Tensor, ""] | None = None
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What the stack, or the search of its fixed point, makes of embeddings.
+
+    Attributes
+    ----------
+    carry
+        After the tokens; None where nobody asked for it.
+    states
+        The inputs of all blocks and the output; None where nobody asked for them.
+    search, penalty, self_iterations
+        Of an implicit model, as in `ImplicitModelOutput`.
+    """
+
+    hidden: Tensor
+    carry: StackCarry | None
+    states: list[Tensor] | None
+    search: Solution | None = None
+    penalty: Tensor | None = None
+    self_iterations: Tensor | None = None
+
+    def back(self, alignment: Alignment) -> "Evaluated":
+        """Return the same with each token where it stood before the alignment."""
+        return replace(
+            self,
+            hidden=alignment.back(self.hidden),
+            states=None if self.states is None else [alignment.back(each) for each in self.states],
+            search=None if self.search is None else alignment.search_back(self.search),
+            self_iterations=None
+            if self.self_iterations is None
+            else alignment.back(self.self_iterations),
+        )
 
 
 def count_self_iterations(

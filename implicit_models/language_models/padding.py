@@ -36,7 +36,8 @@ class Alignment:
         """
         if mask is None:
             return None
-        recent = mask[:, before:] if mask.shape[-1] == before + size[1] else mask
+        reaches_back = mask.dim() == 2 and mask.shape[1] == before + size[1]
+        recent = mask[:, before:] if reaches_back else mask
         if recent.shape == size and bool(recent.all()):
             return None
         return cls.of(recent, size)

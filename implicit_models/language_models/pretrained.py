@@ -104,7 +104,7 @@ class StrictPreTrainedModel(PreTrainedModel):
     def initialise(self, seed: int) -> None:
         """Draw all weights anew; they depend on the seed alone."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             self.apply(self._init_weights)
 
 

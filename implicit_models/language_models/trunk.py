@@ -1,6 +1,5 @@
 """The trunk: embeddings in, hidden states out; a stack called once, or its fixed point."""
 
-from dataclasses import dataclass, replace
 from operator import methodcaller
 from typing import Any, cast
 
@@ -13,11 +12,14 @@ from transformers.utils.deprecation import deprecate_kwarg
 from implicit_models.backbones.stack import Block, Stack, StackCarry
 from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.phase import Phase
-from implicit_models.equilibrium.solution import Solution
 from implicit_models.language_models.cache import CarryCache, checked_cache
 from implicit_models.language_models.cell import Injection, StackCell
 from implicit_models.language_models.configuration import ImplicitConfig
-from implicit_models.language_models.outputs import ImplicitModelOutput, count_self_iterations
+from implicit_models.language_models.outputs import (
+    Evaluated,
+    ImplicitModelOutput,
+    count_self_iterations,
+)
 from implicit_models.language_models.padding import Alignment
 from implicit_models.language_models.phases import default_phase
 from implicit_models.language_models.pretrained import StrictPreTrainedModel
@@ -60,40 +62,6 @@ class ImplicitPreTrainedModel(StrictPreTrainedModel):
         if self.config.num_embeddings != embeddings.num_embeddings:
             self.config.pad_vocab_size_multiple = 1
         return embeddings
-
-
-@dataclass(frozen=True)
-class _Evaluated:
-    """What the stack, or the search of its fixed point, makes of embeddings.
-
-    Attributes
-    ----------
-    carry
-        After the tokens; None where nobody asked for it.
-    states
-        The inputs of all blocks and the output; None where nobody asked for them.
-    search, penalty, self_iterations
-        Of an implicit model, as in `ImplicitModelOutput`.
-    """
-
-    hidden: Tensor
-    carry: StackCarry | None
-    states: list[Tensor] | None
-    search: Solution | None = None
-    penalty: Tensor | None = None
-    self_iterations: Tensor | None = None
-
-    def back(self, alignment: Alignment) -> "_Evaluated":
-        """Return the same with each token where it stood before the alignment."""
-        return replace(
-            self,
-            hidden=alignment.back(self.hidden),
-            states=None if self.states is None else [alignment.back(each) for each in self.states],
-            search=None if self.search is None else alignment.search_back(self.search),
-            self_iterations=None
-            if self.self_iterations is None
-            else alignment.back(self.self_iterations),
-        )
 
 
 class ImplicitModel(ImplicitPreTrainedModel):
@@ -173,12 +141,12 @@ class ImplicitModel(ImplicitPreTrainedModel):
             on either side of each sequence and then changes nothing: not the search, the other
             tokens' results, or the cache. What padding itself gets means nothing.
         cache
-            What came before, a `CarryCache`; it is advanced.
+            What came before, a `CarryCache`; advanced in place, unless ``use_cache`` is False.
         inputs_embeds
             In place of ``input_ids``.
         use_cache
-            Whether to return a cache. None takes the configuration's where gradients are
-            disabled, and False where they are enabled.
+            Whether to return a cache: the given one, or a new one. None does so with a given one;
+            without, it takes the configuration's where gradients are disabled, and else False.
         phase
             How to search and differentiate. None takes the configuration's choice: a search where
             gradients are disabled, otherwise the phase of training. None for an explicit model.
@@ -190,14 +158,15 @@ class ImplicitModel(ImplicitPreTrainedModel):
         Raises
         ------
         ValueError
-            Where an argument does not fit the kind of model, the mask has another shape, or a token
-            id lies outside the vocabulary (of tokens on a GPU `torch._assert_async` tells).
+            Where an argument does not fit the kind of model, mask or embeddings have another shape,
+            or a token id lies outside the vocabulary (on a GPU `torch._assert_async` tells).
         """
         embedded = self._embed(input_ids, inputs_embeds)
         batch, length = embedded.shape[:2]
         phase = self._phase(phase, tolerance, max_self_iterations, length)
         cache = checked_cache(cache, batch)
-        carry = self._carry(cache, batch, use_cache)
+        keeps_cache = self._keeps_cache(cache, use_cache)
+        carry = self._carry(cache, batch, keeps_cache)
 
         before = 0 if cache is None else cache.get_seq_length()
         alignment = Alignment.where_padded(attention_mask, (batch, length), before)
@@ -211,16 +180,17 @@ class ImplicitModel(ImplicitPreTrainedModel):
             found = self._call_once(embedded, carry, lengths, states, has_gradient)
         else:
             found = self._solve(embedded, carry, lengths, states, phase, has_gradient)
-        if found.carry is not None:
+        if keeps_cache:
+            assert found.carry is not None
             cache = (CarryCache() if cache is None else cache).advance(found.carry, length)
         if alignment is not None:
             found = found.back(alignment)
         output = ImplicitModelOutput(
             last_hidden_state=found.hidden,
-            cache=cache,
+            cache=cache if keeps_cache else None,
             hidden_states=None if found.states is None else tuple(found.states),
             self_iterations=found.self_iterations,
-            search=found.search,
+            search=None if self._is_data_parallel else found.search,
             penalty=found.penalty,
         )
         wants_dict = self.config.return_dict if return_dict is None else return_dict
@@ -230,6 +200,12 @@ class ImplicitModel(ImplicitPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give either input_ids or inputs_embeds, and not both")
         if inputs_embeds is not None:
+            width = self.config.hidden_size
+            if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != width:
+                raise ValueError(
+                    f"inputs_embeds has the shape {tuple(inputs_embeds.shape)}; it must be "
+                    f"(B, L, {width})"
+                )
             return inputs_embeds
         assert input_ids is not None
         if input_ids.dim() != 2 or input_ids.is_floating_point() or input_ids.dtype == torch.bool:
@@ -267,14 +243,21 @@ class ImplicitModel(ImplicitPreTrainedModel):
             max_self_iterations=max_self_iterations,
         )
 
-    def _carry(
-        self, cache: CarryCache | None, batch: int, use_cache: bool | None
-    ) -> StackCarry | None:
-        """Return the carry before the tokens; None where nobody wants the one after them."""
+    @property
+    def _is_data_parallel(self) -> bool:
+        """Whether this is a replica of `nn.DataParallel`, which gathers tensors alone."""
+        return getattr(self, "_is_replica", False)
+
+    def _keeps_cache(self, cache: CarryCache | None, use_cache: bool | None) -> bool:
         if use_cache is None:
-            use_cache = self.config.use_cache and not torch.is_grad_enabled()
+            by_default = self.config.use_cache and not torch.is_grad_enabled()
+            use_cache = cache is not None or by_default
+        return use_cache and not self._is_data_parallel
+
+    def _carry(self, cache: CarryCache | None, batch: int, keeps_cache: bool) -> StackCarry | None:
+        """Return the carry before the tokens; None where there is and will be no cache."""
         if cache is None or cache.carry is None:
-            return self.stack.initial_carry(batch) if use_cache or cache is not None else None
+            return self.stack.initial_carry(batch) if keeps_cache or cache is not None else None
         self.stack.check_carry(cache.carry)
         return cache.carry
 
@@ -289,7 +272,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
         lengths: Tensor | None,
         states: list[Tensor] | None,
         has_gradient: bool,
-    ) -> _Evaluated:
+    ) -> Evaluated:
         """Apply the explicit model's stack; the carry after it may have a gradient or not."""
         keep = methodcaller("carry", lengths)
         hidden, carries = self.stack(
@@ -302,7 +285,7 @@ class ImplicitModel(ImplicitPreTrainedModel):
             checkpointing=self.gradient_checkpointing,
             hidden_states=states,
         )
-        return _Evaluated(hidden, None if carry is None else StackCarry(carries), states)
+        return Evaluated(hidden, None if carry is None else StackCarry(carries), states)
 
     def _solve(
         self,
@@ -312,10 +295,11 @@ class ImplicitModel(ImplicitPreTrainedModel):
         states: list[Tensor] | None,
         phase: Phase,
         has_gradient: bool,
-    ) -> _Evaluated:
+    ) -> Evaluated:
         """Search the fixed point of the implicit model's cell, and differentiate it.
 
-        The output without gradient and the carry, which may have one, are of one more evaluation.
+        The output without gradient and the carry, which may have one where the phase takes one, are
+        of one more evaluation.
         """
         cell, start = self.cell(None, carry, embedded)
         search = find_fixed_point(
@@ -335,11 +319,13 @@ class ImplicitModel(ImplicitPreTrainedModel):
             penalty = phase.penalty(cell, value, lengths)
 
         evaluated, after = value, None
+        differentiable = torch.is_grad_enabled() and phase.gradient is not None
         if carry is not None:
-            with torch.set_grad_enabled(has_gradient):
+            with torch.set_grad_enabled(differentiable and has_gradient):
                 evaluated, after = cell.advance(value, lengths, states)
         elif phase.gradient is None or states is not None:
-            evaluated = cell(value, states)
+            with torch.set_grad_enabled(differentiable):
+                evaluated = cell(value, states)
         hidden = evaluated if phase.gradient is None else value
         if states is not None:
             states[-1] = hidden
@@ -347,4 +333,4 @@ class ImplicitModel(ImplicitPreTrainedModel):
         iterations = count_self_iterations(
             search.steps, more, (len(embedded), embedded.shape[1]), lengths
         )
-        return _Evaluated(hidden, after, states, search, penalty, iterations)
+        return Evaluated(hidden, after, states, search, penalty, iterations)

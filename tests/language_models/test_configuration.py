@@ -143,6 +143,28 @@ def test_a_configuration_survives_its_file(kind: str, tmp_path: Path) -> None:
     assert settings["implicit"] is kind.endswith("-implicit")
 
 
+@every_kind
+def test_a_quantised_models_configuration_is_read(kind: str) -> None:
+    config = configuration(kind)
+    quantised = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    settings = config.to_dict() | {"quantization_config": quantised}
+    assert type(config).from_dict(settings).quantization_config == quantised
+
+
+@pytest.mark.parametrize("config", [ImplicitLlamaConfig, ImplicitMamba2Config, LSTMConfig])
+def test_attention_maps_are_refused(config: type[ImplicitConfig]) -> None:
+    match = "output_attentions is True; these models keep no attention maps"
+    with pytest.raises(ValueError, match=match):
+        config(output_attentions=True)
+    for settings, changes in (({"output_attentions": True}, {}), ({}, {"output_attentions": True})):
+        with pytest.raises(ValueError, match=match):
+            config.from_dict(settings, **changes)
+    found = config(output_attentions=False)
+    with pytest.raises(ValueError, match=match):
+        found.output_attentions = True
+    assert found.output_attentions is False
+
+
 def test_defaults_follow_from_other_fields() -> None:
     config = ImplicitLlamaConfig(hidden_size=48, num_attention_heads=6)
     assert (config.num_key_value_heads, config.head_dim) == (6, 8)

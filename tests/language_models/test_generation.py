@@ -22,6 +22,7 @@ from transformers import (
 )
 from transformers.generation import BaseStreamer
 
+from implicit_models.equilibrium.phase import bounded_phase
 from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from tests.language_models.kinds import (
@@ -387,6 +388,11 @@ def test_what_the_cache_cannot_do_is_refused(kind: str) -> None:
             model.generate(prompt, **helper, **GREEDY)
     with torch.no_grad():
         cache = model(prompt).cache
+    for given in ({"tolerance": 0.1}, {"max_self_iterations": 3}, {"phase": bounded_phase(2)}):
+        match = f"{next(iter(given))} is given beside guidance_scale, .* configuration"
+        with pytest.raises(ValueError, match=match):
+            model.generate(prompt, guidance_scale=1.5, **given, **GREEDY)
+    assert model.generate(prompt, guidance_scale=1.5, **GREEDY).shape == (1, 4 + NEW)
     with pytest.raises(ValueError, match="cannot be cut back; keep a copy"):
         cache.crop(2)
     with pytest.raises(ValueError, match="cache holds 1 sequences; the input has 3"):

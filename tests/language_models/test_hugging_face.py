@@ -17,6 +17,7 @@ from implicit_models.checksums import DamagedFileError, filled
 from implicit_models.equilibrium.phase import bounded_phase
 from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.modelling import ImplicitForCausalLM
+from implicit_models.language_models.padding import Alignment
 from implicit_models.language_models.pretrained import ModelFileError
 from implicit_models.language_models.serialisation import load_model, save_model
 from tests.language_models.kinds import (
@@ -145,6 +146,19 @@ def test_a_cache_is_made_where_it_is_wanted(kind: str) -> None:
         assert_close(without.logits, model(text).logits)
         model.config.use_cache = False
         assert model(text).cache is None
+
+
+@every_kind
+@torch.no_grad()
+def test_a_cache_is_read_without_being_advanced(kind: str) -> None:
+    model, text, more = model_of(kind), tokens(2, 4), tokens(2, 3, seed=1)
+    cache = model(text).cache
+    expected = model(more, cache=cache.copy())
+    before = cache.carry
+    for _ in range(2):
+        found = model(more, cache=cache, use_cache=False)
+        assert found.cache is None and torch.equal(found.logits, expected.logits)
+    assert cache.carry is before and cache.get_seq_length() == 4
 
 
 def a_phase(model: ImplicitForCausalLM) -> Any:
@@ -643,6 +657,14 @@ def test_what_no_model_takes(kind: str) -> None:
     for shape in ((2, 4), (2, 6), (2, 10)):
         with pytest.raises(ValueError, match=r"must be that of the tokens, \(2, 5\)"):
             model(text, attention_mask=torch.ones(shape))
+    # Apart from `forward`, whose number of dimensions the tests check themselves.
+    for before, shape in ((0, (5,)), (0, (2, 1, 5)), (3, (8,)), (3, (2, 1, 8)), (3, (3, 8))):
+        with pytest.raises(ValueError, match=r"must be that of the tokens, \(2, 5\)"):
+            Alignment.where_padded(torch.ones(shape), (2, 5), before)
+    for shape in ((2, 5, 15), (5, 16), (2, 1, 5, 16)):
+        match = rf"inputs_embeds has the shape \({shape[0]}, .*must be \(B, L, 16\)"
+        with pytest.raises(ValueError, match=match):
+            model.model._embed(None, torch.ones(shape))
 
 
 @every_kind

@@ -229,6 +229,22 @@ def test_targets_beside_labels_are_refused() -> None:
         model(tokens, labels=tokens, targets=tokens)
 
 
+@pytest.mark.parametrize("kept", [2, torch.tensor([0])], ids=str)
+def test_some_logits_beside_targets_are_refused(kept: Any) -> None:
+    model = small_model(ALL["explicit llama"])
+    tokens = torch.zeros(1, 3, dtype=torch.long)
+    with pytest.raises(ValueError, match="logits_to_keep is given beside targets"):
+        model(tokens, targets=tokens, logits_to_keep=kept)
+
+
+def test_without_any_label_the_loss_is_nothing() -> None:
+    hidden, head, labels = draw()
+    loss, _ = predicted_loss(hidden, head, torch.full_like(labels, IGNORED))
+    loss.backward()
+    for found in (loss, hidden.grad, head.grad):
+        assert found is not None and not found.any()
+
+
 def test_a_model_of_transformers_is_read_by_its_logits() -> None:
     config = LlamaConfig(
         vocab_size=VOCABULARY,

@@ -141,6 +141,23 @@ def test_a_cache_comes_back_where_one_was_given_asked_for_or_no_gradient_is_want
         torch.testing.assert_close(remembered(cache), remembered(given))
 
 
+@IMPLICIT_ONES
+@pytest.mark.parametrize(
+    "asked", [{}, {"use_cache": True}, {"output_hidden_states": True}], ids=str
+)
+def test_a_phase_without_gradient_has_none(
+    parameters: ModelParameters, asked: dict[str, bool]
+) -> None:
+    model, text = our_model(parameters), tokens(2, 5)
+    found = model(text, labels=text, phase=FIXED, **asked)
+    with torch.no_grad():
+        torch.testing.assert_close(found.logits, model(text, phase=FIXED, **asked).logits)
+    found.loss.backward()  # of the head alone
+    assert all(weight.grad is None for weight in model.model.stack.parameters())
+    if found.cache is not None:
+        assert not any(part.requires_grad for row in remembered(found.cache) for part in row)
+
+
 @pytest.mark.parametrize("parameters", OURS.values(), ids=OURS)
 def test_going_on_with_a_copy_of_a_cache_leaves_it_as_it_is(parameters: ModelParameters) -> None:
     model = our_model(parameters)

@@ -39,7 +39,7 @@ class HuggingFaceFamily(Family):
         """Build a model of a source's configuration, or load its weights, over our vocabulary."""
         source: str = parameters.source
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             if parameters.pretrained:
                 model = _loaded(source, vocabulary_size)
             else:

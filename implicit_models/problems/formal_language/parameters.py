@@ -249,18 +249,16 @@ def num_sequences(data: FormalLanguageParameters, split: str) -> tuple[int, str]
 def check_evaluation(
     key: str,
     data: FormalLanguageParameters,
-    parameters: FormalLanguageEvaluationParameters | None,
+    parameters: FormalLanguageEvaluationParameters,
     where: str = "evaluation.formal_language",
 ) -> None:
-    """See that an evaluation says something of these strings."""
-    if parameters is None:
-        raise ParameterError(f"{where} is missing; {key} is tested as it says: add it")
+    """See that these strings can be evaluated on: they always can."""
 
 
 def check_sweep(
     key: str,
     data: FormalLanguageParameters,
-    parameters: FormalLanguageSweepParameters | None,
+    parameters: FormalLanguageSweepParameters,
     where: str = "sweep.formal_language",
 ) -> None:
     """See that there are strings for a sweep to read.
@@ -270,8 +268,6 @@ def check_sweep(
     ParameterError
         Where none is short enough, or there are fewer.
     """
-    if parameters is None:
-        raise ParameterError(f"{where} is missing; {key} is tested as it says: add it")
     strings = data.validation
     if parameters.length < strings.shortest:
         raise ParameterError(

@@ -37,14 +37,8 @@ def test_lines_and_words():
     assert STORY.questions() == [(3, WHERE), (5, WHAT)]
 
 
-def test_distances_are_from_full_stops_to_question_marks():
-    words = STORY.words()
-    stops = [index for index, word in enumerate(words) if word == "."]
-    first, second = (index for index, word in enumerate(words) if word == "?")
-    assert STORY.distances() == [
-        Distances(2, 2, first - stops[0], first - stops[0]),
-        Distances(3, 4, second - stops[1], second - stops[0]),
-    ]
+def test_distances_are_between_the_ids_of_lines():
+    assert STORY.distances() == [Distances(2, 2), Distances(3, 4)]
 
 
 def test_what_is_written_is_read(tmp_path):

@@ -191,8 +191,6 @@ def test_what_does_not_fit_is_known_before_anything_runs() -> None:
     assert check_training("datasets.x", data) == (21 + 9 * 9, "datasets.x.train.longest")
     with pytest.raises(ParameterError, match=r"the strings of datasets\.x stand alone"):
         check_carry("datasets.x", data, 4)
-    with pytest.raises(ParameterError, match=r"evaluation\.formal_language is missing"):
-        check_evaluation("datasets.x", data, None)
     sweep = FormalLanguageSweepParameters(
         length=9, num_sequences=20, self_iterations=(1,), tolerances=(0.1,)
     )

@@ -59,15 +59,10 @@ Line = Sentence | Question
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """How far the supporting facts of a question are.
-
-    In lines, between the two lines' ids; in words, from a fact's full stop to the question mark.
-    """
+    """How far the supporting facts of a question are: in lines, between the two lines' ids."""
 
     nearest_lines: int
     furthest_lines: int
-    nearest_words: int
-    furthest_words: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,22 +98,10 @@ class Story:
 
     def distances(self) -> list[Distances]:
         """Return how far the supporting facts of each question are."""
-        ends, position = [], -1  # ends: of each line, the word "." or "?"
-        for line in self.lines:
-            position += len(line.words) + 1
-            ends.append(position)
-            position += isinstance(line, Question)
-        found = []
-        for number, question in self.questions():
-            nearest, furthest = max(question.support), min(question.support)
-            end = ends[number - 1]
-            found.append(
-                Distances(
-                    number - nearest, number - furthest, end - ends[nearest - 1],
-                    end - ends[furthest - 1],
-                )
-            )  # fmt: skip
-        return found
+        return [
+            Distances(number - max(question.support), number - min(question.support))
+            for number, question in self.questions()
+        ]
 
     def place(self, number: int) -> str:
         """Return where the line of an id was read, or which story it is of, for a message."""

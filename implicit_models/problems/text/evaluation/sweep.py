@@ -24,7 +24,6 @@ def sweep_text(
     stream: Tokens,
     parameters: TextSweepParameters,
     *,
-    seed: int = 0,
     store: ScoreStore | None = None,
 ) -> SweepResult:
     """Measure a model's perplexity against the allowed self-iterations and the tolerance.
@@ -36,8 +35,6 @@ def sweep_text(
     ----------
     stream
         Documents one after another, each followed by the end of text.
-    seed
-        Of the bootstrap.
     store
         Where finished batches are kept, and continued from.
 
@@ -75,7 +72,7 @@ def sweep_text(
                 measured["nats"],
                 np.full(count, length),
                 num_samples=parameters.bootstrap_samples,
-                generator=np.random.default_rng(seed),
+                generator=np.random.default_rng(0),
             ),
         }
         search = Search(**{name: measured[name] for name in names})

@@ -134,7 +134,6 @@ def evaluate_text(
     names: Sequence[str] | None = None,
     domains: Sequence[str] | None = None,
     num_bytes: Integer[np.ndarray, " D"] | None = None,
-    seed: int = 0,
     store: ScoreStore | None = None,
 ) -> TextResult:
     """Evaluate a model on a text, an implicit one with the search of the parameters.
@@ -149,8 +148,6 @@ def evaluate_text(
         The documents one after another, each followed by the end of text.
     start_token
         The end of text: it stands before each document too.
-    seed
-        Of the bootstrap.
     store
         Where finished batches are kept, and continued from.
 
@@ -161,7 +158,7 @@ def evaluate_text(
         another model.
     """
     phase = search_settings(parameters, model.config).phase() if is_implicit(model) else None
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     shown = _show(model, stream, parameters, phase, start_token)  # first: it takes a moment
     return TextResult(
         kind="implicit" if is_implicit(model) else "explicit",
