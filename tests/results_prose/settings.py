@@ -26,7 +26,7 @@ SETTINGS = {
     ),
     ("evaluation.md", "The report"): ("within 30 % of each other",),
     ("figures.md", "Make the figures"): ("70, 80 and 90 % of the steps in the bounded phase",),
-    ("kubernetes.md", "Use Kubernetes"): ("is tried again after 5 s", "Releases before 1.29"),
+    ("kubernetes.md", "Use Kubernetes"): ("Releases before 1.29",),
     ("slurm.md", "Use Slurm"): ("is at least 5 minutes",),
     ("models.md", "The models"): ("from 5.24 up to",),
     ("models.md", "Configuration"): (
