@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from implicit_models.parameters.dotted import dotted
 from implicit_models.tracking.links import run_page, tracked_run
 from pipelines.dag import Stage
+from pipelines.git import git, text_of
 from pipelines.outcomes import Outcome, Outcomes
 from pipelines.server.embedded import dashboards
 
@@ -71,10 +71,10 @@ def git_commit(root: Path) -> str:
 
 def _git(root: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+        done = git(root, *arguments)
     except FileNotFoundError:  # git is not installed
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return text_of(done.stdout).strip() if done.returncode == 0 else ""
 
 
 def _tracked(root: Path, stage: Stage, outcome: Outcome) -> str:

@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import hashlib
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from implicit_models.files import write_whole
 from implicit_models.parameters.composition import compose
 from pipelines import disk
 from pipelines.checking import check_parameters
+from pipelines.git import git, text_of
 from pipelines.seeds import SeedError, with_seeds
 
 PARAMETERS = "params.yaml"
@@ -141,10 +141,8 @@ def _composed(
 
 
 def _keep(root: Path, old: str) -> Path | None:
-    committed = subprocess.run(
-        ["git", "show", f"HEAD:./{PARAMETERS}"], cwd=root, capture_output=True, text=True
-    )
-    if not old or (committed.returncode == 0 and committed.stdout == old):
+    committed = git(root, "show", f"HEAD:./{PARAMETERS}")
+    if not old or (committed.returncode == 0 and text_of(committed.stdout) == old):
         return None
     digest = hashlib.sha256(old.encode()).hexdigest()[:12]
     kept = _folder(root) / f"params-{digest}.yaml"

@@ -11,7 +11,6 @@ believed lost, do each other no harm.
 """
 
 import os
-import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,6 +33,7 @@ from pipelines.cluster.remote import (
     take_runs,
     to_cache,
 )
+from pipelines.git import git, text_of
 from pipelines.running import StageFailedError
 
 LOCK = "dvc.lock"
@@ -256,18 +256,16 @@ def _is_changed(root: Path, path: str) -> bool:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    environment = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=root, env=environment, capture_output=True, text=True
-        )
+        done = git(root, *arguments)
     except FileNotFoundError:
         raise StageFailedError(
             "git is not installed, by which other machines get code; install it"
         ) from None
     if done.returncode:
+        said = text_of(done.stderr).strip()
         raise StageFailedError(
-            f"{root}: git {arguments[0]} failed: {done.stderr.strip()}; other machines get code by "
-            "git, so stages that run there need a repository with a commit"
+            f"{root}: git {arguments[0]} failed: {said}; other machines get code by git, so stages "
+            "that run there need a repository with a commit"
         )
-    return done.stdout
+    return text_of(done.stdout)

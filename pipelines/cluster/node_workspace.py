@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from dvc.repo import Repo
 
 from pipelines.cluster.exchange import Request
 from pipelines.cluster.gpus import node_name
+from pipelines.git import git, text_of
 from pipelines.running import InfrastructureError, Log, StageFailedError, file_lock, stage_lock
 
 SHARED = ("checkpoints", ".tracking")  # folders
@@ -118,10 +118,7 @@ def _has(clone: Path, commit: str) -> bool:
 
 
 def _git(folder: Path, *arguments: str) -> None:
-    environment = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
-    environment["GIT_TERMINAL_PROMPT"] = "0"
-    done = subprocess.run(
-        ["git", *arguments], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    done = git(folder, *arguments, GIT_TERMINAL_PROMPT="0")
     if done.returncode:
-        raise InfrastructureError(f"{folder}: git {arguments[0]} failed: {done.stderr.strip()}")
+        said = text_of(done.stderr).strip()
+        raise InfrastructureError(f"{folder}: git {arguments[0]} failed: {said}")

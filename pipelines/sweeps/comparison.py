@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from implicit_models.files import write_whole
 from implicit_models.parameters.dotted import dotted
+from pipelines.git import git
 from pipelines.outcomes import Outcomes
 from pipelines.results import SUMMARY, is_accuracy, shown
 from pipelines.sweeps.points import Origin, Point
@@ -129,8 +129,7 @@ def read_metrics(root: Path, commit: str, names: Sequence[str]) -> dict[str, dic
 
 def read_summary(root: Path, revision: str) -> dict[str, Any]:
     """Return costs, chance and standard errors of an experiment's runs, from its summary."""
-    show = ["git", "show", f"{revision}:{SUMMARY.as_posix()}"]
-    done = subprocess.run(show, cwd=root, capture_output=True, text=True, check=False)
+    done = git(root, "show", f"{revision}:{SUMMARY.as_posix()}")
     try:
         runs = json.loads(done.stdout)["runs"]
         return {

@@ -2,12 +2,12 @@
 
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from implicit_models.parameters.dotted import dotted
+from pipelines.git import git
 from pipelines.running import StageFailedError
 
 #: Keys of entries, wherever they stand, whose values are files and folders, or names on the hub.
@@ -91,8 +91,7 @@ def _is_in_git(root: Path, path: Path) -> bool:
         return False
     listed = []
     for options in (["--stage", "--error-unmatch"], ["--others"]):
-        command = ["git", "ls-files", "-z", *options, "--", os.fspath(path)]
-        listed.append(subprocess.run(command, cwd=root, capture_output=True, check=False))
+        listed.append(git(root, "ls-files", "-z", *options, "--", os.fspath(path)))
     of_git, others = listed
     modes = {line.partition(b" ")[0] for line in of_git.stdout.split(b"\0") if line}
     return of_git.returncode == 0 and modes <= _FILE_MODES and not others.stdout

@@ -18,6 +18,7 @@ from implicit_models.parameters import ParameterError, composition
 from implicit_models.parameters.composition import CONFIGURATION
 from implicit_models.parameters.dotted import dotted
 from pipelines.checking import check_parameters
+from pipelines.git import git
 from pipelines.sweeps.own_files import leads_out, named, own_content
 
 _TAKEN = (CONFIGURATION, "implicit_models", "stages")  # what git has not got there counts as well
@@ -251,8 +252,8 @@ def _with_new_files(root: Path, folder: Path) -> Path:
 def _git(
     root: Path, *arguments: str, index: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    environment = os.environ if index is None else {**os.environ, "GIT_INDEX_FILE": str(index)}
+    variables: Any = {} if index is None else {"GIT_INDEX_FILE": str(index)}
     try:
-        return subprocess.run(["git", *arguments], cwd=root, capture_output=True, env=environment)
+        return git(root, *arguments, **variables)
     except FileNotFoundError:
         raise SweepError("git is not installed, which experiments need; install it") from None

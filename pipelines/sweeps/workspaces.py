@@ -17,6 +17,7 @@ import yaml
 
 from implicit_models.files import write_whole
 from implicit_models.tracking.stores import stores_of
+from pipelines.git import git, text_of
 from pipelines.running import Log, StageFailedError, pause, run_process, stage_lock
 from pipelines.sweeps.own_files import check_own, link_own_files
 from pipelines.sweeps.points import Origin, Point
@@ -75,14 +76,14 @@ class Workspace:
             if (self.folder / name).exists() and not (aside / name).exists():
                 (self.folder / name).rename(aside / name)
         shutil.rmtree(self.folder, ignore_errors=True)
-        git(self.root, "clone", "--quiet", "--no-checkout", ".", str(self.folder))
-        git(self.folder, "checkout", "--quiet", "--detach", self.origin.commit)
+        _git(self.root, "clone", "--quiet", "--no-checkout", ".", str(self.folder))
+        _git(self.folder, "checkout", "--quiet", "--detach", self.origin.commit)
         for name in ("user.name", "user.email"):
-            value = git(self.root, "config", "--default", "", "--get", name).strip()
+            value = _git(self.root, "config", "--default", "", "--get", name).strip()
             if value:
-                git(self.folder, "config", name, value)
+                _git(self.folder, "config", name, value)
         if self.origin.changes:
-            git(self.folder, "apply", "--whitespace=nowarn", "-", given=self.origin.changes)
+            _git(self.folder, "apply", "--whitespace=nowarn", "-", given=self.origin.changes)
         self._share(cache)
         link_own_files(self.root, self.folder, parameters)
         for name in KEPT:
@@ -164,7 +165,7 @@ class Workspace:
         """Fetch the finished experiment into the repository."""
         reference = experiment_reference(self.origin, point)
         arguments = ["-c", "gc.auto=0", "fetch", "--quiet", "--no-write-fetch-head"]
-        git(self.root, *arguments, str(self.folder), f"{reference}:{reference}")
+        _git(self.root, *arguments, str(self.folder), f"{reference}:{reference}")
 
     def remove(self) -> None:
         """Delete the workspace."""
@@ -268,8 +269,7 @@ def shared_stages(folder: Path, changed: set[str]) -> list[str]:
 def is_done(root: Path, origin: Origin, point: Point) -> bool:
     """Return whether a repository has the experiment of a point."""
     reference = experiment_reference(origin, point)
-    command = ["git", "show-ref", "--quiet", "--verify", reference]
-    return subprocess.run(command, cwd=root).returncode == 0
+    return git(root, "show-ref", "--quiet", "--verify", reference).returncode == 0
 
 
 def experiment_reference(origin: Origin, point: Point) -> str:
@@ -285,10 +285,9 @@ def cache_folder(root: Path) -> Path:
         return Path(repo.cache.local_cache_dir)
 
 
-def git(folder: Path, *arguments: str, given: bytes | None = None) -> str:
+def _git(folder: Path, *arguments: str, given: bytes | None = None) -> str:
     """Run git and return what it prints; its own message is the error's."""
-    done = subprocess.run(["git", *arguments], cwd=folder, input=given, capture_output=True)
+    done = git(folder, *arguments, given=given)
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip()
-        raise StageFailedError(f"git {' '.join(arguments)}: {said}")
-    return done.stdout.decode(errors="replace")
+        raise StageFailedError(f"git {' '.join(arguments)}: {text_of(done.stderr).strip()}")
+    return text_of(done.stdout)
