@@ -22,7 +22,16 @@ from pipelines import disk
 from pipelines.dag import Stage
 from pipelines.dvc_files import set_damaged_aside
 from pipelines.outcomes import How, Outcome
-from pipelines.processes import Log, StoppedError, allow_all, pause, run_process, stop_all, stopping
+from pipelines.processes import (
+    PATIENCE,
+    Log,
+    StoppedError,
+    allow_all,
+    pause,
+    run_process,
+    stop_all,
+    stopping,
+)
 
 __all__ = [
     "InfrastructureError",
@@ -43,6 +52,8 @@ __all__ = [
 
 _TAIL_LINES = 15
 _BUSY_SECONDS = 5.0
+# After which torchrun kills its processes: within what a stage has for a checkpoint.
+_SHUTDOWN = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _ENDING = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 _KILLED = {status for number in _ENDING for status in (-number, 128 + number)}
 # In torchrun's summary, where the process that was the first to fail stands last.
@@ -130,7 +141,8 @@ class LocalRunner:
     def _environment(self) -> dict[str, str]:
         # A stage's command is `python -m ...`: it has to be the Python that runs this.
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        return {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment, "PATH": path}
+        own = {"PYTHONUNBUFFERED": "1", _SHUTDOWN: str(round(PATIENCE) - 10)}
+        return {**own, **os.environ, **self.environment, "PATH": path}
 
 
 def stage_lock(root: Path, name: str, log: Log) -> contextlib.AbstractContextManager[int]:

@@ -102,9 +102,12 @@ class StrictPreTrainedModel(PreTrainedModel):
         super()._initialize_weights(module, is_custom_code=False)
 
     def initialise(self, seed: int) -> None:
-        """Draw all weights anew; they depend on the seed alone."""
-        with torch.random.fork_rng(devices=[]):
+        """Draw all weights anew; they depend on the seed and on the kind of device alone."""
+        gpus = sorted({each.device.index for each in self.parameters() if each.is_cuda})
+        with torch.random.fork_rng(devices=gpus):
             torch.default_generator.manual_seed(seed)
+            for gpu in gpus:
+                torch.cuda.default_generators[gpu].manual_seed(seed)
             self.apply(self._init_weights)
 
 

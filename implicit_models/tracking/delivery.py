@@ -144,6 +144,8 @@ class Delivery:
             self._score_model(event)
         elif kind == "end":
             self._set_status(event["status"], event["time"])
+        else:
+            _logger.warning("%s: %r, of another version, is left out", self._spool.path, kind)
 
     def _log_parameters(self, entry: Mapping[str, str], stage: Mapping[str, str]) -> None:
         stage_run, entry_run = self._run_ids

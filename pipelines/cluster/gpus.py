@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from pipelines.running import InfrastructureError, Log, StageFailedError, pause
@@ -58,7 +59,8 @@ def offered_gpus(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]
     for variable in (GPUS, "CUDA_VISIBLE_DEVICES"):
         if variable in environment:
             names = (name.strip() for name in environment[variable].split(","))
-            return tuple(name for name in names if name)
+            # As CUDA reads them: -1 is none, and hides those behind it.
+            return tuple(name for name in takewhile(lambda name: name != "-1", names) if name)
     lines = _listing(environment).splitlines()
     return tuple(str(index) for index, line in enumerate(lines) if line.startswith("GPU"))
 

@@ -8,12 +8,9 @@ from pathlib import Path
 from pipelines.cluster.gpus import held_gpus
 from pipelines.cluster.placement import Place
 from pipelines.dag import Stage
-from pipelines.processes import PATIENCE
 from pipelines.running import LocalRunner, Log, Outcome
 
 TORCHRUN = "IMPLICIT_MODELS_TORCHRUN"
-# torchrun kills its processes within the two minutes that a stage has for a checkpoint.
-_SHUTDOWN_SECONDS = round(PATIENCE) - 10
 
 
 @dataclass(frozen=True)
@@ -63,4 +60,4 @@ def torchrun_options(processes: int, meeting: str = "--standalone") -> str:
     meeting
         How those of several nodes find each other.
     """
-    return f"{meeting} --nproc-per-node={processes} --shutdown-timeout={_SHUTDOWN_SECONDS}"
+    return f"{meeting} --nproc-per-node={processes}"

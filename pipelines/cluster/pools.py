@@ -28,6 +28,7 @@ T = TypeVar("T")
 _SERVER_PATIENCE = 600.0  # seconds that Prefect's server may be away
 _CANCELLING_PATIENCE = 60.0
 _TELL_SECONDS = 60.0
+_NO_ANSWER = (ObjectNotFound, httpx.HTTPError, PrefectHTTPStatusError)
 
 
 class PoolRunner(Dispatcher):
@@ -43,11 +44,12 @@ class PoolRunner(Dispatcher):
 
     def _run(self, stage: Stage, assignment: Assignment, log: Log) -> Result | None:
         with get_client(sync_client=True) as client:
-            submission = Submission.of(self.root, self.name, assignment)
-            run_id = _left_by_another_flow(client, submission)
+            submission = Submission.of(self.root, self.name, self.pool, assignment)
+            run_id = _left_by_another_flow(client, submission, log)
             if run_id is None:
                 run_id = self._submit(stage, assignment).id
-                submission.note(str(run_id))
+                end = f"prefect flow-run cancel {run_id}"
+                submission.note(str(run_id), f"the flow run {run_id}", end)
             log(f"{stage.name} waits for a worker of {self.name} (flow run {run_id})")
             watch = _Watch(client, run_id, self.pool, log)
             try:
@@ -57,7 +59,8 @@ class PoolRunner(Dispatcher):
                 watch.cancel()
                 raise
             finally:
-                submission.forget()
+                if _is_over(client, run_id):
+                    submission.forget()
         if result is None:
             return None
         log(f"{stage.name} has run on {result.outcome.place}")
@@ -104,16 +107,32 @@ class PoolRunner(Dispatcher):
         raise InfrastructureError(message)
 
 
-def _left_by_another_flow(client: SyncPrefectClient, submission: Submission) -> UUID | None:
-    """Return the run of a flow that was killed, if it waits or runs on, or has answered."""
-    number = submission.number()
+def _left_by_another_flow(
+    client: SyncPrefectClient, submission: Submission, log: Log
+) -> UUID | None:
+    """Return the run of a flow that was killed, if it waits or runs on, or has a result."""
+    number = submission.number(log)
     if number is None:
         return None
-    with contextlib.suppress(ObjectNotFound, httpx.HTTPError, PrefectHTTPStatusError):
-        run = client.read_flow_run(UUID(number))
-        if run.state and (run.state.is_completed() or not run.state.is_final()):
-            return run.id
+    run_id = UUID(number)
+    with contextlib.suppress(*_NO_ANSWER):
+        state = client.read_flow_run(run_id).state
+        if state is not None and (state.is_completed() or not _has_ended(state)):
+            log(f"a flow that was killed has left the flow run {run_id}, which is waited for")
+            return run_id
     return None
+
+
+def _is_over(client: SyncPrefectClient, run_id: UUID) -> bool:
+    """Return whether a run has ended or ends; False where Prefect's server does not say so."""
+    with contextlib.suppress(*_NO_ANSWER):
+        state = client.read_flow_run(run_id).state
+        return state is not None and _has_ended(state)
+    return False
+
+
+def _has_ended(state: State) -> bool:
+    return state.is_final() or state.is_cancelling()
 
 
 class _Watch:

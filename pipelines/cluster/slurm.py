@@ -5,6 +5,7 @@ machine and the nodes share. Slurm gives it nodes and GPUs, and a signal some ti
 them away; the training then keeps a checkpoint, and the stage is submitted again.
 """
 
+import contextlib
 import os
 import re
 import shlex
@@ -19,7 +20,7 @@ import submitit
 from submitit.core.utils import FailedJobError, FailedSubmissionError
 
 from pipelines.cluster.assignment import Assignment, Dispatcher, Result
-from pipelines.cluster.slurm_commands import ENDED, TAKEN, ask, job_state
+from pipelines.cluster.slurm_commands import ENDED, TAKEN, UNDER_WAY, ask, job_state
 from pipelines.cluster.slurm_job import run_job
 from pipelines.cluster.submissions import Submission
 from pipelines.dag import Stage
@@ -52,16 +53,18 @@ class SlurmRunner(Dispatcher):
 
     def _run(self, stage: Stage, assignment: Assignment, log: Log) -> Result | None:
         clone = Path(self.pool.clone or self.root).resolve()
-        submission = Submission.of(self.root, self.name, assignment)
-        job = _left_by_another_flow(submission, clone)
+        submission = Submission.of(self.root, self.name, self.pool, assignment)
+        job = _left_by_another_flow(submission, clone, log)
         if job is None:
             job = self._submitted(stage, assignment, clone, log)
-            submission.note(job.job_id)
+            called = f"job {job.job_id} of Slurm"
+            submission.note(job.job_id, called, f"scancel {job.job_id}")
         log(f"{stage.name} is job {job.job_id} of Slurm; it prints into {job.paths.stdout}")
         try:
             answer = self._watched(stage, job, log)
         finally:
-            submission.forget()
+            if job.paths.result_pickle.exists() or job_state(job.job_id) in ENDED:
+                submission.forget()
         if answer.get("was_stopped"):
             return None
         if "error" in answer:
@@ -163,14 +166,22 @@ class SlurmRunner(Dispatcher):
             raise InfrastructureError(f"Slurm has not taken {stage.name}: {error}") from error
 
 
-def _left_by_another_flow(submission: Submission, clone: Path) -> submitit.Job[Any] | None:
-    """Return the job of a flow that was killed, if it runs on, or has answered."""
-    number = submission.number()
+def _left_by_another_flow(
+    submission: Submission, clone: Path, log: Log
+) -> submitit.Job[Any] | None:
+    """Return the job of a flow that was killed, if it runs on, or has the stage's result."""
+    number = submission.number(log)
     if number is None:
         return None
     job: submitit.Job[Any] = submitit.SlurmJob(folder=clone / _FOLDER, job_id=number)
-    is_there = job.paths.result_pickle.exists() or job_state(number) not in ENDED
-    return job if is_there else None
+    if job.paths.result_pickle.exists():
+        with contextlib.suppress(FailedJobError):
+            return job if "result" in job.result() else None
+        return None
+    if job_state(number) not in UNDER_WAY:
+        return None
+    log(f"a flow that was killed has left job {number} of Slurm, which is waited for")
+    return job
 
 
 class _Tail:

@@ -7,6 +7,7 @@ FORGOTTEN = "FORGOTTEN"  # no state of Slurm: it does not know the job any more
 TAKEN = {"BOOT_FAIL", "NODE_FAIL", "PREEMPTED", "TIMEOUT"}
 _FAILED = {"CANCELLED", "DEADLINE", "FAILED", "OUT_OF_MEMORY", "REVOKED"}
 ENDED = {"COMPLETED", FORGOTTEN} | TAKEN | _FAILED
+UNDER_WAY = {"CONFIGURING", "PENDING", "RUNNING", "SUSPENDED"}
 
 
 def job_state(number: str) -> str:

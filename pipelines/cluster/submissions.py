@@ -9,12 +9,17 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from implicit_models.files import write_whole
 from pipelines.cluster.assignment import Assignment
+from pipelines.cluster.placement import Pool
+from pipelines.running import Log
 
 FOLDER = Path(".dvc") / "tmp" / "submissions"
+
+_SETTINGS = ("kind", "clone", "deployment", "slurm")  # of a pool, by which it does otherwise
 
 
 @dataclass(frozen=True)
@@ -26,32 +31,49 @@ class Submission:
     path
         Of the note.
     digest
-        Of what was asked for: what was asked for otherwise is another submission.
+        Of what was asked for, and of whom: all else is another submission.
     """
 
     path: Path
     digest: str
 
     @classmethod
-    def of(cls, root: Path, pool: str, assignment: Assignment) -> "Submission":
+    def of(cls, root: Path, name: str, pool: Pool, assignment: Assignment) -> "Submission":
         """Return that of an assignment; whoever asks for it holds the stage's lock."""
-        content = json.dumps([pool, assignment.to_dict()], sort_keys=True)
-        name = quote(assignment.request.stage, safe="@")
-        return cls(root / FOLDER / f"{name}.json", hashlib.sha256(content.encode()).hexdigest())
+        settings = {key: getattr(pool, key) for key in _SETTINGS}
+        content = json.dumps([name, settings, assignment.to_dict()], sort_keys=True, default=str)
+        path = root / FOLDER / f"{quote(assignment.request.stage, safe='@')}.json"
+        return cls(path, hashlib.sha256(content.encode()).hexdigest())
 
-    def number(self) -> str | None:
-        """Return the number under which the pool has it; None where nothing was noted."""
-        with contextlib.suppress(OSError, ValueError):
-            found = json.loads(self.path.read_text(encoding="utf-8"))
-            if found["digest"] == self.digest:
-                return str(found["number"])
+    def number(self, log: Log) -> str | None:
+        """Return the number under which the pool has it; None where nothing was noted.
+
+        Something else that a killed flow has asked of this stage is told: it may run on.
+        """
+        found = self._read()
+        if found is None:
+            return None
+        if found["digest"] == self.digest:
+            return found["number"]
+        log(
+            "a flow that was killed has asked for something else of this stage, "
+            f"{found['called']}; where that still runs, end it: {found['end']}"
+        )
         return None
 
-    def note(self, number: str) -> None:
-        """Write down under which number the pool has it."""
+    def note(self, number: str, called: str, end: str) -> None:
+        """Write down under which number the pool has it, and how a user ends it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.path, json.dumps({"digest": self.digest, "number": number}))
+        content = {"digest": self.digest, "number": number, "called": called, "end": end}
+        write_whole(self.path, json.dumps(content))
 
     def forget(self) -> None:
-        """Forget it: it is answered, or given up."""
+        """Forget it: it has ended."""
         self.path.unlink(missing_ok=True)
+
+    def _read(self) -> dict[str, Any] | None:
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            if isinstance(found, dict) and {"digest", "number", "called", "end"} <= found.keys():
+                return found
+        return None

@@ -182,7 +182,7 @@ def test_environment_of_a_stage():
     assert stage_environment(Place(), ()) == {}
     assert stage_environment(Place(gpus=2, environment={"A": "b"}), ("3", "5")) == {
         "CUDA_VISIBLE_DEVICES": "3,5",
-        "IMPLICIT_MODELS_TORCHRUN": "--standalone --nproc-per-node=2 --shutdown-timeout=110",
+        "IMPLICIT_MODELS_TORCHRUN": "--standalone --nproc-per-node=2",
         "A": "b",
     }
     own = stage_environment(Place(gpus=2, torchrun="--nproc-per-node=1"), ("0", "1"))
@@ -193,6 +193,8 @@ def test_gpus_that_a_machine_offers():
     assert offered_gpus({"IMPLICIT_MODELS_GPUS": "4, 5", "CUDA_VISIBLE_DEVICES": "0"}) == ("4", "5")
     assert offered_gpus({"CUDA_VISIBLE_DEVICES": "0,GPU-8c"}) == ("0", "GPU-8c")
     assert offered_gpus({"IMPLICIT_MODELS_GPUS": ""}) == ()
+    assert offered_gpus({"CUDA_VISIBLE_DEVICES": "-1"}) == ()
+    assert offered_gpus({"CUDA_VISIBLE_DEVICES": "1,-1,0"}) == ("1",)
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ STAGES = {
         (),
         ("process_killed.txt",),
     ),
+    "patient": stage("echo $TORCH_ELASTIC_SHUTDOWN_TIMEOUT > patient.txt", (), ("patient.txt",)),
     "hung_up": stage("exit 129", (), ("hung_up.txt",)),
     "full": stage(f'{sys.executable} -c "{WRITING_ON_A_FULL_DISK}"', (), ("full.txt",)),
     "trained": stage(
@@ -110,6 +111,15 @@ def test_ran_then_cached_then_restored(made):
     assert run(made, "good")[0].how == "restored"
     assert (made.path / "good.txt").read_text() == "first"
     assert made.lines("runs") == ["once"]
+
+
+def test_torchrun_has_nearly_the_two_minutes_that_a_stage_has_unless_it_is_told(made, monkeypatch):
+    run(made, "patient")
+    assert made.lines("patient.txt") == ["110"]
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "600")
+    (made.path / "dvc.lock").unlink()
+    run(made, "patient")
+    assert made.lines("patient.txt") == ["600"]
 
 
 def test_a_stages_own_error(made):

@@ -185,12 +185,17 @@ runner(Clones(Path(sys.argv[1])), **json.loads(sys.argv[2]))(Stage("train@x"), p
 """
 
 
+def killed(clones: Clones, place: dict[str, str]) -> subprocess.Popen:
+    """Start what is going to be killed."""
+    return subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(clones.root), json.dumps(place)], cwd=ROOT
+    )
+
+
 def test_a_killed_flow_leaves_its_job_to_the_next(slurm, clones, tmp_path):
     arrived, go_on = tmp_path / "arrived", tmp_path / "go_on"
     place: Any = {"STOP_AT": "3", "ARRIVED": str(arrived), "GO_ON": str(go_on)}
-    flow = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(clones.root), json.dumps(place)], cwd=ROOT
-    )
+    flow = killed(clones, place)
     wait_until(arrived.exists, 100)
     flow.kill()
     flow.wait()
@@ -200,6 +205,36 @@ def test_a_killed_flow_leaves_its_job_to_the_next(slurm, clones, tmp_path):
     assert (outcome.how, len(jobs(slurm))) == ("ran", 1)
     assert "from the start" in log and stale(clones.caller).keys() == {"report"}
     assert list((clones.caller / ".dvc" / "tmp" / "submissions").iterdir()) == []
+
+
+def test_a_left_job_that_was_ended_is_not_waited_for(slurm, clones, tmp_path):
+    arrived = tmp_path / "arrived"
+    place: Any = {"STOP_AT": "3", "ARRIVED": str(arrived)}
+    flow = killed(clones, place)
+    wait_until(arrived.exists, 100)
+    flow.kill()
+    flow.wait()
+    scancel(slurm)
+    log: list[str] = []
+    assert runner(clones, **place)(Stage("train@x"), log.append).how == "ran"
+    assert len(jobs(slurm)) == 2 and "continuing from 3" in log
+
+
+def test_what_was_asked_for_otherwise_is_told_and_left_alone(slurm, clones, tmp_path):
+    arrived = tmp_path / "arrived"
+    flow = killed(clones, {"STOP_AT": "3", "ARRIVED": str(arrived)})
+    wait_until(arrived.exists, 100)
+    flow.kill()
+    flow.wait()
+    (job,) = slurm.glob("*.json")
+    log: list[str] = []
+    ending = ["scancel", job.stem]  # by the user, as the line says
+    other = threading.Timer(1.0, subprocess.run, (ending,), {"check": True})
+    other.start()
+    assert runner(clones)(Stage("train@x"), log.append).how == "ran"
+    other.join()
+    (line,) = [line for line in log if "a flow that was killed" in line]
+    assert line.endswith(f"where that still runs, end it: scancel {job.stem}")
 
 
 def test_where_the_user_may_have_no_more_jobs_a_stage_waits(slurm, clones):
@@ -258,12 +293,12 @@ def test_without_slurm_it_is_said(clones, tmp_path, monkeypatch):
 def test_what_a_training_of_several_nodes_is_started_with():
     assert job_environment(Place(), {}) == {}
     assert job_environment(Place(gpus=4), {}) == {
-        "IMPLICIT_MODELS_TORCHRUN": "--standalone --nproc-per-node=4 --shutdown-timeout=110"
+        "IMPLICIT_MODELS_TORCHRUN": "--standalone --nproc-per-node=4"
     }
     slurm = {"SLURM_JOB_ID": "31", "SLURMD_NODENAME": "node7"}
     assert job_environment(Place(gpus=4, nodes=2), slurm) == {
         "IMPLICIT_MODELS_TORCHRUN": "--nnodes=2 --rdzv-backend=c10d --rdzv-id=31 "
-        "--rdzv-endpoint=node7:20031 --nproc-per-node=4 --shutdown-timeout=110",
+        "--rdzv-endpoint=node7:20031 --nproc-per-node=4",
         "IMPLICIT_MODELS_LAUNCHER": "srun --nodes=2 --ntasks=2 --ntasks-per-node=1 "
         "--kill-on-bad-exit=1",
     }
