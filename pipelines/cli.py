@@ -129,6 +129,10 @@ def sweep(
         str | None,
         typer.Option(help="A global concurrency limit of Prefect to hold a slot of (docs/sweeps)."),
     ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(help="That each point has (default: 1 where there are any; docs/sweeps)."),
+    ] = None,
 ) -> None:
     """Run every combination of some values, as experiments of DVC, and compare them.
 
@@ -137,6 +141,7 @@ def sweep(
     given = [*values, "--jobs", str(jobs), "--name", name]
     given += ["--preset", preset] if preset else []
     given += ["--limit", limit] if limit else []
+    given += ["--gpus", str(gpus)] if gpus is not None else []
     hand_over("pipelines.sweep", *given)
 
 

@@ -141,8 +141,9 @@ class LocalRunner:
     def _environment(self) -> dict[str, str]:
         # A stage's command is `python -m ...`: it has to be the Python that runs this.
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        own = {"PYTHONUNBUFFERED": "1", _SHUTDOWN: str(round(PATIENCE) - 10)}
-        return {**own, **os.environ, **self.environment, "PATH": path}
+        patience = {_SHUTDOWN: str(round(PATIENCE) - 10)}
+        own = {"PYTHONUNBUFFERED": "1", **self.environment, "PATH": path}
+        return {**patience, **os.environ, **own}
 
 
 def stage_lock(root: Path, name: str, log: Log) -> contextlib.AbstractContextManager[int]:

@@ -50,7 +50,7 @@ SETTINGS = {
     ("pretraining.md", "Several processes"): ("the losses of one to 1e-6",),
     ("pretraining.md", "Batches"): ("in at most 32 MiB",),
     ("pretraining.md", "Checkpoints, interruptions"): (
-        "`--shutdown-timeout`, 30 s",
+        "`--shutdown-timeout`), 30 s, in flows 110 s",
         "up to 8 GiB are compared",
     ),
     ("reliability.md", "Damage is noticed"): ("up to 8 GiB",),

@@ -29,8 +29,8 @@ TEN_SEEDS = model("ten_seeds", "implicit Mamba2, 2 layers")
 def in_short() -> Iterator[str]:
     assert min(TEN_SEEDS.scores(65536)) == 100
     yield f"right at 65,536, with [{WORDS[len(TEN_SEEDS.runs)]} seeds of ten]"
-    yield f"at 160 with [{WORDS[held(LLAMA.scores(160))]} of {WORDS[len(LLAMA.runs)]}]"
-    yield f"those of S5 at 80 with [{WORDS[held(S5.scores(80))]} of {WORDS[len(S5.runs)]}]"
+    yield f"A5 at 160 with [{WORDS[held(LLAMA.scores(160))]} of {WORDS[len(LLAMA.runs)]}]"
+    yield f"S5 at 80 with [{WORDS[held(S5.scores(80))]} of {WORDS[len(S5.runs)]}]"
 
 
 def a5() -> Iterator[str]:
