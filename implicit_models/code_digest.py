@@ -61,14 +61,14 @@ def code_digests(folder: Path = LIBRARY, without: Collection[str] = ()) -> dict[
     """
     cached = _read_cache()
     added, digests = {}, {}
-    for file in sorted([*folder.rglob("*.py"), *folder.rglob("*.c")]):
+    for file in sorted([*folder.rglob("[!.]*.py"), *folder.rglob("[!.]*.c")]):
         path = file.relative_to(folder)
         if {path.as_posix(), *(parent.as_posix() for parent in path.parents)} & {*without}:
             continue
         content = file.read_bytes()
         key = hashlib.sha256(file.suffix.encode() + content).hexdigest()
         if key not in cached:
-            added[key] = cached[key] = _digest(content.decode(), file.suffix)
+            added[key] = cached[key] = _digest(content, file.suffix)
         digests[path.as_posix()] = cached[key]
     if added:
         _write_cache(cached if len(cached) <= _MAX_CACHED else added)
@@ -129,8 +129,12 @@ def _is_text(node: Any) -> bool:
     )
 
 
-def _digest(text: str, suffix: str) -> str:
-    tokens = python_tokens(text) if suffix == ".py" else c_tokens(text)
+def _digest(content: bytes, suffix: str) -> str:
+    tokens: Any
+    try:
+        tokens = (python_tokens if suffix == ".py" else c_tokens)(content.decode())
+    except (SyntaxError, ValueError):  # half written: as it is
+        tokens = content.hex()
     return hashlib.sha256(json.dumps(tokens).encode()).hexdigest()
 
 

@@ -22,6 +22,7 @@ REPORT = Path("report")
 _TOLD = (
     *("implicit_models/tracking", "stages/tracked.py"),
     *("implicit_models/bars.py", "implicit_models/display.py", "stages/order.py"),
+    "stages/recorded_code.py",
 )
 _OF_NO_RESULT = (*(f"implicit_models/{path}" for path in NOT_COMPUTING), *_TOLD)
 

@@ -30,6 +30,7 @@ from implicit_models.parameters.errors import similar_name
 from implicit_models.problems import problem
 from implicit_models.problems.table import TABLES as DEFAULT_KINDS
 from stages.order import stage_number
+from stages.recorded_code import changed_since_noted
 
 PARAMETERS = Path("params.yaml")
 RESULTS = Path("results")
@@ -107,6 +108,11 @@ def run_stage(main: FunctionType, *tables: str) -> None:
         for root in ("data", "models", "checkpoints", RESULTS / "runs") if name else ():
             own_folder(root, name)
         forget_read()
+        if changed := changed_since_noted():
+            raise ParameterError(
+                f"{changed} has changed since the stage `code` noted it; DVC would take what this "
+                "stage writes for that of the old code. Run `dvc repro` again, or change it back"
+            )
         if (number := stage_number()) is not None:
             logging.getLogger(__name__).info("stage %d of %d", *number)
         with displayed():

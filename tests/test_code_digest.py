@@ -176,3 +176,10 @@ def test_what_computes_is_all_of_the_library_but_what_is_named():
     assert not packages & {"tracking", "reporting", "planning"}
     found = code_digests(without=NOT_COMPUTING)
     assert "cost/devices.py" not in found and "kernels/native/attention.c" in found
+
+
+def test_what_is_half_written_counts_as_it_is_and_an_editors_lock_does_not(digest, tmp_path):
+    assert digest("def f(:") != digest("def f(: ")
+    (tmp_path / "code" / "file.py").write_bytes(b"# caf\xe9")  # not UTF-8
+    (tmp_path / "code" / ".#file.py").symlink_to("me@here.1234:5678")  # as Emacs has it
+    assert list(code_digests(tmp_path / "code")) == ["file.py"]

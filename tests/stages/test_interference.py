@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from stages import code_dependencies, recorded_code
 from stages.training import exclusive, segment
 from stages.training.exclusive import TrainingBusyError, remove_unused, trained_by_one
 from tests.fuzz.answers import ask
@@ -44,6 +45,27 @@ def test_parameters_that_are_edited_while_a_stage_runs(monkeypatch, before, afte
         assert found.kind == "refused", found.said
         assert said in found.said
         assert "has changed while the stage ran" in found.said
+
+
+def test_code_that_is_edited_after_it_was_noted(monkeypatch):
+    noted = code_dependencies.digests(["implicit_models.backbones.trunk"])
+    settings = {f"baselines.{BASELINE}.evaluation": "of no file"}
+    lines = [f"{digest}  {path}\n" for path, digest in (noted | settings).items()]
+    Path("code", "train").mkdir(parents=True)
+    Path("code", "train", BASELINE).write_text("".join(lines))
+    monkeypatch.setenv("DVC_STAGE", f"train_baseline@{BASELINE}")
+    digests = recorded_code.code_digests
+
+    def edited(folder):
+        return {**digests(folder), "backbones/trunk.py": "another", "cost/devices.py": "another"}
+
+    monkeypatch.setattr(recorded_code, "code_digests", edited)
+    found = ask(STAGE, BASELINE)
+    assert found.kind == "refused", found.said
+    assert "implicit_models/backbones/trunk.py has changed since the stage `code`" in found.said
+    assert not Path("models").exists()
+    monkeypatch.setattr(recorded_code, "code_digests", digests)
+    assert ask(STAGE, BASELINE).kind == "done"
 
 
 def test_two_at_the_same_training(monkeypatch):
