@@ -153,7 +153,7 @@ def _keep(root: Path, old: str) -> Path | None:
 @contextlib.contextmanager
 def _lock(root: Path, kind: int, *, wait: bool = False) -> Iterator[int | None]:
     """Hold the lock on params.yaml, shared or alone, by a descriptor; None where others have it."""
-    with (_folder(root) / "in_use.lock").open("a") as file:
+    with (_folder(root) / "in_use.lock").open("a+") as file:
         try:
             fcntl.flock(file, kind | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:

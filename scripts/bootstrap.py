@@ -10,6 +10,7 @@ it; its own `UV_*` variables win. `TORCH_BACKEND` (cpu, auto, cu130, ...) choose
 """
 
 import ast
+import contextlib
 import fcntl
 import glob
 import hashlib
@@ -59,12 +60,24 @@ def main() -> None:
         print(__doc__)
         return
     go_on_in_newer_python()
-    with LOCK.open("rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of two at once, the second waits and finds all done
+    with one_at_a_time():
         install()
         if sys.argv[1:2] == ["--lock"]:
             compile_lock(sys.argv[2:])
             install()
+
+
+@contextlib.contextmanager
+def one_at_a_time():
+    """Make the second of two at once wait, which then finds all done; not where nobody can lock."""
+    try:
+        lock = LOCK.open("r+b")  # NFS locks alone what is open for writing
+    except OSError:
+        lock = LOCK.open("rb")
+    with lock:
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def go_on_in_newer_python() -> None:
@@ -176,8 +189,17 @@ def create_environment() -> None:
             "%s is a link to %s, an environment made for something else, which would be emptied. "
             "Remove the link, and run this again." % (ENVIRONMENT, ENVIRONMENT.resolve())
         )
+    if ENVIRONMENT.is_dir():
+        if not STAMP.exists() and not UNFINISHED.exists() and any(ENVIRONMENT.iterdir()):
+            fail(
+                "%s is an environment made for something else, which would be emptied. Move it "
+                "away or remove it, and run this again." % ENVIRONMENT
+            )
+        shutil.rmtree(str(ENVIRONMENT))
     say("creating .venv with Python %d.%d.%d" % sys.version_info[:3])
-    run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT])
+    ENVIRONMENT.mkdir()
+    write_whole(UNFINISHED, {})  # it is ours, should this be cut off
+    run([sys.executable, "-m", "venv", ENVIRONMENT])
     run([PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV])
 
 

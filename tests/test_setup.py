@@ -1,5 +1,6 @@
 """What the set-up promises: pins, cheap parameter modules, ignored files, a lazy bootstrap."""
 
+import fcntl
 import json
 import os
 import re
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
@@ -15,6 +17,7 @@ from packaging.requirements import Requirement
 
 import implicit_models
 from scripts import bootstrap
+from tests.locks import flock_of_nfs
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -208,6 +211,38 @@ def test_an_environment_that_is_a_link_is_not_emptied(tmp_path: Path, monkeypatc
     with pytest.raises(SystemExit, match=f"{link} is a link to {other}"):
         bootstrap.create_environment()
     assert (other / "bin").is_dir()
+
+
+def test_somebody_elses_environment_is_not_emptied_and_our_own_is(tmp_path: Path, monkeypatch):
+    venv = tmp_path / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    commands: list[list[str]] = []
+    for name, path in (
+        ("ENVIRONMENT", venv),
+        ("PYTHON", venv / "bin" / "python"),
+        ("STAMP", venv / "installed.json"),
+        ("UNFINISHED", venv / "unfinished.json"),
+    ):
+        monkeypatch.setattr(bootstrap, name, path)
+    monkeypatch.setattr(bootstrap, "run", lambda command, *_: commands.append(command))
+    with pytest.raises(SystemExit, match="made for something else"):
+        bootstrap.create_environment()
+    assert (venv / "bin").is_dir() and not commands
+    (venv / "installed.json").write_text("{")  # ours, damaged
+    bootstrap.create_environment()
+    assert [path.name for path in venv.iterdir()] == ["unfinished.json"] and len(commands) == 2
+    assert bootstrap.read_stamp(bootstrap.UNFINISHED) == {}
+    bootstrap.create_environment()  # which was cut off
+
+
+def test_the_lock_is_taken_as_nfs_wants_it_and_where_nobody_can(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(bootstrap, "LOCK", tmp_path / "requirements.lock")
+    bootstrap.LOCK.write_text("")
+    with flock_of_nfs() as taken, bootstrap.one_at_a_time():
+        assert taken == [fcntl.LOCK_EX]
+    monkeypatch.setattr(bootstrap.fcntl, "flock", mock.Mock(side_effect=OSError(38, "none")))
+    with bootstrap.one_at_a_time():
+        pass
 
 
 def test_an_environment_without_the_command_is_refreshed(tmp_path: Path, monkeypatch):

@@ -244,7 +244,7 @@ def flows_in_progress(root: Path) -> Iterator[None]:
 
     folder, tag = root / FOLDER, own_tag(root)
     with writing(folder):
-        lock = (folder / "flows").open("ab")
+        lock = (folder / "flows").open("a+b")
     with lock as held:
         try:
             fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

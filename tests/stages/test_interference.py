@@ -48,7 +48,7 @@ def test_parameters_that_are_edited_while_a_stage_runs(monkeypatch, before, afte
 
 
 def test_code_that_is_edited_after_it_was_noted(monkeypatch):
-    noted = code_dependencies.digests(["implicit_models.backbones.trunk"])
+    noted = code_dependencies.digests(["implicit_models.backbones.stack"])
     settings = {f"baselines.{BASELINE}.evaluation": "of no file"}
     lines = [f"{digest}  {path}\n" for path, digest in (noted | settings).items()]
     Path("code", "train").mkdir(parents=True)
@@ -57,12 +57,12 @@ def test_code_that_is_edited_after_it_was_noted(monkeypatch):
     digests = recorded_code.code_digests
 
     def edited(folder):
-        return {**digests(folder), "backbones/trunk.py": "another", "cost/devices.py": "another"}
+        return {**digests(folder), "backbones/stack.py": "another", "bars.py": "another"}
 
     monkeypatch.setattr(recorded_code, "code_digests", edited)
     found = ask(STAGE, BASELINE)
     assert found.kind == "refused", found.said
-    assert "implicit_models/backbones/trunk.py has changed since the stage `code`" in found.said
+    assert "implicit_models/backbones/stack.py has changed since the stage `code`" in found.said
     assert not Path("models").exists()
     monkeypatch.setattr(recorded_code, "code_digests", digests)
     assert ask(STAGE, BASELINE).kind == "done"
