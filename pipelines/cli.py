@@ -62,7 +62,7 @@ def run(
     from implicit_models.parameters.composition import preset_and_settings
     from pipelines.closing import closing_words
     from pipelines.experiment import reproduce
-    from pipelines.presets import write_parameters
+    from pipelines.presets import parameters_for
     from pipelines.seeds import parse_seeds
 
     with mistakes():
@@ -70,17 +70,17 @@ def run(
         named, settings = preset_and_settings([preset, *(overrides or ())])
         if named is None:
             fail(f"no preset is named before {preset}; `implicit-models presets` lists them")
-        kept = write_parameters(root, named, parsed, settings)
-    if kept is not None:
-        print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
-    if jobs > 1:
-        from pipelines.reproduce import main as flow
+        with parameters_for(root, named, parsed, settings) as kept:
+            if kept is not None:
+                print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
+            if jobs > 1:
+                from pipelines.reproduce import main as flow
 
-        sys.exit(flow(["--jobs", str(jobs)]))
-    status = reproduce(root)
-    if not status:
-        print(closing_words(root))
-    sys.exit(status)
+                sys.exit(flow(["--jobs", str(jobs)]))
+            status = reproduce(root)
+            if not status:
+                print(closing_words(root))
+            sys.exit(status)
 
 
 @app.command()

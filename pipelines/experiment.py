@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.dvc_files import set_damaged_aside
-from pipelines.presets import parameters_in_use, write_parameters
+from pipelines.presets import parameters_for, parameters_in_use
 from pipelines.results import ExperimentResults, read_results
 from pipelines.terminal_process import run_in_terminal
 
@@ -49,12 +49,11 @@ def run_experiment(
         Where there are no results after all.
     """
     root = Path(root).resolve()
-    kept = write_parameters(root, preset, seeds, overrides)
-    if kept is not None:
-        print(
-            f"the params.yaml that was there is kept as {kept.relative_to(root)}", file=sys.stderr
-        )
-    status = reproduce(root)
+    with parameters_for(root, preset, seeds, overrides) as kept:
+        if kept is not None:
+            words = f"the params.yaml that was there is kept as {kept.relative_to(root)}"
+            print(words, file=sys.stderr)
+        status = reproduce(root)
     if status:
         raise ExperimentError(
             f"dvc repro ended with status {status}, and said above why; corrected and called "
@@ -70,7 +69,7 @@ def reproduce(root: Path, targets: Sequence[str] = ()) -> int:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     with parameters_in_use(root) as lock:
         return run_in_terminal(
-            [sys.executable, "-m", "dvc", "repro", *targets],
+            [sys.executable, "-m", "dvc", "--wait-for-lock", "repro", *targets],
             cwd=root,
             environment={**os.environ, "PATH": path},
             keep_open=[lock],

@@ -3,6 +3,7 @@
 import contextvars
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from pipelines.cluster.placement_notes import placement_notes
 from pipelines.cluster.runners import runner_for
 from pipelines.dag import Stage, dag_status
 from pipelines.outcomes import Outcomes
-from pipelines.presets import parameters_in_use, write_parameters
+from pipelines.presets import parameters_for
 from pipelines.publishing import publish
 from pipelines.running import allow_all, stopping
 from pipelines.schedule import walk
@@ -83,15 +84,15 @@ def reproduce(
     if pool is not None:
         placement = placement.everything_in(pool)
     # Who gives outcomes has written them, and keeps others from it.
-    kept = write_parameters(root, preset, seeds or ()) if given is None else None
-    if kept is not None:
-        logger.warning("the params.yaml that was there is kept as %s", kept.relative_to(root))
+    written = parameters_for(root, preset, seeds or ()) if given is None else nullcontext()
     allow_all()
     with (
-        parameters_in_use(root),
+        written as kept,
         stopped_from_outside(outcomes),
         untagged_tasks(),
     ):
+        if kept is not None:
+            logger.warning("the params.yaml that was there is kept as %s", kept.relative_to(root))
         seen = dag_status(root, targets or ())
         outcomes.stages, outcomes.are_stages_known = seen.stages, True
         context = FlowContext(

@@ -24,18 +24,23 @@ class ParametersError(ValueError):
     """Parameters that cannot be written."""
 
 
-def write_parameters(
+@contextlib.contextmanager
+def parameters_for(
     root: Path,
     preset: str | None = None,
     seeds: Sequence[int] = (),
     overrides: Sequence[str] = (),
-) -> Path | None:
-    """Write params.yaml anew from a preset and with further seeds; of neither, leave it alone.
+    *,
+    check: Callable[[], object] | None = None,
+) -> Iterator[Path | None]:
+    """Write params.yaml from a preset and with further seeds, and keep others from it for a block.
 
-    Overrides are settings on top of the preset, as `dvc exp run -S` takes them.
+    Of neither preset nor seeds, params.yaml stays as it is. Overrides are settings on top of the
+    preset, as `dvc exp run -S` takes them. Where `check`, which is called before the block, ends
+    with an error, the old content is put back; never what another flow has written.
 
-    Returns
-    -------
+    Yields
+    ------
     Path or None
         Where the old content is kept, if it was lost otherwise: if git has not got it.
 
@@ -48,31 +53,19 @@ def write_parameters(
     SeedError
         As `with_seeds`.
     """
-    if preset is None and not seeds:
-        return None
-    return _write(root, _composed(root, preset, seeds, overrides))
-
-
-@contextlib.contextmanager
-def parameters_for(
-    root: Path, preset: str | None, seeds: Sequence[int], check: Callable[[], object]
-) -> Iterator[Path | None]:
-    """Write params.yaml as `write_parameters` does, and keep others from writing it for a block.
-
-    Where `check`, which is called before the block, ends with an error, the old content is put
-    back; never what another flow has written.
-    """
     path = root / PARAMETERS
-    wanted = _composed(root, preset, seeds) if preset is not None or seeds else None
+    is_written = preset is not None or bool(seeds)
+    wanted = _composed(root, preset, seeds, overrides) if is_written else None
     before = _text(path) if path.exists() else ""
     if wanted is None and before:
         check_parameters(root, {PARAMETERS: before})
-    kept = _write(root, wanted) if wanted is not None else None
+    kept = replace_parameters(root, wanted) if wanted is not None else None
     with parameters_in_use(root):
         if wanted is not None and _text(path) != wanted:
             raise ParametersError(_AT_WORK)  # written by another before we held the lock
         try:
-            check()
+            if check is not None:
+                check()
         except BaseException:
             if wanted is not None and before and wanted != before:
                 write_whole(path, before)
@@ -80,7 +73,8 @@ def parameters_for(
         yield kept
 
 
-def _write(root: Path, content: str) -> Path | None:
+def replace_parameters(root: Path, content: str) -> Path | None:
+    """Write a content that is checked into params.yaml; as `parameters_for` returns and raises."""
     path = root / PARAMETERS
     old = _text(path) if path.exists() else ""
     if content == old:
@@ -116,7 +110,7 @@ def parameters_in_use(root: Path) -> Iterator[int]:
 
 
 def _composed(
-    root: Path, preset: str | None, seeds: Sequence[int], overrides: Sequence[str] = ()
+    root: Path, preset: str | None, seeds: Sequence[int], overrides: Sequence[str]
 ) -> str:
     """Return the new content, in the form that `dvc exp run` gives it."""
     import yaml
@@ -141,13 +135,20 @@ def _composed(
 
 
 def _keep(root: Path, old: str) -> Path | None:
-    committed = git(root, "show", f"HEAD:./{PARAMETERS}")
-    if not old or (committed.returncode == 0 and text_of(committed.stdout) == old):
+    if not old or _is_committed(root, old):
         return None
     digest = hashlib.sha256(old.encode()).hexdigest()[:12]
     kept = _folder(root) / f"params-{digest}.yaml"
     write_whole(kept, old)
     return kept
+
+
+def _is_committed(root: Path, content: str) -> bool:
+    try:
+        committed = git(root, "show", f"HEAD:./{PARAMETERS}")
+    except FileNotFoundError:  # there is no git here
+        return False
+    return committed.returncode == 0 and text_of(committed.stdout) == content
 
 
 @contextlib.contextmanager

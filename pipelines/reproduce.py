@@ -73,7 +73,8 @@ def _reproduce(root: Path, options: argparse.Namespace, outcomes: Outcomes) -> N
         placement.everything_in(options.pool)
     # All that can be a mistake is looked at while Prefect's server starts, for seconds.
     check = partial(dag_status, root, options.targets)
-    with own_api(root) as own, parameters_for(root, options.preset, seeds, check) as kept:
+    written = parameters_for(root, options.preset, seeds, check=check)
+    with own_api(root) as own, written as kept:
         if kept is not None:
             print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
         parameters = {

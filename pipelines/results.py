@@ -124,16 +124,19 @@ def entries_of_results(root: Path) -> dict[str, str]:
 
 def _entry(root: Path, table: str, name: str, scores: Mapping[str, Any]) -> EntryResult:
     headline = root / "results" / "runs" / name / "metrics.json"
-    metrics = json.loads(headline.read_text()) if headline.exists() else scores
+    reported = _scores(scores)
+    metrics = dict(_numbers(json.loads(headline.read_text()))) if headline.exists() else reported
+    errors = dict(_numbers(scores.get("standard_errors") or {}))
     model = root / "models" / name / "final"
     return EntryResult(
         table=table,
         name=name,
         kind=scores.get("kind", ""),
-        metrics=dict(_numbers(metrics)) if headline.exists() else _scores(scores),
+        metrics=metrics,
         costs={key: scores[key] for key in _COSTS if scores.get(key) is not None},
         model=model if table in TRAINED else None,
-        errors=dict(_numbers(scores.get("standard_errors") or {})),
+        # What was evaluated after the report has no known error.
+        errors={key: errors[key] for key in errors if metrics.get(key) == reported.get(key)},
         chance=scores.get("chance"),
     )
 

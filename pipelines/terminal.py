@@ -132,7 +132,9 @@ def core_share(jobs: int) -> dict[str, str]:
     name = "OMP_NUM_THREADS"
     if jobs == 1 or name in os.environ:
         return {}
-    return {name: str(max(1, len(os.sched_getaffinity(0)) // jobs))}
+    has_affinity = hasattr(os, "sched_getaffinity")  # Linux
+    num_cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    return {name: str(max(1, num_cores // jobs))}
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from pipelines.processes import PATIENCE, POLL_SECONDS, Switch, descendants_of, 
 from pipelines.signals import Insistence, handled_signals
 
 _HANDED_ON = (signal.SIGTERM, signal.SIGHUP)
+_INTERRUPT_SECONDS = 5.0  # in which Ctrl-C, which reaches the command too, has ended it
 _FAMILY_SECONDS = 2.0  # looking at all processes takes milliseconds
 
 
@@ -29,9 +30,10 @@ def run_in_terminal(
 ) -> int:
     """Run a command to its end with this process's terminal; return its exit status.
 
-    Ctrl-C reaches the command, which keeps what it has; this process waits for that. SIGTERM and
-    SIGHUP are handed on, as SIGTERM, and end this process once the command has ended; of the end of
-    its terminal the command itself hears nothing.
+    Ctrl-C reaches the command, which keeps what it has; this process waits for that. Of a SIGINT
+    that only this process has got, DVC hears a few seconds later, as SIGTERM. SIGTERM and SIGHUP
+    are handed on, as SIGTERM, and end this process once the command has ended; of the end of its
+    terminal the command itself hears nothing.
 
     Parameters
     ----------
@@ -42,11 +44,20 @@ def run_in_terminal(
     is_dvc
         Whether what the command runs is told to end, and not the command itself; a second SIGTERM
         kills all of it.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        Where the command has ended, not by its own success, after a SIGINT.
     """
     switch, insistence = Switch(), Insistence()
     received: list[int] = []
+    interrupted: list[float] = []
     known: dict[int, psutil.Process] = {}
     can_hand_on = threading.current_thread() is threading.main_thread()
+
+    def wait_on(number: int, frame: FrameType | None) -> None:
+        interrupted.append(time.monotonic())
 
     def hand_on(number: int, frame: FrameType | None) -> None:
         received.append(number)
@@ -54,7 +65,7 @@ def run_in_terminal(
         if is_dvc:
             switch.turn(0 if repeats else PATIENCE)
 
-    with handled_signals(_wait_on, [signal.SIGINT]), handled_signals(hand_on, _HANDED_ON):
+    with handled_signals(wait_on, [signal.SIGINT]), handled_signals(hand_on, _HANDED_ON):
         process = subprocess.Popen(
             command,
             cwd=cwd,
@@ -71,22 +82,22 @@ def run_in_terminal(
             if is_dvc and time.monotonic() - looked >= _FAMILY_SECONDS:
                 looked = time.monotonic()
                 known |= {each.pid: each for each in descendants_of(process.pid)}
+            if is_dvc and interrupted and time.monotonic() - interrupted[0] >= _INTERRUPT_SECONDS:
+                switch.turn(PATIENCE)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(POLL_SECONDS)
         if switch.deadline is not None:
             end(process, switch, known)
     if received:
         os.kill(os.getpid(), received[0])
+    if interrupted and process.returncode != 0:
+        raise KeyboardInterrupt
     return _status(process.returncode)
 
 
 def _ignore_hangup() -> None:
     """Leave the end of the terminal to the process that hands it on; what is started has this."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-
-def _wait_on(number: int, frame: FrameType | None) -> None:
-    """Take a signal for what it is: it reaches the command as well."""
 
 
 def _status(code: int) -> int:

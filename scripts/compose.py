@@ -2,7 +2,8 @@
 
 The whole preset is checked first, as by `python -m stages.check`: where there is a mistake in it,
 every one is told and the params.yaml that was there stays. What is only missing on this machine,
-such as a text, is told as well; it may come later.
+such as a text, is told as well; it may come later. A params.yaml that git has not got is kept, and
+a line says where; while a flow works with it, it stays.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from implicit_models.files import write_whole
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import compose, preset_and_settings
 from pipelines.handing_over import MISTAKE, Parser, mistake
+from pipelines.presets import replace_parameters
 from stages.check import check_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,7 +40,10 @@ def main() -> None:
         if any(finding.level == "error" for finding in findings):
             print(f"{chosen.output} is as it was", file=sys.stderr)
             sys.exit(MISTAKE)
-        write_whole(chosen.output, content)
+        if chosen.output.resolve() != ROOT / "params.yaml":
+            write_whole(chosen.output, content)
+        elif kept := replace_parameters(ROOT, content):
+            print(f"the params.yaml that was there is kept as {kept.relative_to(ROOT)}")
     except (ParameterError, ValueError, OSError) as error:
         sys.exit(mistake(error))
 

@@ -1,9 +1,11 @@
 """A sweep and its table: what each point set, what came of it, and its headline metrics."""
 
 import csv
+import hashlib
 import io
 import json
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from pipelines.git import git
 from pipelines.outcomes import Outcomes
 from pipelines.results import SUMMARY, is_accuracy, shown
 from pipelines.sweeps.points import Origin, Point
+
+log = logging.getLogger(__name__)
 
 FOLDER = Path("results") / "sweeps"
 HEADLINE = "metrics.json"  # what an evaluation writes for `dvc metrics show`
@@ -146,7 +150,10 @@ def _flat(content: Any) -> dict[str, Any]:
 
 
 def write(root: Path, name: str, rows: Sequence[Row]) -> Path:
-    """Write ``results/sweeps/NAME.csv``, with every metric, and ``NAME.md``; return the latter."""
+    """Write ``results/sweeps/NAME.csv``, with every metric, and ``NAME.md``; return the latter.
+
+    What was there of other points is kept beside it.
+    """
     folder = root / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     keys = list(dict.fromkeys(key for row in rows for key in row.point.values))
@@ -158,10 +165,26 @@ def write(root: Path, name: str, rows: Sequence[Row]) -> Path:
         values = [row.point.values.get(key, "") for key in keys]
         numbers = [row.metrics.get(metric, "") for metric in metrics]
         writer.writerow([row.point.name, row.state, *values, *numbers])
+    _set_others_aside(folder, name, {row.point.name for row in rows})
     write_whole(folder / f"{name}.csv", table.getvalue())
     page = folder / f"{name}.md"
     write_whole(page, markdown(rows))
     return page
+
+
+def _set_others_aside(folder: Path, name: str, points: Set[str]) -> None:
+    """Rename a table that has points which the next one will not have."""
+    table = folder / f"{name}.csv"
+    if not table.exists():
+        return
+    content = table.read_bytes()
+    there = {line.partition(",")[0] for line in content.decode(errors="replace").splitlines()[1:]}
+    if there <= points:
+        return
+    kept = f"{name}-{hashlib.sha256(content).hexdigest()[:8]}"
+    for old in filter(Path.exists, (table, folder / f"{name}.md")):
+        old.rename(folder / f"{kept}{old.suffix}")
+    log.warning("the table of other points that was there is kept as %s", FOLDER / f"{kept}.md")
 
 
 def markdown(rows: Sequence[Row]) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from pipelines import experiment as module
 from pipelines import run_experiment
+from pipelines.results import read_results
 from tests import warm_python
 from tests.markdown import python_blocks
 from tests.repositories import ROOT, clone
@@ -127,7 +128,19 @@ def test_the_command_runs_nothing_anew_and_ends_with_scores_report_and_next_step
         assert said in process.communicate()[0]
         assert process.returncode == 2
 
-    made.run(sys.executable, "scripts/compose.py", "laptop")
+    found = read_results(made.path).entries[RUN]
+    name = next(iter(found.errors))
+    assert found.errors.keys() <= found.metrics.keys()
+    scores = made.path / "results" / "runs" / RUN / "metrics.json"
+    content = json.loads(scores.read_text())
+    key, _, last = name.partition(".")
+    content[key][last] += 0.01  # as of an evaluation after the report
+    scores.write_text(json.dumps(content))
+    after = read_results(made.path).entries[RUN]
+    assert found.errors.keys() - after.errors.keys() == {name}
+
+    words = made.run(sys.executable, "scripts/compose.py", "laptop")
+    assert "the params.yaml that was there is kept as .dvc/tmp/parameters/params-" in words
     words = made.run(sys.executable, "-m", "pipelines.closing")
     assert "results/summary.json is of other entries than params.yaml" in words
     assert "accuracy last 10" not in words

@@ -1,5 +1,6 @@
 import contextlib
 import errno
+import fcntl
 import os
 import random
 import re
@@ -20,17 +21,14 @@ from pipelines import disk, presets, reproduce
 from pipelines.artifacts import artifact_key, flow_page, stage_page
 from pipelines.dag import Stage, UnknownTargetError
 from pipelines.outcomes import Outcome, Outcomes
-from pipelines.presets import (
-    ParametersError,
-    parameters_for,
-    parameters_in_use,
-    write_parameters,
-)
+from pipelines.presets import ParametersError, parameters_for, parameters_in_use
 from pipelines.schedule import walk
 from pipelines.seeds import SeedError, parse_seeds, with_seeds
 from pipelines.terminal import tell_unrecorded, without_room
 from tests import repositories
+from tests.locks import flock_of_nfs
 from tests.pipelines.tiny import ROOT, Project, project, stage
+from tests.pipelines.writing import write_parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore:_NoneStep.value:DeprecationWarning")  # DVC's
 
@@ -276,6 +274,18 @@ def test_parameters_in_use_stay_as_they_are(configured):
     assert (configured / "params.yaml").read_text() != before
 
 
+def test_the_locks_of_parameters_are_as_nfs_wants_them(configured):
+    with flock_of_nfs() as taken, parameters_for(configured, "quick"):
+        assert taken == [fcntl.LOCK_EX, fcntl.LOCK_SH]
+
+
+def test_without_git_the_old_parameters_are_kept(configured, monkeypatch):
+    (configured / "params.yaml").write_text("mine: 1\n")
+    monkeypatch.setenv("PATH", str(configured))
+    kept = write_parameters(configured, "quick")
+    assert kept is not None and kept.read_text() == "mine: 1\n"
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_flow_that_is_refused_leaves_the_parameters_of_the_one_at_work(
     configured, monkeypatch, moment
@@ -301,7 +311,7 @@ def test_a_flow_that_is_refused_leaves_the_parameters_of_the_one_at_work(
     else:
         monkeypatch.setattr(presets, "parameters_in_use", hold_late)
     refused = pytest.raises(ParametersError, match="another flow is at work")
-    with at_work, refused, parameters_for(configured, "ten_seeds", (), lambda: None):
+    with at_work, refused, parameters_for(configured, "ten_seeds"):
         pytest.fail("two flows with different parameters")
     found = (configured / "params.yaml").read_text()
     write_parameters(configured, "quick")
@@ -315,7 +325,7 @@ def test_after_a_mistake_the_parameters_are_those_that_were_there(configured):
         assert (configured / "params.yaml").read_text() != before
         raise UnknownTargetError("no such stage")
 
-    with pytest.raises(UnknownTargetError), parameters_for(configured, "quick", (), look):
+    with pytest.raises(UnknownTargetError), parameters_for(configured, "quick", check=look):
         pytest.fail("nothing is to be done")
     assert (configured / "params.yaml").read_text() == before
 

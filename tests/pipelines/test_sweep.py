@@ -147,6 +147,20 @@ def test_the_comparison_is_whole_or_as_it_was(repository, monkeypatch):
     assert [page.read_bytes() for page in pages] == before
 
 
+def test_a_comparison_of_other_points_is_kept(repository, caplog):
+    first, second = plan(repository.path, "s", ["shared=5,6"])
+    folder = repository.path / "results" / "sweeps"
+    write(repository.path, "s", [Row(first, "failed")])
+    write(repository.path, "s", [Row(first, "done"), Row(second, "done")])
+    assert not caplog.messages and len(list(folder.glob("s.*"))) == 2
+    both = (folder / "s.csv").read_text(), (folder / "s.md").read_text()
+    write(repository.path, "s", [Row(second, "done")])
+    (kept,) = set(folder.glob("s-*.csv"))
+    assert (kept.read_text(), kept.with_suffix(".md").read_text()) == both
+    assert caplog.messages[0].endswith(f"is kept as results/sweeps/{kept.stem}.md")
+    assert first.name not in (folder / "s.csv").read_text()
+
+
 @pytest.mark.parametrize(
     ("defaults", "overrides", "name"),
     [

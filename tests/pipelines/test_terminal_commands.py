@@ -13,9 +13,10 @@ import psutil
 import pytest
 
 from implicit_models.parameters.composition import compose
-from pipelines.presets import ParametersError, write_parameters
+from pipelines.presets import ParametersError
 from tests import warm_python
 from tests.pipelines.tiny import Project, project, stage, wait_until
+from tests.pipelines.writing import write_parameters
 from tests.repositories import ROOT
 
 TRAINING = (
@@ -91,6 +92,34 @@ def test_of_dvc_the_training_is_told_and_dvc_ends_as_it_should(
     assert not (trained.path / "scores").exists()
     claims = json.loads((trained.path / ".dvc" / "tmp" / "rwlock").read_text())
     assert not any(claims.values())
+
+
+def test_an_interrupt_of_the_command_alone_reaches_the_training(trained: Project) -> None:
+    """What `kill -INT` and supervisors do; Ctrl-C would have reached the training at once."""
+    process, training = begun(trained, REPRODUCE)
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == -signal.SIGINT, output  # of an uncaught KeyboardInterrupt
+    assert "went on" not in output and trained.lines("checkpoint") == ["kept"]
+    assert is_gone(training) and not (trained.path / "scores").exists()
+
+
+def test_an_interrupt_of_the_whole_group_is_an_interrupt_and_no_failure(trained: Project) -> None:
+    process, training = begun(trained, REPRODUCE)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    training.terminate()  # as Ctrl-C ends it
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == -signal.SIGINT and "went on" not in output
+
+
+def test_a_command_that_ends_well_after_an_interrupt_has_ended_well(tmp_path: Path) -> None:
+    ending = SERVER.replace("signal.SIGTERM", "signal.SIGINT")
+    process, server = begun(Project(tmp_path), HAND_OVER, ending)
+    server.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    output = process.communicate(timeout=60)[0]
+    assert (process.returncode, output) == (0, "went on\n")
 
 
 IN_A_TERMINAL = (

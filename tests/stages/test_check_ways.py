@@ -12,10 +12,11 @@ import yaml
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import compose
 from pipelines.handing_over import mistake
-from pipelines.presets import parameters_for, write_parameters
+from pipelines.presets import parameters_for
 from pipelines.sweeps.points import Origin, plan
 from stages.check_findings import Finding
 from stages.common import run_stage
+from tests.pipelines.writing import write_parameters
 from tests.repositories import ROOT
 
 RUN = "runs.s3_implicit_mamba2"
@@ -137,7 +138,7 @@ def test_a_flow_writes_no_wrong_parameters(repository, capsys):
     assert file.read_text() == OLD
     with (
         pytest.raises(ParameterError),
-        parameters_for(repository, "wrong", (1, 2), lambda: None),
+        parameters_for(repository, "wrong", (1, 2)),
     ):
         pytest.fail("there are mistakes")
     assert file.read_text() == OLD
@@ -147,11 +148,11 @@ def test_a_flow_writes_no_wrong_parameters(repository, capsys):
     file.write_text(compose(repository, ["preset=wrong"]))  # as somebody else has
     with (
         pytest.raises(ParameterError, match="length 25"),
-        parameters_for(repository, None, (), lambda: None),
+        parameters_for(repository, None, ()),
     ):
         pytest.fail("there are mistakes")
     write_parameters(repository, "quick")
-    with parameters_for(repository, None, (), lambda: None):
+    with parameters_for(repository, None, ()):
         assert file.read_text() == compose(repository, ["preset=quick"])
 
 

@@ -21,11 +21,11 @@ from implicit_models.parameters.composition import compose
 from implicit_models.problems.word_problem.data.writing import write_splits
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
 from pipelines.dag import read_dag
-from pipelines.presets import write_parameters
 from pipelines.reproduce import main as reproduce
 from pipelines.sweeps.points import SweepError
 from pipelines.sweeps.points import compose as compose_point
 from stages.common import run_stage
+from tests.pipelines.writing import write_parameters
 from tests.repositories import ROOT, Repository, clone, commit
 from tests.stages.commands import STAGES
 
