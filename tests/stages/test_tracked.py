@@ -103,6 +103,18 @@ def test_a_stage_joins_an_entry_in_the_experiment_where_that_was_begun(parameter
     assert opened("runs", RUN, "train_bounded")["experiment"] == "implicit-models"
 
 
+def test_a_test_with_settings_of_its_own_joins_the_training(parameters):
+    before = opened("runs", RUN, "train_bounded")
+
+    def test_otherwise(content):
+        content["runs"][RUN] |= {"evaluation": {"batch_size": 2}, "sweep": {"batch_size": 2}}
+
+    parameters(test_otherwise)
+    joined = opened("runs", RUN, "evaluate_benchmarks")
+    assert (joined["parent"], joined["digest"]) == (before["parent"], before["digest"])
+    assert joined["parameters"] == before["parameters"]
+
+
 def test_the_environment_names_another_experiment(monkeypatch):
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
     assert opened("runs", RUN)["experiment"] == "mine"
