@@ -21,9 +21,8 @@ from transformers.generation.streamers import BaseStreamer
 
 from implicit_models.parameters import ParameterError
 from stages.completion_request import CompletionRequest
-from stages.generate import check_positions
+from stages.generate import LEAST_TEMPERATURE, check_positions
 
-_LEAST_TEMPERATURE = 1e-5  # below it logits overflow; the likeliest token is what it comes to
 _BEFORE = 5  # tokens of the prompt that tell how the first one after it is written
 _MOST_PENDING = 8  # tokens that are no whole character; more of them are no text
 _NO_CHARACTER = "\N{REPLACEMENT CHARACTER}"
@@ -185,8 +184,8 @@ class Completions:
                 torch.manual_seed(request.seed)
             temperature = 1.0 if request.temperature is None else request.temperature
             config = copy.deepcopy(self._model.generation_config)
-            config.update(max_new_tokens=most, num_beams=1, do_sample=False)
-            if temperature >= _LEAST_TEMPERATURE:
+            config.update(max_new_tokens=most, do_sample=False)
+            if temperature >= LEAST_TEMPERATURE:
                 top_p = 1.0 if request.top_p is None else request.top_p
                 config.update(do_sample=True, temperature=temperature, top_p=top_p, top_k=0)
             given = torch.tensor([ids], device=self._model.device)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from implicit_models.parameters import (
     read_content,
     read_section,
 )
+from implicit_models.reporting.entries import trained_entry
 from implicit_models.training.parameters import (
     BoundedParameters,
     ExplicitParameters,
@@ -68,9 +69,23 @@ class _ModelEntry(Parameters):
         Parameters
         ----------
         models
-            The entries that this one may be matched to, by their names.
+            The entries that this one may be made from or matched to, by their names.
         """
-        return digest(self.replace(seed=0))
+        return digest(self.of_any_seed(models))
+
+    def of_any_seed(self, models: "Mapping[str, _ModelEntry]") -> Self:
+        """Return the entry with seed 0 and, for what it is made from, that entry's group."""
+        source = trained_entry(self.model.source or "")
+        if source is None or source not in models:
+            return self.replace(seed=0)
+        model = self.model.replace(source=models[source].seed_group(models))
+        return self.replace(seed=0, model=model)
+
+    @property
+    def refers_to(self) -> tuple[str, ...]:
+        """The entries that it is made from or matched to."""
+        names = (trained_entry(self.model.source or ""), *(self.matched_to or ())[:1])
+        return tuple(name for name in names if name is not None)
 
     @property
     def matched_to(self) -> tuple[str, str] | None:
@@ -262,12 +277,13 @@ class MatchedParameters(BaselineParameters):
 
     match: MatchParameters
 
-    def seed_group(self, models: Mapping[str, _ModelEntry]) -> str:
+    def of_any_seed(self, models: Mapping[str, _ModelEntry]) -> Self:
         """Return the same for baselines matched to runs that differ by their seed alone."""
+        entry = super().of_any_seed(models)
         if self.match.run not in models:
-            return super().seed_group(models)
+            return entry
         match = self.match.replace(run=models[self.match.run].seed_group(models))
-        return digest(self.replace(seed=0, match=match))
+        return entry.replace(match=match)
 
     @property
     def matched_to(self) -> tuple[str, str]:
@@ -303,10 +319,16 @@ def read_model(
 
 def seed_group(table: str, name: str) -> str:
     """Return a digest that entries have alike which differ by their seed alone."""
-    entry = read_model(table, name)
-    if not isinstance(entry, MatchedParameters):
-        return entry.seed_group({})
-    return entry.seed_group({entry.match.run: read_model("runs", entry.match.run)})
+    content = read_content(Path("params.yaml"))
+    tables = {each: of for of in _SCHEMAS for each in content.get(of) or ()}
+    models = {name: read_model(table, name)}
+    wanted = [*models[name].refers_to]
+    while wanted:
+        other = wanted.pop()
+        if other in tables and other not in models:
+            models[other] = read_model(tables[other], other)
+            wanted += models[other].refers_to
+    return models[name].seed_group(models)
 
 
 def _growth(start: int, end: int, steps: int) -> tuple[int, int, int] | None:

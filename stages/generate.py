@@ -8,6 +8,8 @@ from typing import Any
 from implicit_models.parameters import ParameterError
 from stages.command_line import mistakes, model_parser
 
+LEAST_TEMPERATURE = 1e-5  # below it logits overflow; the likeliest token is what it comes to
+
 
 def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) -> str:
     """Return the prompt and what the model continues it with.
@@ -47,8 +49,8 @@ def main(model: str, prompt: str, tokens: int, temperature: float, seed: int) ->
     limit = num_positions(model)
     check_positions(len(ids), tokens, None if limit is None else limit[0], f"--tokens {tokens}")
     torch.manual_seed(seed)
-    chosen: dict[str, Any] = {"do_sample": temperature > 0}
-    if temperature > 0:
+    chosen: dict[str, Any] = {"do_sample": temperature >= LEAST_TEMPERATURE}
+    if temperature >= LEAST_TEMPERATURE:
         chosen |= {"temperature": temperature, "top_p": 1.0, "top_k": 0}
     given = torch.tensor([ids])
     with torch.inference_mode():
@@ -92,6 +94,8 @@ def stop_at_end_of_text(model: Any, tokenizer: Any) -> None:
 def load_generating(model: str) -> Any:
     """Load a model that generates, from a folder or by its hub id.
 
+    Of what is set there for generation only the tokens that begin, end and pad a text are in force.
+
     Raises
     ------
     ParameterError
@@ -99,6 +103,8 @@ def load_generating(model: str) -> Any:
     SourceError
         Where there is no such model.
     """
+    from transformers import GenerationConfig
+
     from implicit_models.language_models.sources import load_source
 
     loaded: Any = load_source(model)
@@ -107,6 +113,9 @@ def load_generating(model: str) -> Any:
             f"{model} is a model of the type {loaded.config.model_type}, which generates nothing; "
             "allowed are Mamba2, Llama, and whatever transformers generates with"
         )
+    kept = ("bos_token_id", "eos_token_id", "pad_token_id")
+    given = loaded.generation_config
+    loaded.generation_config = GenerationConfig(**{name: getattr(given, name) for name in kept})
     return loaded
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from implicit_models.checksums import SUFFIX, write_checksums
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.families.table import OTHERS
-from implicit_models.parameters import Parameters, digest, read_section
+from implicit_models.parameters import Parameters, digest, read_section, without_tests
 from implicit_models.parameters.dotted import dotted
 from implicit_models.parameters.names import IMPLICIT
 from implicit_models.tracking.digests import content_digest, data_digest, is_recorded
@@ -63,7 +63,7 @@ def open_run(
     return open_tracker(
         entry=name,
         stage=stage,
-        parameters=_aligned(entry or section),
+        parameters=_aligned(without_tests(entry or section)),
         labels=labels | dict(tags or {}),
         stage_parameters={key: section.model_dump() for key, section in parameters.items()},
         dataset=_data(section),
@@ -208,8 +208,8 @@ def _deliver_once(root: Path) -> None:
 
 
 def entry_digest(table: str, name: str) -> str:
-    """Digest a whole entry, so that all its stages have the same one."""
-    return digest(read_section(f"{table}.{name}", dict[str, Any]))
+    """Digest what an entry is trained with, so that all its stages and tests have the same one."""
+    return digest(without_tests(read_section(f"{table}.{name}", dict[str, Any])))
 
 
 def _aligned(entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 This package is the bottom of the library: it imports nothing else of ours and never torch.
 """
 
-from implicit_models.parameters.digests import digest
+from implicit_models.parameters.digests import digest, without_tests
 from implicit_models.parameters.errors import MissingKeyError, ParameterError, check_all, first_of
 from implicit_models.parameters.files import (
     changed_since_read,
@@ -31,4 +31,5 @@ __all__ = [
     "read_content",
     "read_names",
     "read_section",
+    "without_tests",
 ]

@@ -18,6 +18,11 @@ def digest(*sections: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def without_tests(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an entry of a model without what it says of its own tests: the training's keys."""
+    return {name: each for name, each in entry.items() if name not in ("evaluation", "sweep")}
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")

@@ -1,10 +1,13 @@
 """Models compared: every seed of each counts, and a difference that may be noise is none."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from implicit_models.parameters import digest
+from implicit_models.reporting.entry_results import EntryResults
 from implicit_models.reporting.intervals import t_quantile
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import Run, group_by_seed
@@ -91,6 +94,52 @@ def candidates(runs: Iterable[Run], score: Callable[[Run], Score | None]) -> lis
                 )
             )
     return found
+
+
+def candidates_apart(
+    tested: Iterable[EntryResults],
+    runs: Iterable[Run],
+    score: Callable[[EntryResults], Score | None],
+) -> tuple[list[Candidate], list[str]]:
+    """Return the models tested apart that have a score, and the names of those that have none.
+
+    A model counts once for each search that it was tested with: under its first run's name, or
+    under its first entry's where there are several searches.
+
+    Parameters
+    ----------
+    tested
+        Results whose entries have the keys of a search.
+    runs
+        Those that may have trained the models.
+    """
+    models = {run.name: group for group in group_by_seed(runs).values() for run in group}
+    tests: dict[tuple[str, str], dict[str, EntryResults]] = {}
+    for each in tested:
+        model = models[each.label][0].name if each.label in models else each.label
+        of_seeds = tests.setdefault((model, digest(each.entry.search)), {})
+        of_seeds.setdefault(each.label, each)
+    num_searches = Counter(model for model, _ in tests)
+    found, without = [], []
+    for (model, _), of_seeds in tests.items():
+        first = next(iter(of_seeds.values()))
+        name = model if num_searches[model] == 1 else first.name
+        scored = [known for each in of_seeds.values() if (known := score(each)) is not None]
+        if not scored:
+            without.append(name)
+            continue
+        values, errors = zip(*scored, strict=True)
+        found.append(
+            Candidate(
+                name=name,
+                kind=models[model][0].kind if model in models else first.content["kind"],
+                runs=[],
+                values=values,
+                sampling_error=fmean(errors),
+                num_without=len(of_seeds) - len(scored),
+            )
+        )
+    return found, without
 
 
 def best_of_kinds(found: Iterable[Candidate], *, higher_is_better: bool) -> list[Candidate]:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from implicit_models.parameters import digest
+from implicit_models.parameters import digest, without_tests
 from pipelines.sweeps.points import Point
 
 
@@ -55,4 +55,4 @@ def _entries(point: Point) -> Iterator[tuple[str, str]]:
     for table in point.parameters.values():
         for name, entry in (table or {}).items() if isinstance(table, Mapping) else ():
             if isinstance(entry, Mapping) and "model" in entry:
-                yield str(name), digest(entry)
+                yield str(name), digest(without_tests(entry))

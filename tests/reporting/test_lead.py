@@ -334,19 +334,41 @@ def test_a_seed_that_has_diverged_is_not_left_out_in_silence(texts):
     assert f"The perplexity of {diverged.name} is no number." in alone
 
 
+def read(run, perplexity: float | None, **search) -> ReadingResults:
+    """Return what a run made of the corpus ``letters``."""
+    found = {"perplexity": perplexity, "standard_error": None if perplexity is None else 0.01}
+    content = {"kind": run.kind, "perplexity": found}
+    entry = ReadingParameters(model=f"models/{run.name}/final", corpus="letters", **search)
+    name = "_".join((run.name, "letters", *search))
+    return ReadingResults(name=name, entry=entry, content=content)
+
+
 def test_readings_of_all_seeds_count(texts):
-    entry = ReadingParameters(model=f"models/{IMPLICIT[0]}/final", corpus="letters")
-
-    def read(name: str, perplexity: float) -> ReadingResults:
-        found = {"perplexity": perplexity, "standard_error": 0.01}
-        content = {"kind": texts[name].kind, "perplexity": found}
-        own = entry.model_copy(update={"model": f"models/{name}/final"})
-        return ReadingResults(name=f"{name}_letters", entry=own, content=content)
-
     names = zip((*IMPLICIT, EXPLICIT[0]), (3.0, 9.0, 4.0), strict=True)
-    (told,) = reading_lead([read(*each) for each in names], list(texts.values()))
+    readings = [read(texts[name], perplexity) for name, perplexity in names]
+    (told,) = reading_lead(readings, list(texts.values()))
     assert f"{IMPLICIT[0]} (implicit) has 5.196 (mean of 2 seeds, 3.000 to 9.000)" in told
     assert f"it is level with {EXPLICIT[0]} (explicit, 4.000 ± 0.010)" in told
+
+
+def test_a_seed_whose_reading_is_no_number_is_not_left_out_in_silence(texts):
+    first, second, rival = (texts[name] for name in (*IMPLICIT, EXPLICIT[0]))
+    runs = list(texts.values())
+    (told,) = reading_lead([read(first, 3.0), read(second, None), read(rival, 4.0)], runs)
+    assert f"{first.name} (implicit) has 3.000 (1 of 2 seeds; 1 without a number); it is" in told
+    told, silent = reading_lead([read(first, None), read(second, None), read(rival, 4.0)], runs)
+    assert "no implicit model has a score here: " in told
+    assert silent == f"The perplexity of letters is no number for {first.name}."
+
+
+def test_readings_of_one_model_with_two_searches_are_no_two_seeds(texts):
+    first, rival = texts[IMPLICIT[0]], texts[EXPLICIT[0]]
+    readings = [read(first, 3.0), read(first, 5.0, tolerance=0.5), read(rival, 4.0)]
+    (told,) = reading_lead(readings, list(texts.values()))
+    assert f"{first.name}_letters (implicit) has 3.000 ± 0.010; it is ahead of {rival.name}" in told
+    twice = [readings[0], dataclasses.replace(readings[0], name="again"), readings[2]]
+    (told,) = reading_lead(twice, list(texts.values()))
+    assert f"{first.name} (implicit) has 3.000 ± 0.010; it is" in told
 
 
 @pytest.mark.parametrize(

@@ -321,15 +321,51 @@ def test_clients_together_get_what_each_gets_alone(client: TestClient, address: 
     assert together == [completed(client, **each)["choices"] for each in asked]
 
 
-def test_generate_samples_of_all_tokens(tmp_path: Path) -> None:
-    config = GPT2Config(vocab_size=200, n_embd=8, n_layer=1, n_head=1, bos_token_id=None)
+def unmindful(vocabulary_size: int) -> GPT2LMHeadModel:
+    """Return a model that gives the same probabilities, which are almost equal, after any token."""
+    config = GPT2Config(
+        vocab_size=vocabulary_size, n_embd=8, n_layer=1, n_head=1, bos_token_id=None
+    )
     config.eos_token_id = None
     model = GPT2LMHeadModel(config)
-    torch.nn.init.zeros_(model.transformer.ln_f.weight)  # after any token the same probabilities,
-    torch.nn.init.ones_(model.transformer.ln_f.bias)  # which are almost equal
-    folder = save(tmp_path, model, with_tokenizer=False)
+    torch.nn.init.zeros_(model.transformer.ln_f.weight)
+    torch.nn.init.ones_(model.transformer.ln_f.bias)
+    return model
+
+
+def test_generate_samples_of_all_tokens(tmp_path: Path) -> None:
+    folder = save(tmp_path, unmindful(200), with_tokenizer=False)
     made = generate.main(folder, "3", tokens=800, temperature=1.0, seed=0).split()[1:]
     assert len(made) == 800 and len(set(made)) > 150
+
+
+def test_generate_takes_the_likeliest_token_at_temperatures_that_overflow(tmp_path: Path) -> None:
+    folder = save(tmp_path, unmindful(200), with_tokenizer=False)
+    likeliest, almost = (generate.main(folder, "3", 9, each, seed=0) for each in (0, 1e-40))
+    assert almost == likeliest
+
+
+@pytest.mark.parametrize(
+    ("chosen", "temperature"),
+    [
+        ({"repetition_penalty": 9.0, "no_repeat_ngram_size": 1}, 0),
+        ({"min_p": 1.0, "do_sample": True}, 1),
+        ({"typical_p": 0.01, "do_sample": True}, 1),
+        ({"num_beams": 2, "no_repeat_ngram_size": 1}, 0),
+    ],
+)
+def test_what_a_models_folder_chooses_for_generation_is_not_in_force(
+    chosen: dict[str, Any], temperature: float, tmp_path: Path
+) -> None:
+    model = unmindful(VOCABULARY)
+    model.generation_config.update(**chosen)
+    folder = save(tmp_path, model)
+    with TestClient(serve.application("mine", *serve.load(folder))) as client:
+        asked = {"prompt": PROMPT, "max_tokens": 60, "temperature": temperature, "seed": 0}
+        served = text_of(client, **asked)
+    made = generate.main(folder, PROMPT, 60, temperature, seed=0)
+    assert served == made.removeprefix(PROMPT)
+    assert len(set(served)) == 1 if temperature == 0 else len(set(served)) > 15
 
 
 def test_no_more_tokens_are_made_than_a_model_has_positions_for(tmp_path: Path) -> None:

@@ -103,6 +103,18 @@ def test_a_stage_joins_an_entry_in_the_experiment_where_that_was_begun(parameter
     assert opened("runs", RUN, "train_bounded")["experiment"] == "implicit-models"
 
 
+def test_a_test_with_settings_of_its_own_joins_the_training(parameters):
+    before = opened("runs", RUN, "train_bounded")
+
+    def test_otherwise(content):
+        content["runs"][RUN] |= {"evaluation": {"batch_size": 2}, "sweep": {"batch_size": 2}}
+
+    parameters(test_otherwise)
+    joined = opened("runs", RUN, "evaluate_benchmarks")
+    assert (joined["parent"], joined["digest"]) == (before["parent"], before["digest"])
+    assert joined["parameters"] == before["parameters"]
+
+
 def test_the_environment_names_another_experiment(monkeypatch):
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
     assert opened("runs", RUN)["experiment"] == "mine"
@@ -171,6 +183,30 @@ def test_entries_that_differ_by_their_seed_are_one_group(parameters):
         assert isinstance(tracker, SpoolTracker)
     (start,) = events(tracker, "start")
     assert start["tags"]["seed_group"] == f"s3 mamba2 {runs[0][:8]}"
+
+
+def test_upcycled_entries_of_sources_that_differ_by_their_seed_are_one_group(parameters):
+    def add(content):
+        runs, baselines = content["runs"], content["baselines"]
+        baselines["base_seed_1"] = baselines[BASELINE] | {"seed": 1}
+        model = baselines[BASELINE]["model"]
+        baselines["wider"] = baselines[BASELINE] | {"model": model | {"d_model": 64}}
+        upcycled = {"family": "upcycled", "implicit": True}
+        content["upcycled"] = {
+            f"of_{base}": runs[RUN]
+            | {"seed": seed, "model": upcycled | {"source": f"models/{base}/final"}}
+            for seed, base in enumerate((BASELINE, "base_seed_1", "wider"))
+        }
+        content["upcycled"]["of_the_hub"] = runs[RUN] | {"model": upcycled | {"source": "a/b"}}
+
+    parameters(add)
+    names = [f"of_{base}" for base in (BASELINE, "base_seed_1", "wider")]
+    groups = [seed_group("upcycled", name) for name in (*names, "of_the_hub")]
+    assert groups[0] == groups[1]
+    assert len(set(groups)) == 3
+    tables = read_models()
+    models = {name: entry for table in tables.values() for name, entry in table.items()}
+    assert [models[name].seed_group(models) for name in (*names, "of_the_hub")] == groups
 
 
 def test_a_group_is_of_what_entries_mean_as_in_the_report(parameters):

@@ -418,9 +418,10 @@ def test_the_filter_of_a_sweep_finds_points_that_have_trained_nothing(root, stor
     for entry, parameters in (("run", narrow), ("run", wide), ("shared", shared), ("other", {})):
         with tracker(root, entry=entry, parameters=parameters):
             pass
+    tested_otherwise = shared | {"evaluation": {"batch_size": 2}}
     points = [
         point("steps-1", run=narrow, shared=shared),
-        point("steps-2", run=wide, shared=shared),
+        point("steps-2", run=wide, shared=tested_otherwise),
         point("steps-3", run={"model": {"d_model": 1}}),  # nobody has trained it
     ]
     for _ in range(2):  # the same command again

@@ -202,3 +202,13 @@ def test_metrics_are_plain(data: Streams, tmp_path: Path) -> None:
 
     for name in ("implicit", "lstm"):
         json.dumps(evaluated(name, data, num_stories=24).metrics(), allow_nan=False)
+
+
+def test_a_perplexity_beyond_all_numbers_is_none(data: Streams) -> None:
+    found = evaluated("lstm", data, all_tokens=True, num_stories=24)
+    nll = found.reading.nll
+    expected = float(np.exp(nll.mean()))
+    assert found.metrics()["perplexity"] == pytest.approx(expected, rel=1e-12)
+    for each in (1e4, np.inf, np.nan):
+        exploded = dataclasses.replace(found.reading, nll=np.full_like(nll, each))
+        assert dataclasses.replace(found, reading=exploded).metrics()["perplexity"] is None

@@ -26,11 +26,14 @@ from transformers import (
 
 with contextlib.redirect_stderr(io.StringIO()):
     from lm_eval import evaluator
+    from lm_eval.api.instance import Instance
     from lm_eval.models.huggingface import HFLM
 
 from implicit_models.cost.flops import model_flops
 from implicit_models.equilibrium.phase import Phase
+from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import ResidualBelow
+from implicit_models.equilibrium.window import Window
 from implicit_models.evaluation.score_store import ScoreStore
 from implicit_models.families.building import build
 from implicit_models.families.conversion import from_transformers
@@ -230,8 +233,6 @@ def test_implicit_models_share_contexts(files, tokenizer, tmp_path, kind):
 
 
 def test_rolling_likelihoods_and_generation(tokenizer):
-    from lm_eval.api.instance import Instance
-
     model = llama()
     texts = [sentence(random.Random(n), 20, 30) for n in range(3)]
     rolling = [Instance("loglikelihood_rolling", {}, (text,), n) for n, text in enumerate(texts)]
@@ -246,6 +247,24 @@ def test_rolling_likelihoods_and_generation(tokenizer):
             found.append((each.loglikelihood_rolling(rolling), each.generate_until(generated)))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-9)
     assert found[0][1] == found[1][1]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"tolerance": 0.5},
+        {"max_self_iterations": 14},
+        {"phase": Phase(Picard(), ResidualBelow(1e-2, 14), None, Window(8))},
+    ],
+)
+def test_generation_searches_as_it_was_asked(tokenizer, asked):
+    model, passes = model_of("mamba2-implicit", vocab_size=VOCABULARY, window=16), []
+    model.register_forward_pre_hook(lambda *given: passes.append(given[-1]), with_kwargs=True)
+    request = Instance("generate_until", {}, ("who sits", {"until": ["."], "max_gen_toks": 3}), 0)
+    with harness._quiet():
+        SharedContextLM(model, tokenizer, max_length=40, **asked).generate_until([request])
+    assert len(passes) == 3
+    assert all(keywords | asked == keywords for keywords in passes)
 
 
 def test_interrupted_is_uninterrupted(files, tokenizer, tmp_path, monkeypatch):

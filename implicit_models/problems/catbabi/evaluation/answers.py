@@ -11,6 +11,7 @@ from implicit_models.equilibrium.phase import Phase
 from implicit_models.evaluation import metrics
 from implicit_models.evaluation.scoring import IGNORED, score
 from implicit_models.evaluation.search import Search, join
+from implicit_models.evaluation.statistics import finite, perplexity
 from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import LanguageModel, num_parameters
 from implicit_models.language_models.phases import search_settings
@@ -84,8 +85,6 @@ class AnswersResult:
         """Return the content of ``evaluation.json``."""
         search, reading, tasks = self.reading.search, self.reading, self.questions[:, _TASK]
         by_task = {str(task): self.is_right[tasks == task] for task in np.unique(tasks)}
-        scored = reading.nll[np.isfinite(reading.nll)]
-        is_all = len(scored) == len(reading.nll)
         return {
             "data": "catbabi",
             "kind": self.kind,
@@ -96,7 +95,7 @@ class AnswersResult:
             "accuracy_by_task": {task: metrics.share(right) for task, right in by_task.items()},
             "num_questions_by_task": {task: len(right) for task, right in by_task.items()},
             "accuracy_by_distance": self._by_distance(),
-            "perplexity": float(np.exp(scored.mean())) if is_all else None,
+            "perplexity": finite(perplexity(float(reading.nll.sum()), len(reading.nll))),
             "self_iterations": metrics.spread(reading.self_iterations)
             if reading.self_iterations is not None
             else None,

@@ -87,6 +87,12 @@ class SharedContextLM(_HuggingFaceLM):
             raise HarnessError(
                 f"tolerance or max_self_iterations is given, but {reason}: leave both out"
             )
+        asked = {
+            "tolerance": tolerance,
+            "max_self_iterations": max_self_iterations,
+            "phase": phase,
+        }
+        self._asked = {name: value for name, value in asked.items() if value is not None}
         if phase is None and is_implicit(self.model):
             phase = default_phase(
                 self.model.config,
@@ -109,6 +115,9 @@ class SharedContextLM(_HuggingFaceLM):
     def get_model_info(self) -> dict[str, Any]:
         """Describe the model, without asking the hub about it."""
         return _describe(self.model)
+
+    def _model_generate(self, context: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        return super()._model_generate(context, *args, **kwargs, **self._asked)
 
     def _loglikelihood_tokens(
         self,

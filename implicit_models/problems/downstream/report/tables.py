@@ -1,11 +1,13 @@
 """The table of the downstream tasks: the paper's columns, and its rows beside ours."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from implicit_models.problems.downstream.report.benchmarks import BenchmarkResults
 from implicit_models.problems.downstream.tasks import ACCURACIES, AVERAGE, COLUMNS
-from implicit_models.reporting.comparison import Candidate, best_of_kinds
+from implicit_models.reporting.comparison import Score, best_of_kinds, candidates_apart
+from implicit_models.reporting.entry_results import EntryResults
 from implicit_models.reporting.lead import outcome
 from implicit_models.reporting.paper import PILE_PERPLEXITY
 from implicit_models.reporting.results import RunResults
@@ -58,26 +60,31 @@ def downstream_lead(
     benchmarks: Sequence[BenchmarkResults], runs: Mapping[str, RunResults]
 ) -> list[str]:
     """Return how the best model of each kind does on average, where the average is known."""
-    found = [
-        Candidate(
-            name=benchmark.label,
-            kind=_kind(benchmark, runs),
-            runs=[],
-            values=[average],
-            sampling_error=benchmark.content["standard_errors"].get(AVERAGE) or 0.0,
-        )
-        for benchmark in benchmarks
-        if (average := benchmark.content["row"].get(AVERAGE)) is not None
-    ]
-    best = best_of_kinds(found, higher_is_better=True)
-    if not best:
+    known = [each for each in benchmarks if each.content["row"].get(AVERAGE) is not None]
+    if not known:
         return []
+    if len({_tested_on(each) for each in known}) > 1:
+        other = "other tasks, another limit or another max_length"
+        headline = f"models were tested with {other}: no comparison can be made"
+        return [f"Downstream tasks, zero-shot: {headline}."]
+    found, _ = candidates_apart(known, runs.values(), _average)
     told = outcome(
-        best,
-        lambda each: f"{100 * each.mean:.2f} %",
+        best_of_kinds(found, higher_is_better=True),
+        lambda each: each.written(lambda share: f"{100 * share:.2f} %"),
         higher_is_better=True,
     )
     return [f"Downstream tasks, zero-shot, mean of the seven accuracies: {told}."]
+
+
+def _average(benchmark: EntryResults) -> Score:
+    """Return the mean of the seven accuracies; an error that is not known is infinite."""
+    error = benchmark.content["standard_errors"].get(AVERAGE)
+    return benchmark.content["row"][AVERAGE], math.inf if error is None else error
+
+
+def _tested_on(benchmark: BenchmarkResults) -> tuple[Any, ...]:
+    """Return what was read of which tasks; accuracies compare where it was the same."""
+    return benchmark.entry.tasks, *map(benchmark.content.get, ("limit", "max_length"))
 
 
 def _scores(benchmark: BenchmarkResults, runs: Mapping[str, RunResults]) -> dict[str, Any]:

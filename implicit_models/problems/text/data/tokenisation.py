@@ -34,7 +34,6 @@ END_OF_TEXT = (  # in this order: where a tokenizer has several, the first ends 
     "<｜end▁of▁sentence｜>",  # DeepSeek
     "[EOS]",
 )
-BEGINNING_OF_TEXT = ("<|begin_of_text|>", "<s>", "<bos>", "<｜begin▁of▁sentence｜>", "[BOS]")
 
 _HUB_NAME = re.compile(r"([\w.-]+/)?[\w.-]+(@[\w./-]+)?")
 _UNLIMITED = int(1e30)  # what transformers itself writes for a tokenizer without a longest text
@@ -108,7 +107,7 @@ class TextTokenizer:
         TokenizerError
             If the tokenizer has none of `END_OF_TEXT`.
         """
-        token = self._first(END_OF_TEXT)
+        token = self._end
         index = None if token is None else self.library.token_to_id(token)
         if index is None:
             raise TokenizerError(
@@ -170,8 +169,8 @@ class TextTokenizer:
         """Write ``tokenizer.json`` and ``tokenizer_config.json``, for `load_tokenizer` and others.
 
         transformers' ``AutoTokenizer.from_pretrained(folder)`` then gives the same ids, nothing
-        around them, and names the tokens that begin and end a text and stand for the unknown where
-        there are any.
+        around them, and names the tokens that end a text and stand for the unknown where there are
+        any. What ends a text also begins one, as in training, which knows no other beginning.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -185,15 +184,16 @@ class TextTokenizer:
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": _UNLIMITED,
             "clean_up_tokenization_spaces": False,
-            "bos_token": self._first(BEGINNING_OF_TEXT + END_OF_TEXT),
-            "eos_token": self._first(END_OF_TEXT),
+            "bos_token": self._end,
+            "eos_token": self._end,
             "unk_token": unknown if isinstance(unknown, str) else None,
         }
         text = json.dumps(configuration, indent=2, sort_keys=True, ensure_ascii=False)
         (folder / CONFIGURATION_FILE).write_text(text + "\n", encoding="utf-8")
 
-    def _first(self, tokens: Iterable[str]) -> str | None:
-        return next((t for t in tokens if self.library.token_to_id(t) is not None), None)
+    @property
+    def _end(self) -> str | None:
+        return next((t for t in END_OF_TEXT if self.library.token_to_id(t) is not None), None)
 
     def _checked(self, text: str) -> bytes:
         encoded = text.encode()

@@ -2,16 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
 
 from implicit_models.problems.text.report.lead import perplexity_score, shown_perplexity
-from implicit_models.reporting.comparison import Candidate, Score, best_of_kinds
+from implicit_models.reporting.comparison import best_of_kinds, candidates_apart
 from implicit_models.reporting.entry_results import EntryResults
-from implicit_models.reporting.lead import outcome
+from implicit_models.reporting.lead import listed, outcome
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.sections import Section
-from implicit_models.reporting.summary import group_by_seed
 from implicit_models.reporting.tables.table import Table, number, perplexity
 
 
@@ -52,31 +50,19 @@ class ReadingResults(EntryResults):
 
 def reading_lead(results: Sequence[ReadingResults], runs: Sequence[RunResults]) -> list[str]:
     """Return a sentence for each corpus: which model of each kind reads it best, by all seeds."""
-    kinds = {run.name: run.kind for run in runs}
-    models = {run.name: name for name, group in group_by_seed(runs).items() for run in group}
     sentences = []
     for corpus in dict.fromkeys(reading.corpus for reading in results):
-        of_models: dict[str, list[tuple[ReadingResults, Score]]] = {}
-        for reading in results:
-            score = perplexity_score(reading.content["perplexity"])
-            if reading.corpus == corpus and score is not None:
-                model = models.get(reading.label, reading.label)
-                of_models.setdefault(model, []).append((reading, score))
-        found = [
-            Candidate(
-                name=name,
-                kind=kinds.get(name) or read[0][0].content["kind"],
-                runs=[],
-                values=[value for _, (value, _) in read],
-                sampling_error=fmean(error for _, (_, error) in read),
-            )
-            for name, read in of_models.items()
-        ]
+        read = [reading for reading in results if reading.corpus == corpus]
+        found, without = candidates_apart(
+            read, runs, lambda reading: perplexity_score(reading.content["perplexity"])
+        )
         if best := best_of_kinds(found, higher_is_better=False):
             told = outcome(best, shown_perplexity, higher_is_better=False)
             sentences.append(
                 f"Perplexity of {corpus}, which these models were not trained on: {told}."
             )
+        if without:
+            sentences.append(f"The perplexity of {corpus} is no number for {listed(without)}.")
     return sentences
 
 
