@@ -18,8 +18,8 @@ from implicit_models.problems.text.data.shards import TokenStream
 from implicit_models.problems.text.data.tokenisation import (
     TextTokenizer,
     load_tokenizer,
-    tokenizer_digest,
 )
+from implicit_models.problems.text.data.vocabulary import tokenizer_digest
 from implicit_models.problems.text.parameters import CorpusParameters, HeldOutParameters
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"

@@ -5,8 +5,8 @@ from pathlib import Path
 from implicit_models.language_models.labelled import Continuation
 from implicit_models.problems.answers import TrainingData
 from implicit_models.problems.text.data.corpora import open_corpus, write_corpus
-from implicit_models.problems.text.data.tokenisation import load_tokenizer, tokenizer_digest
-from implicit_models.problems.text.data.vocabulary import check_tokenizer
+from implicit_models.problems.text.data.tokenisation import load_tokenizer
+from implicit_models.problems.text.data.vocabulary import check_tokenizer, tokenizer_digest
 from implicit_models.problems.text.parameters import CorpusParameters
 
 

@@ -26,7 +26,7 @@ BYTES = "bytes"
 TOKENIZER_FILE = "tokenizer.json"
 CONFIGURATION_FILE = "tokenizer_config.json"
 
-END_OF_TEXT = (  # in this order: where a tokenizer has several, the first ends a document
+END_OF_TEXT = (  # in this order: of several, the first that is special ends a document
     "<|endoftext|>",  # GPT-2, GPT-NeoX, Falcon, Qwen, ours of bytes
     "<|end_of_text|>",  # Llama 3
     "</s>",  # Llama, Mistral, BLOOM, T5
@@ -193,7 +193,11 @@ class TextTokenizer:
         (folder / CONFIGURATION_FILE).write_text(text + "\n", encoding="utf-8")
 
     def _first(self, tokens: Iterable[str]) -> str | None:
-        return next((t for t in tokens if self.library.token_to_id(t) is not None), None)
+        """Return the first special token, or the first of all: </s> is HTML in Gemma's."""
+        added = self.library.get_added_tokens_decoder().values()
+        special = {token.content for token in added if token.special}
+        there = [token for token in tokens if self.library.token_to_id(token) is not None]
+        return min(there, key=lambda token: token not in special, default=None)
 
     def _checked(self, text: str) -> bytes:
         encoded = text.encode()
@@ -264,18 +268,6 @@ def _file_here(name: str | Path) -> Path | None:
             f"{TOKENIZER_FILE} or of a folder that holds one, or a name on the Hugging Face hub"
         )
     return None
-
-
-def tokenizer_digest(folder: Path) -> str | None:
-    """Return the digest of the ``tokenizer.json`` in a folder; None where there is none.
-
-    Raises
-    ------
-    TokenizerError
-        If the file is there and is not a tokenizer's.
-    """
-    path = Path(folder) / TOKENIZER_FILE
-    return load_tokenizer(path).digest if path.is_file() else None
 
 
 @functools.cache

@@ -2,11 +2,23 @@
 
 from pathlib import Path
 
-from implicit_models.problems.text.data.tokenisation import TOKENIZER_FILE, tokenizer_digest
+from implicit_models.problems.text.data.tokenisation import TOKENIZER_FILE, load_tokenizer
 
 
 class VocabularyError(ValueError):
     """A text was tokenised with another tokenizer than the model's."""
+
+
+def tokenizer_digest(folder: Path) -> str | None:
+    """Return the digest of the ``tokenizer.json`` in a folder; None where there is none.
+
+    Raises
+    ------
+    TokenizerError
+        If the file is there and is not a tokenizer's.
+    """
+    path = Path(folder) / TOKENIZER_FILE
+    return load_tokenizer(path).digest if path.is_file() else None
 
 
 def check_tokenizer(model: Path, digest: str, data: Path) -> None:
