@@ -213,7 +213,7 @@ def _open_data(this: SegmentStage, read: Data, processes: Processes) -> Training
             f"{a_step} with {processes.size} processes, which cannot share {batch_size} sequences "
             "equally; start a number of processes that divides them"
         )
-    trained_on = this.start.parent if this.start is not None else this.entry.model.source
+    trained_on = this.start.parent if this.start is not None else this.entry.model.weights_source
     if trained_on is not None:
         data.check_model(Path(trained_on))
     return data
