@@ -273,13 +273,16 @@ def test_equal_documents_land_in_one_split(tmp_path):
         validation=HeldOutParameters(files=("validation/*",), share=0.2),
         test=HeldOutParameters(files=("test/*",)),
     )
-    write_corpus(changed, tmp_path / "data")
+    manifest = write_corpus(changed, tmp_path / "data")
     found = by_split(tmp_path / "data")
-    assert sum(map(len, found.values())) == 660
+    copies = 20 + 2 * 40  # of the test's in validation, of both in each file of train
+    assert manifest["num_copies_of_held_out"] == copies
+    assert sum(map(len, found.values())) == 660 - copies
     one, two, three = (set(found[name]) for name in ("train", "validation", "test"))
     assert not one & two and not one & three and not two & three
-    assert three == {line["text"] for line in lines(20)} and len(found["test"]) == 80
+    assert found["test"] == [line["text"] for line in lines(20)]
     assert {line["text"] for line in lines(40)[20:]} < two
+    assert len(found["validation"]) == 20 + 2 * len(two - {line["text"] for line in lines(40)})
 
 
 def test_a_corpus_to_evaluate_on_alone(source, tmp_path):

@@ -118,11 +118,12 @@ def expected_splits(documents, parameters):
             if split != named:
                 continue
             digest = hashlib.blake2b(f"{parameters.seed}\0{text}".encode(), digest_size=16).digest()
+            if reserved.get(digest, named) != named:
+                continue
             if named == "train":
                 position = int.from_bytes(digest[:8], "big") / 2**64
                 drawn = "validation" if position >= 1 - parameters.validation.share else "train"
-                drawn = "test" if position < parameters.test.share else drawn
-                place = reserved.get(digest, drawn)
+                place = "test" if position < parameters.test.share else drawn
             else:
                 place = reserved.setdefault(digest, named)
             splits[place].append((f"{file}:{number}" if number else file, text))

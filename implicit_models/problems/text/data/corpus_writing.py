@@ -64,10 +64,11 @@ def write_corpus(
 ) -> dict[str, Any]:
     """Tokenise the documents of a source and write the splits that they fall into.
 
-    Documents of the files named for a test or validation split belong to it; so does every other
-    document with the very same text. Of the documents that remain, a digest of seed and text picks
-    the held-out shares; what is left is the training split. So no text is in two splits, and a
-    document stays where it is when others come or go. A split that is not asked for, or a training
+    Documents of the files named for a test or validation split belong to it; copies of the very
+    same text in files that are read after them, those of the test first, are left out. Of the
+    documents that remain, a digest of seed and text picks the held-out shares; what is left is the
+    training split. So no text is in two splits, and a document stays where it is when others come
+    or go. A split that is not asked for, or a training
     split for which nothing is left, is not written.
 
     The files are the same whatever the number of processes, and appear under their names only
@@ -125,6 +126,12 @@ def write_corpus(
             manifest["num_unusable_documents"],
             parameters.source,
             tokenizer.max_bytes,
+        )
+    if manifest["num_copies_of_held_out"]:
+        log.warning(
+            "%s: %d documents of %s were left out: copies of documents in files that are named for "
+            "the test or the validation",
+            *(directory, manifest["num_copies_of_held_out"], parameters.source),
         )
     return manifest
 
@@ -297,7 +304,10 @@ def _write_manifests(
             "shards": split.shards,
         }
         write_manifest(folder / name / SPLIT_MANIFEST, shared | counts[name] | own)
-    unusable = sum(part.content["num_unusable"] for _, parts in units for part in parts)
+    unusable, copies = (
+        sum(part.content[key] for _, parts in units for part in parts)
+        for key in ("num_unusable", "num_copies")
+    )
     manifest = shared | {
         "source": parameters.source,
         "text_field": parameters.text_field,
@@ -306,6 +316,7 @@ def _write_manifests(
         "seed": parameters.seed,
         "splits": counts,
         "num_unusable_documents": unusable,
+        "num_copies_of_held_out": copies,
         **source.description(),
     }
     write_manifest(folder / MANIFEST, manifest)

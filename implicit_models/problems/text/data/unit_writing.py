@@ -42,7 +42,8 @@ class Part:
     content
         Of ``part.json``: ``next``, index of the range and number of the record after which the
         unit goes on, or null at its end; ``num_records`` of each range so far; ``num_unusable``
-        documents; and counts, shards and names of domains of every split.
+        documents and ``num_copies`` of held-out ones; and counts, shards and names of domains of
+        every split.
     """
 
     folder: Path
@@ -166,6 +167,7 @@ class _PartWriter:
         self._digests: list[bytes] = []
         self._num_bytes = 0
         self._num_unusable = 0
+        self._num_copies = 0
         shutil.rmtree(folder, ignore_errors=True)  # what a killed process has left
         folder.mkdir()
 
@@ -202,7 +204,8 @@ class _PartWriter:
             }
         if self._unit.split != "train":
             _save(self.folder / DIGESTS_FILE, np.array(self._digests, DIGESTS))
-        content = content | {"num_unusable": self._num_unusable, "splits": splits}
+        left_out = {"num_unusable": self._num_unusable, "num_copies": self._num_copies}
+        content = content | left_out | {"splits": splits}
         with open(self.folder / PART, "w", encoding="utf-8") as file:
             json.dump(content, file, ensure_ascii=False)
             _to_disk(file)
@@ -215,11 +218,15 @@ class _PartWriter:
 
     def _add(self, range_index: int, number: int, document: Document) -> None:
         digest = text_digest(document.encoded, self._writer.parameters.seed)
-        name = self._writer.reserved.split(digest)
-        if self._unit.split != "train":
-            name = name or self._unit.split
+        if self._writer.reserved.holds(digest):
+            self._num_copies += 1
+            return
+        name = self._unit.split
+        if name == "train":
+            name = drawn_split(digest, self._writer.parameters)
+        else:
             self._digests.append(digest)
-        split = self._split(name or drawn_split(digest, self._writer.parameters))
+        split = self._split(name)
         split.batch.append((range_index, number, document))
         split.batch_bytes += len(document.encoded)
         self._num_bytes += len(document.encoded)
