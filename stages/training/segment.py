@@ -133,8 +133,7 @@ def train_segment(this: SegmentStage) -> None:
         )
         checkpoints = CheckpointFolder(root, identity.digest, processes)
         if this.start is not None:
-            steps, sequences = begin.step, begin.sequences
-            check_start(checkpoints.path, this.start, steps, sequences, training.batch_size)
+            check_start(checkpoints.path, this.start, begin, training.batch_size)
         resumed = resume(checkpoints, identity, module, optimiser)
         had_finished = is_finished(checkpoints.path)
         processes.wait()  # until all have looked
