@@ -2,7 +2,8 @@
 
 A tokenizer is a `tokenizers.Tokenizer`: one whose tokens are the 256 bytes, one from a file, or one
 from the Hugging Face hub. What stands in a text is text: a special token that is spelt out in it is
-not taken for one, and nothing is put before or after it.
+not taken for one, and nothing is put before or after it. Where a tokenizer has it as a word all the
+same, as those of Unigram and WordLevel can, a corpus refuses a document with an end of text in it.
 """
 
 import functools

@@ -166,6 +166,7 @@ class _PartWriter:
         self._splits: dict[str, _SplitWriter] = {}
         self._digests: list[bytes] = []
         self._num_bytes = 0
+        self._end = writer.tokenizer.end_of_text
         self._num_unusable = 0
         self._num_copies = 0
         shutil.rmtree(folder, ignore_errors=True)  # what a killed process has left
@@ -248,21 +249,32 @@ class _PartWriter:
         tokenizer, before = self._writer.tokenizer, split.shards.num_tokens
         encoded = tokenizer.encode([document.text for _, _, document in batch])
         for (range_index, number, document), tokens in zip(batch, encoded, strict=True):
-            if not len(tokens):
+            if wrong := self._refusal(tokens):
                 if self._writer.parameters.unusable_documents == "skip":
                     self._num_unusable += 1
                     continue
                 place = self._writer.source.place(self._unit.ranges[range_index], number)
-                raise CorpusError(
-                    f"{place}: nothing is left of the document once the tokenizer "
-                    f"{tokenizer.name!r} has read it; remove it, or choose another tokenizer"
-                )
+                raise CorpusError(f"{place}: {wrong}; remove it, or choose another tokenizer")
             domain = split.domains.setdefault(document.domain, len(split.domains))
             start = split.shards.append(tokens)
             size = len(document.encoded)
             split.rows.append((start, number, len(tokens), size, range_index, domain))
             split.num_bytes += size
         self._advance(split.shards.num_tokens - before)
+
+    def _refusal(self, tokens: np.ndarray) -> str | None:
+        """Return why a document of these tokens cannot be taken; None where it can."""
+        tokenizer = self._writer.tokenizer
+        if not len(tokens):
+            return (
+                f"nothing is left of the document once the tokenizer {tokenizer.name!r} has read it"
+            )
+        if not tokenizer.is_bytes and self._end in tokens:
+            return (
+                f"the tokenizer {tokenizer.name!r} reads an end of text within the document, "
+                f"where it has {tokenizer.library.id_to_token(self._end)!r}"
+            )
+        return None
 
 
 def _save(path: Path, array: np.ndarray) -> None:
