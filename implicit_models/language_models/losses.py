@@ -45,9 +45,10 @@ def aligned_loss(
     """Return the cross-entropy in nats where ``labels[t]`` belongs to ``inputs[:t + 1]``.
 
     The mean over all labels but `IGNORED`; with ``num_items`` their sum over that number (of
-    the labels of all batches whose gradients are accumulated).
+    the labels of all batches whose gradients are accumulated). In float32 at least.
     """
     flat, targets = logits.flatten(0, 1), labels.flatten()
+    flat = flat.to(accumulation_dtype(flat.dtype))
     if num_items is None:
         return F.cross_entropy(flat, targets, ignore_index=IGNORED)
     return F.cross_entropy(flat, targets, ignore_index=IGNORED, reduction="sum") / num_items

@@ -25,7 +25,8 @@ class TrainingData:
     verify
         Compares all of it with its checksums.
     check_model
-        Sees that a model's folder, which is trained on, fits them, or raises a ValueError.
+        Sees that a model that is trained on, a folder or a hub id, fits them, or raises a
+        ValueError.
     save_beside
         Writes into a model's folder what the model needs to be used, such as a tokenizer.
     continuation

@@ -1,6 +1,7 @@
 """The optimiser."""
 
 import torch
+from torch import nn
 
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.training.parameters import OptimisationParameters
@@ -9,12 +10,13 @@ from implicit_models.training.parameters import OptimisationParameters
 def build_optimiser(model: LanguageModel, parameters: OptimisationParameters) -> torch.optim.AdamW:
     """Return AdamW over a model; only the matrices of its cell decay.
 
-    Embeddings, the head, biases, norms, scales and Mamba2's per-head parameters never decay.
+    Embeddings (of positions too), the head, biases, norms, scales and Mamba2's per-head parameters
+    never decay.
     Under weight normalisation a matrix is a direction: decay leaves its function as it is and
     raises the effective learning rate.
     """
     decayed, kept = [], []
-    embeddings = {id(model.get_input_embeddings().weight)}
+    embeddings = {id(each.weight) for each in model.modules() if isinstance(each, nn.Embedding)}
     if (head := model.get_output_embeddings()) is not None:
         embeddings.add(id(head.weight))
     for name, parameter in model.named_parameters():

@@ -16,6 +16,8 @@ class Progress:
         Optimiser steps done, those that were left out included: the position in the schedule.
     sequences
         Sequences drawn so far, in all segments: the position in the data.
+    batch_size
+        Sequences of the last step; 0 where there was none, or it was not noted.
     tokens, flops
         Tokens that the entry has been trained on so far, in all segments, and the floating-point
         operations that took; validation is not among them.
@@ -34,6 +36,7 @@ class Progress:
 
     step: int
     sequences: int = 0
+    batch_size: int = 0
     tokens: int = 0
     flops: float = 0.0
     seconds: float = 0.0

@@ -54,6 +54,7 @@ class Record:
             before,
             step=step + 1,
             sequences=before.sequences + batch.num_sequences,
+            batch_size=batch.num_sequences,
             tokens=before.tokens + batch.num_tokens,
             flops=before.flops + flops,
             skipped_steps=before.skipped_steps + bool(outcome.fault),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from implicit_models.parameters import ParameterError
 from implicit_models.training.checkpoints import list_checkpoints
+from implicit_models.training.progress import Progress
 from stages.finished_checkpoints import is_finished
 from stages.training.identity import Identity
 
@@ -56,26 +57,26 @@ def find_begun_otherwise(folder: Path, identity: Identity) -> BegunOtherwise | N
     return None
 
 
-def check_start(folder: Path, start: Path, steps: int, sequences: int, batch_size: int) -> None:
+def check_start(folder: Path, start: Path, begin: Progress, batch_size: int) -> None:
     """Check that a segment has the batch of the one before, whose state it starts from.
 
     Parameters
     ----------
     folder
         Of the segment's own checkpoints: nothing is asked again where it has some.
-    steps, sequences
-        Those that the segments before took.
+    begin
+        How far the segments before came.
 
     Raises
     ------
     ParameterError
         Where it has another, and nobody has said to go on all the same.
     """
-    same = sequences == steps * batch_size
-    if same or _choice(CHANGED_BATCH) == "continue" or list_checkpoints(folder):
+    last = begin.batch_size or begin.sequences / begin.step
+    if last == batch_size or _choice(CHANGED_BATCH) == "continue" or list_checkpoints(folder):
         return
     raise ParameterError(
-        f"{start} was trained with a global batch of {sequences / steps:g} sequences, and now it "
+        f"{start} was trained last with a global batch of {last:g} sequences, and now it "
         f"has {batch_size}. Set optimisation.batch_size (or batch_tokens) back, or say what is "
         f"meant: {CHANGED_BATCH}=continue goes on from there with the new batch; to begin anew, "
         "run the stage that has left it again"

@@ -133,8 +133,7 @@ def train_segment(this: SegmentStage) -> None:
         )
         checkpoints = CheckpointFolder(root, identity.digest, processes)
         if this.start is not None:
-            steps, sequences = begin.step, begin.sequences
-            check_start(checkpoints.path, this.start, steps, sequences, training.batch_size)
+            check_start(checkpoints.path, this.start, begin, training.batch_size)
         resumed = resume(checkpoints, identity, module, optimiser)
         had_finished = is_finished(checkpoints.path)
         processes.wait()  # until all have looked
@@ -213,7 +212,7 @@ def _open_data(this: SegmentStage, read: Data, processes: Processes) -> Training
             f"{a_step} with {processes.size} processes, which cannot share {batch_size} sequences "
             "equally; start a number of processes that divides them"
         )
-    trained_on = this.start.parent if this.start is not None else this.entry.model.source
+    trained_on = this.start.parent if this.start is not None else this.entry.model.weights_source
     if trained_on is not None:
         data.check_model(Path(trained_on))
     return data

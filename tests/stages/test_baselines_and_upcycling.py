@@ -12,9 +12,11 @@ import torch
 from omegaconf import OmegaConf
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from implicit_models.equilibrium.phase import bounded_phase
 from implicit_models.families.building import build
 from implicit_models.families.parameters import ModelParameters
-from implicit_models.language_models.forward import forward
+from implicit_models.language_models.forward import forward, forward_labelled
+from implicit_models.language_models.losses import aligned_loss
 from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.language_models.source_names import SourceError, is_folder, is_hub_id
 from implicit_models.parameters import read_section
@@ -275,14 +277,14 @@ def test_a_source_that_cannot_be_upcycled_is_one_line(refuse, parameters, few_st
     for name in ("config.json", "checksums.json"):
         Path("elsewhere", name).unlink()
     sizes = {"intermediate_size": 8, **TINY}
-    save_model(LlamaForCausalLM(LlamaConfig(vocab_size=7, **sizes)), Path("larger"))
+    save_model(LlamaForCausalLM(LlamaConfig(vocab_size=5, **sizes)), Path("smaller"))
     save_model(build(outside(GPT2), 6, seed=0), Path("gpt2"))
     wrong = {
         f"models/{RUN}/bounded": "the model is implicit already",
         "cut": "cannot be read",
         "damaged": "damaged/model.safetensors has",
         "elsewhere": "config.json",
-        "larger": "has 7 tokens, the data set 6; an upcycled model keeps",
+        "smaller": "has 5 tokens, the data set 6; an upcycled model keeps",
         "gpt2": "the model is a GPT2LMHeadModel; it must be",
     }
     for source, words in wrong.items():
@@ -290,6 +292,22 @@ def test_a_source_that_cannot_be_upcycled_is_one_line(refuse, parameters, few_st
         message = refuse("bounded", RUN)
         assert source in message
         assert words in message
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_rows_that_fill_up_a_sources_vocabulary_are_cut_off(tied):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 16, "intermediate_size": 8, "tie_word_embeddings": tied, **TINY}
+    source = LlamaForCausalLM(LlamaConfig(**sizes)).eval()
+    save_model(source, Path("padded"))
+    chosen = ModelParameters(family="upcycled", implicit=True, source="padded")
+    model = build(chosen, 11, seed=0)
+    assert model.config.vocab_size == model.get_input_embeddings().num_embeddings == 11
+    tokens = torch.arange(11)[None]
+    expected = source(input_ids=tokens).logits[..., :11].detach()
+    torch.testing.assert_close(forward(model, tokens, bounded_phase(1)).logits, expected)
+    loss = forward_labelled(model, tokens, tokens, bounded_phase(1)).loss
+    torch.testing.assert_close(loss.detach(), aligned_loss(expected, tokens))
 
 
 @pytest.mark.slow

@@ -120,6 +120,16 @@ def test_another_global_batch_in_the_free_phase_is_refused_until_it_is_asked_for
     assert [row["train.sequences"] for row in rows.values()] == [3 * 64 + 32, 3 * 64 + 2 * 32]
 
 
+def test_the_free_phase_has_the_last_batch_of_a_bounded_one_that_was_changed(run, monkeypatch):
+    cut_short(monkeypatch, train_bounded, RUN)
+    change_batch()
+    with monkeypatch.context() as patch:
+        patch.setenv(BATCH, "continue")
+        run(train_bounded, RUN)
+    rows, _ = run(train_free, RUN)
+    assert [row["train.sequences"] for row in rows.values()] == [2 * 64 + 2 * 32, 2 * 64 + 3 * 32]
+
+
 def test_another_global_batch_may_begin_anew(run, monkeypatch):
     cut_short(monkeypatch, train_baseline)
     change_batch()

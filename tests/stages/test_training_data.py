@@ -3,10 +3,12 @@
 import dataclasses
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tokenizers import Tokenizer, models
 
+from implicit_models.families.parameters import ModelParameters
 from implicit_models.problems.answers import TrainingData
 from implicit_models.problems.problem import data_of
 from implicit_models.problems.text.data.corpora import CorpusError
@@ -14,7 +16,8 @@ from implicit_models.problems.text.data.corpus_writing import write_corpus
 from implicit_models.problems.text.data.tokenisation import load_tokenizer
 from implicit_models.problems.text.data.vocabulary import VocabularyError
 from implicit_models.problems.text.parameters import CorpusParameters, HeldOutParameters
-from stages.training import data_verification
+from implicit_models.training.distributed import Processes
+from stages.training import data_verification, segment
 from stages.training.data_verification import verify_data
 
 
@@ -99,9 +102,56 @@ def test_a_model_of_another_tokenizer_is_refused(opened, tmp_path):
     data = opened()
     load_tokenizer("bytes").save(tmp_path / "same")
     data.check_model(tmp_path / "same")
-    data.check_model(tmp_path / "without")  # what has none cannot be compared
     other = Tokenizer(models.WordLevel({"boat": 0, "<|endoftext|>": 1}))
     (tmp_path / "other").mkdir()
     other.save(str(tmp_path / "other" / "tokenizer.json"))
     with pytest.raises(VocabularyError, match="data/text was made with another tokenizer"):
         data.check_model(tmp_path / "other")
+
+
+def test_a_model_without_a_tokenizer_is_trained_on_with_a_warning(opened, tmp_path, caplog):
+    (tmp_path / "without").mkdir()
+    opened().check_model(tmp_path / "without")
+    assert f"{tmp_path / 'without'} has no tokenizer.json that tells whether" in caplog.text
+
+
+def test_the_tokenizer_of_a_model_on_the_hub_is_compared_too(opened, tmp_path, monkeypatch, caplog):
+    other = Tokenizer(models.WordLevel({"boat": 0, "<|endoftext|>": 1}))
+    other.save(str(tmp_path / "other.json"))
+    load_tokenizer("bytes").save(tmp_path)
+    files = {"owner/other": "other.json", "owner/same": "tokenizer.json"}
+
+    def download(repository, file, revision):
+        if repository not in files:
+            raise OSError("404 Client Error")
+        return str(tmp_path / files[repository])
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    data = opened()
+    data.check_model(Path("owner/same"))
+    assert not caplog.text
+    with pytest.raises(VocabularyError, match="than the model in owner/other knows"):
+        data.check_model(Path("owner/other"))
+    data.check_model(Path("owner/without"))
+    assert "owner/without has no tokenizer.json" in caplog.text
+
+
+def test_a_source_whose_configuration_alone_is_taken_may_have_another_tokenizer(opened, tmp_path):
+    Tokenizer(models.WordLevel({"boat": 0})).save(str(tmp_path / "tokenizer.json"))
+
+    def open_for(**model) -> TrainingData:
+        chosen = ModelParameters(family="huggingface", source=str(tmp_path), **model)
+        optimisation = SimpleNamespace(sequences_a_step=lambda _: 2, batch=lambda _: "batch_size")
+        entry = SimpleNamespace(model=chosen, optimisation=optimisation)
+        monitoring = SimpleNamespace(validation_sequences=1)
+        this = SimpleNamespace(
+            table="baselines", name="own", start=None, entry=entry, monitoring=monitoring
+        )
+        read = SimpleNamespace(
+            kind="text", folder=Path("data/text"), parameters=parameters(Path("text"))
+        )
+        return segment._open_data(this, read, Processes())
+
+    assert open_for(pretrained=False).vocabulary_size == 257
+    with pytest.raises(VocabularyError, match="was made with another tokenizer"):
+        open_for(pretrained=True)

@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from implicit_models.equilibrium.phase import bounded_phase, free_phase
 from implicit_models.families.building import build
 from implicit_models.families.parameters import ModelParameters
-from implicit_models.language_models.forward import forward
+from implicit_models.language_models.forward import forward, forward_labelled
 from implicit_models.language_models.losses import aligned_loss
 from implicit_models.language_models.placement import DeviceError
 from implicit_models.training.distributed import Execution, distribute
@@ -82,3 +82,22 @@ def test_blocks_of_transformers_are_not_evaluated_again_in_bfloat16():
     match = "IMPLICIT_MODELS_CHECKPOINTING is 'blocks', and optimisation.precision is 'bfloat16'"
     with pytest.raises(DeviceError, match=match):
         distribute(model, "bfloat16", Execution(checkpointing="blocks"))
+
+
+@pytest.mark.parametrize("num_items", [None, 48])
+def test_a_loss_of_logits_is_not_rounded_to_bfloat16(num_items):
+    config = GPT2Config(n_embd=32, n_head=2, n_layer=1, n_positions=32, vocab_size=300)
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(config).eval()
+    tokens = torch.randint(0, 300, (3, 16))
+    module = distribute(model, "bfloat16", Execution())
+    output = forward(module, tokens, None)
+    assert output.logits.dtype == torch.bfloat16
+    expected = aligned_loss(output.logits.float(), tokens, num_items)
+    loss = forward_labelled(module, tokens, tokens, None, num_items).loss
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, expected, rtol=0, atol=1e-6)
+    exact = forward_labelled(model, tokens, tokens, None, num_items).loss
+    torch.testing.assert_close(loss, exact, rtol=0, atol=2e-3)
+    loss.backward()
+    assert all(weight.grad is not None for weight in model.parameters())

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from implicit_models.equilibrium.solution import Result
 from implicit_models.equilibrium.window import Window
@@ -336,3 +337,15 @@ def test_asked_to_stop_it_keeps_a_checkpoint_and_goes_on_later(number, tmp_path:
     cut, _, _, after = run(tmp_path / "cut")
     assert min(after.rows) == 12
     assert_same(whole, cut)
+
+
+def test_embeddings_of_positions_do_not_decay() -> None:
+    config = GPT2Config(n_embd=8, n_head=2, n_layer=1, n_positions=16, vocab_size=20)
+    model = GPT2LMHeadModel(config)
+    decayed, kept = build_optimiser(model, OPTIMISATION).param_groups
+    assert kept["weight_decay"] == 0 and OPTIMISATION.weight_decay == decayed["weight_decay"]
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    assert {"transformer.wte.weight", "transformer.wpe.weight"} <= {
+        names[id(each)] for each in kept["params"]
+    }
+    assert all(".h.0." in names[id(each)] for each in decayed["params"])

@@ -20,14 +20,19 @@ class UpcycledFamily(Family):
         seed: int,
         label_alignment: LabelAlignment,
     ) -> LanguageModel:
-        """Build an implicit model of a source's weights and vocabulary."""
+        """Build an implicit model of a source's weights.
+
+        Rows of its vocabulary beyond the data's, with which checkpoints are filled up, are cut off.
+        """
         source = load_source(parameters.source)
-        if source.config.vocab_size != vocabulary_size:
+        if source.config.vocab_size < vocabulary_size:
             raise SourceError(
                 f"the model in {parameters.source} has {source.config.vocab_size} tokens, the data "
                 f"set {vocabulary_size}; an upcycled model keeps its source's vocabulary: prepare "
                 "the data with the source's tokenizer, or name another source"
             )
+        if source.config.vocab_size > vocabulary_size:
+            source.resize_token_embeddings(vocabulary_size)
         try:
             return upcycle(source, seed=seed, label_alignment=label_alignment)
         except SourceError as error:

@@ -157,7 +157,9 @@ def _path(text: str) -> Path:
 
 def _files(source: Path) -> list[Path] | None:
     """Return what is at a source; None of so much that only the preparation looks at it."""
-    found = [source] if source.is_file() else list(islice(source.rglob("*"), _MOST_FILES + 1))
+    from implicit_models.problems.text.data.finding import walk_files
+
+    found = [source] if source.is_file() else list(islice(walk_files(source), _MOST_FILES + 1))
     return found if len(found) <= _MOST_FILES else None
 
 

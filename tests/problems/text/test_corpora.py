@@ -8,18 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from implicit_models.data.manifests import write_manifest
 from implicit_models.files import unsealed
 from implicit_models.parameters import ParameterError, read_section
+from implicit_models.problems.text.checks import data_bytes
 from implicit_models.problems.text.data.corpora import CorpusError, open_corpus, write_corpus
 from implicit_models.problems.text.data.packing import pack
 from implicit_models.problems.text.data.shards import TokenStream
 from implicit_models.problems.text.data.tokenisation import (
     TextTokenizer,
     load_tokenizer,
-    tokenizer_digest,
 )
+from implicit_models.problems.text.data.vocabulary import tokenizer_digest
 from implicit_models.problems.text.parameters import CorpusParameters, HeldOutParameters
 
 SHARED = Path(__file__).parents[3] / ".." / "shared" / "data"
@@ -273,13 +275,16 @@ def test_equal_documents_land_in_one_split(tmp_path):
         validation=HeldOutParameters(files=("validation/*",), share=0.2),
         test=HeldOutParameters(files=("test/*",)),
     )
-    write_corpus(changed, tmp_path / "data")
+    manifest = write_corpus(changed, tmp_path / "data")
     found = by_split(tmp_path / "data")
-    assert sum(map(len, found.values())) == 660
+    copies = 20 + 2 * 40  # of the test's in validation, of both in each file of train
+    assert manifest["num_copies_of_held_out"] == copies
+    assert sum(map(len, found.values())) == 660 - copies
     one, two, three = (set(found[name]) for name in ("train", "validation", "test"))
     assert not one & two and not one & three and not two & three
-    assert three == {line["text"] for line in lines(20)} and len(found["test"]) == 80
+    assert found["test"] == [line["text"] for line in lines(20)]
     assert {line["text"] for line in lines(40)[20:]} < two
+    assert len(found["validation"]) == 20 + 2 * len(two - {line["text"] for line in lines(40)})
 
 
 def test_a_corpus_to_evaluate_on_alone(source, tmp_path):
@@ -443,6 +448,45 @@ def test_sources_that_are_not_there(tmp_path):
     (tmp_path / "wiki.tokens").write_text("some text")
     with pytest.raises(CorpusError, match="wiki.tokens: is of no kind that is read"):
         write_corpus(parameters(tmp_path / "wiki.tokens"), tmp_path / "data")
+
+
+def test_folders_behind_links_are_read_once_and_other_kinds_are_named(tmp_path, caplog):
+    elsewhere = write_source(tmp_path / "elsewhere", {"a.txt": "far away", "b.jsonl.gz": b"zipped"})
+    source = write_source(tmp_path / "source", {"c.txt": "at hand", "tokenizer.json": "{}"})
+    (source / "linked").symlink_to(elsewhere, target_is_directory=True)
+    (elsewhere / "back").symlink_to(source, target_is_directory=True)
+    load_tokenizer("bytes").save(source)
+    (source / "tokenizer_config.json").unlink()
+    chosen = parameters(source, tokenizer=str(source / "tokenizer.json"))
+    write_corpus(chosen, tmp_path / "data")
+    train = open_corpus(tmp_path / "data").split("train")
+    assert list(train.documents.names) == ["c.txt", "linked/a.txt"]
+    assert f"{source}: files of other kinds are not read: 1 .jsonl.gz" in caplog.messages
+    assert data_bytes(chosen) > 0
+
+
+def test_a_byte_order_mark_may_be_aside_of_a_file_alone(tmp_path, monkeypatch):
+    """Read a file of 20 bytes and a mark; leave out a line of 22, which cannot be tokenised."""
+    files = {"a.txt": b"\xef\xbb\xbf" + b"0" * 20, "b.jsonl": [{"text": "0" * 22}]}
+    source = write_source(tmp_path / "source", files)
+    monkeypatch.setattr(TextTokenizer, "max_bytes", 20)
+    chosen = parameters(source, unusable_documents="skip")
+    assert write_corpus(chosen, tmp_path / "data")["num_unusable_documents"] == 1
+    assert texts(open_corpus(tmp_path / "data").split("train")) == ["0" * 20]
+
+
+def test_a_document_within_which_a_text_ends_is_unusable(tmp_path):
+    tokenizer = Tokenizer(models.WordLevel({"<unk>": 0, "</s>": 1, "one": 2}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.add_special_tokens(["</s>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    lines = [{"text": "one one one one one"}, {"text": "one </s> one"}]
+    source = write_source(tmp_path / "source", {"a.jsonl": lines})
+    chosen = parameters(source, tokenizer=str(tmp_path / "tokenizer.json"))
+    with pytest.raises(CorpusError, match="a.jsonl:2: the tokenizer .* end of text within .*</s>"):
+        write_corpus(chosen, tmp_path / "data")
+    skipping = chosen.replace(unusable_documents="skip")
+    assert write_corpus(skipping, tmp_path / "data")["num_unusable_documents"] == 1
 
 
 @pytest.mark.parametrize("files", [{"a.txt": "0" * 24}, {"a.jsonl": [{"text": "ä" * 12}]}])

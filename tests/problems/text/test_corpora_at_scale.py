@@ -118,11 +118,12 @@ def expected_splits(documents, parameters):
             if split != named:
                 continue
             digest = hashlib.blake2b(f"{parameters.seed}\0{text}".encode(), digest_size=16).digest()
+            if reserved.get(digest, named) != named:
+                continue
             if named == "train":
                 position = int.from_bytes(digest[:8], "big") / 2**64
                 drawn = "validation" if position >= 1 - parameters.validation.share else "train"
-                drawn = "test" if position < parameters.test.share else drawn
-                place = reserved.get(digest, drawn)
+                place = "test" if position < parameters.test.share else drawn
             else:
                 place = reserved.setdefault(digest, named)
             splits[place].append((f"{file}:{number}" if number else file, text))
@@ -461,6 +462,23 @@ def test_mistakes_name_their_row(tmp_path):
     refused(tmp_path / "a.parquet", "a.parquet:78: the document is empty", tmp_path)
     write_parquet(tmp_path / "a.parquet", [*texts[:99], None, *texts[100:]])
     refused(tmp_path / "a.parquet", "a.parquet:100: the field 'text' is null", tmp_path)
+
+
+def test_a_row_that_is_not_utf8_is_named_or_left_out(tmp_path):
+    texts = [text.encode() for text in make_texts(40, 5)]
+    wrong = pyarrow.array([*texts[:29], b"caf\xe9!", *texts[30:]], pyarrow.binary())
+    column = pyarrow.Array.from_buffers(pyarrow.string(), len(wrong), wrong.buffers())
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": column}), path, row_group_size=16)
+    words = r"a.parquet:30: a field of the row is not UTF-8: byte 3 is 0xe9 \(.*\); mend the row"
+    refused(path, words, tmp_path)
+    parameters = CorpusParameters(
+        source=str(path), sequence_length=1, unusable_documents="skip", seed=0
+    )
+    manifest = write_corpus(parameters, tmp_path / "data", processes=1)
+    assert manifest["num_unusable_documents"] == 1
+    found = open_corpus(tmp_path / "data").split("train").document_tokens
+    assert [bytes(tokens.tolist()) for tokens in found] == texts[:29] + texts[30:]
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from implicit_models.problems.text.data.tokenisation import (
     TextTokenizer,
     TokenizerError,
     load_tokenizer,
-    tokenizer_digest,
 )
+from implicit_models.problems.text.data.vocabulary import tokenizer_digest
 
 REAL = Path(__file__).parents[3] / ".." / "shared" / "data"
 TEXTS = [
@@ -168,6 +168,19 @@ def test_no_end_of_text():
     tokenizer = TextTokenizer("words.json", words(end=None))
     with pytest.raises(TokenizerError, match=r"'words.json' has no end-of-text .*<\|endoftext\|>"):
         _ = tokenizer.end_of_text
+
+
+def test_an_ordinary_token_ends_no_text_where_a_special_one_does(tmp_path):
+    """Build what Gemma has: </s> and <s> are words of HTML, beside <eos> and <bos>."""
+    tokenizer = Tokenizer(models.BPE({"<eos>": 0, "<bos>": 1, "a": 2}, []))
+    tokenizer.add_tokens(["</s>", "<s>"])
+    assert TextTokenizer("html", tokenizer).end_of_text == tokenizer.token_to_id("</s>")
+    tokenizer.add_special_tokens(["<eos>", "<bos>"])
+    gemma = TextTokenizer("gemma", tokenizer)
+    assert gemma.end_of_text == tokenizer.token_to_id("<eos>") == 0
+    assert gemma.encode(["a</s><s>a"])[0].tolist() == [2, 3, 4, 2]
+    gemma.save(tmp_path)
+    assert json.loads((tmp_path / "tokenizer_config.json").read_text())["eos_token"] == "<eos>"
 
 
 def test_a_document_too_long_for_memory(monkeypatch):

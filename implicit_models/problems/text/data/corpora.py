@@ -38,11 +38,8 @@ from implicit_models.problems.text.data.shards import (
     tokens_digest,
 )
 from implicit_models.problems.text.data.splitting import SPLITS
-from implicit_models.problems.text.data.tokenisation import (
-    TOKENIZER_FILE,
-    TokenizerError,
-    tokenizer_digest,
-)
+from implicit_models.problems.text.data.tokenisation import TOKENIZER_FILE, TokenizerError
+from implicit_models.problems.text.data.vocabulary import tokenizer_digest
 
 __all__ = ["Corpus", "CorpusError", "CorpusSplit", "Documents", "open_corpus", "write_corpus"]
 

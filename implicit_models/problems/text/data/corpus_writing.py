@@ -21,6 +21,7 @@ from implicit_models.data.manifests import write_manifest
 from implicit_models.files import checksum
 from implicit_models.parameters import ParameterError, digest
 from implicit_models.problems.text.data.document_index import DOCUMENTS, NAMES
+from implicit_models.problems.text.data.finding import unread_kinds
 from implicit_models.problems.text.data.joining import JoinedSplit, join_split
 from implicit_models.problems.text.data.local_source import open_local_source
 from implicit_models.problems.text.data.processes import each, num_processes
@@ -64,10 +65,11 @@ def write_corpus(
 ) -> dict[str, Any]:
     """Tokenise the documents of a source and write the splits that they fall into.
 
-    Documents of the files named for a test or validation split belong to it; so does every other
-    document with the very same text. Of the documents that remain, a digest of seed and text picks
-    the held-out shares; what is left is the training split. So no text is in two splits, and a
-    document stays where it is when others come or go. A split that is not asked for, or a training
+    Documents of the files named for a test or validation split belong to it; copies of the very
+    same text in files that are read after them, those of the test first, are left out. Of the
+    documents that remain, a digest of seed and text picks the held-out shares; what is left is the
+    training split. So no text is in two splits, and a document stays where it is when others come
+    or go. A split that is not asked for, or a training
     split for which nothing is left, is not written.
 
     The files are the same whatever the number of processes, and appear under their names only
@@ -126,6 +128,12 @@ def write_corpus(
             parameters.source,
             tokenizer.max_bytes,
         )
+    if manifest["num_copies_of_held_out"]:
+        log.warning(
+            "%s: %d documents of %s were left out: copies of documents in files that are named for "
+            "the test or the validation",
+            *(directory, manifest["num_copies_of_held_out"], parameters.source),
+        )
     return manifest
 
 
@@ -141,6 +149,9 @@ def open_source(parameters: CorpusParameters, tokenizer: TextTokenizer) -> Sourc
         from implicit_models.problems.text.data.hub_source import open_hub_source
 
         return open_hub_source(parameters, tokenizer.max_bytes)
+    source, besides = Path(parameters.source).expanduser(), Path(parameters.tokenizer)
+    if unread := unread_kinds(source, besides):
+        log.warning("%s: files of other kinds are not read: %s", source, unread)
     return open_local_source(parameters, tokenizer.max_bytes)
 
 
@@ -297,7 +308,10 @@ def _write_manifests(
             "shards": split.shards,
         }
         write_manifest(folder / name / SPLIT_MANIFEST, shared | counts[name] | own)
-    unusable = sum(part.content["num_unusable"] for _, parts in units for part in parts)
+    unusable, copies = (
+        sum(part.content[key] for _, parts in units for part in parts)
+        for key in ("num_unusable", "num_copies")
+    )
     manifest = shared | {
         "source": parameters.source,
         "text_field": parameters.text_field,
@@ -306,6 +320,7 @@ def _write_manifests(
         "seed": parameters.seed,
         "splits": counts,
         "num_unusable_documents": unusable,
+        "num_copies_of_held_out": copies,
         **source.description(),
     }
     write_manifest(folder / MANIFEST, manifest)

@@ -15,7 +15,7 @@ class RecordError(CorpusError):
 
 
 class UnusableError(RecordError):
-    """A record is a document that cannot be tokenised: it is empty, or too long."""
+    """A record is a document that cannot be tokenised: it is empty, no text, or too long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,15 +108,20 @@ class RecordReader:
         self.check_length(len(encoded))
         return Document(domain=domain, text=text, encoded=encoded)
 
-    def check_length(self, num_bytes: int) -> None:
+    def check_length(self, num_bytes: int, aside: int = 0) -> None:
         """Refuse a document that is too long.
+
+        Parameters
+        ----------
+        aside
+            Of a file, what may be no text: a byte order mark.
 
         Raises
         ------
         UnusableError
-            If it has more than ``max_bytes``, a byte order mark aside.
+            If it has more than ``max_bytes``.
         """
-        if num_bytes > self.max_bytes + len(BYTE_ORDER_MARK):
+        if num_bytes > self.max_bytes + aside:
             raise UnusableError(
                 f"the document has {num_bytes:,} bytes; at most {self.max_bytes:,} are tokenised "
                 "at once with this tokenizer: divide it into several documents"

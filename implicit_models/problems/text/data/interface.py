@@ -5,8 +5,8 @@ from pathlib import Path
 from implicit_models.language_models.labelled import Continuation
 from implicit_models.problems.answers import TrainingData
 from implicit_models.problems.text.data.corpora import open_corpus, write_corpus
-from implicit_models.problems.text.data.tokenisation import load_tokenizer, tokenizer_digest
-from implicit_models.problems.text.data.vocabulary import check_tokenizer
+from implicit_models.problems.text.data.tokenisation import load_tokenizer
+from implicit_models.problems.text.data.vocabulary import check_source
 from implicit_models.problems.text.parameters import CorpusParameters
 
 
@@ -22,11 +22,6 @@ def open_training(folder: Path, parameters: CorpusParameters) -> TrainingData:
     corpus = open_corpus(folder, names)
     train, validation = (corpus.split(name).packed(parameters.sequence_length) for name in names)
     tokenizer = folder / "train"
-
-    def check_model(model: Path) -> None:
-        if tokenizer_digest(model) is not None:
-            check_tokenizer(model, corpus.tokenizer_digest, folder)
-
     return TrainingData(
         train=train,
         validation=validation,
@@ -35,7 +30,7 @@ def open_training(folder: Path, parameters: CorpusParameters) -> TrainingData:
         identity=[corpus.split(name).metadata for name in names],
         folder=folder,
         verify=corpus.verify,
-        check_model=check_model,
+        check_model=lambda model: check_source(model, corpus.tokenizer_digest, folder),
         save_beside=lambda model: load_tokenizer(tokenizer).save(model),
         continuation=Continuation(is_ordered=True),
         end_of_text=corpus.end_of_text,

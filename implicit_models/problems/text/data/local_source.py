@@ -9,12 +9,14 @@ from typing import Any, BinaryIO
 
 from implicit_models.parameters import ParameterError
 from implicit_models.problems.text.data.documents import (
+    BYTE_ORDER_MARK,
     Document,
     RecordError,
     RecordReader,
     UnusableError,
     decode,
 )
+from implicit_models.problems.text.data.finding import find_files, kind_of
 from implicit_models.problems.text.data.shards import CorpusError
 from implicit_models.problems.text.data.sources import (
     FileRange,
@@ -25,12 +27,6 @@ from implicit_models.problems.text.data.sources import (
 )
 from implicit_models.problems.text.parameters import CorpusParameters
 
-SUFFIXES = (".txt", ".jsonl", ".jsonl.zst", ".parquet")
-
-_KINDS = (
-    "a source is a .txt file (one document), a .jsonl, .jsonl.zst or .parquet file (a document in "
-    "every line or row), or a folder with such files, at any depth"
-)
 _MAX_LINE_BYTES = 2**31  # of which a document may have a quarter, and JSON may write it longer
 _COMPRESSION = 4  # of text by zstd, about
 _BLOCK_BYTES = 2**20
@@ -101,7 +97,7 @@ class LocalSource:
         path = self.root / file_range.name
         if not number:
             return str(path)
-        if _kind(file_range.name) == ".parquet":
+        if kind_of(file_range.name) == ".parquet":
             from implicit_models.problems.text.data.parquet import num_rows_before
 
             return f"{path}:{num_rows_before(path, file_range.start) + number}"
@@ -122,7 +118,7 @@ class LocalSource:
 
     def _ranges(self, name: str, unit_bytes: int) -> list[FileRange]:
         """Cut a file into ranges of about a unit each."""
-        path, kind = self.root / name, _kind(name)
+        path, kind = self.root / name, kind_of(name)
         size = path.stat().st_size
         if not size and kind != ".txt":
             if self.skips_unusable:
@@ -159,8 +155,8 @@ class LocalSource:
         ]
 
     def _records(self, file_range: FileRange, after: int) -> Iterator[tuple[int, Any]]:
-        """Yield lines as text, rows as mappings, files as their paths, and None for blanks."""
-        path, kind = self.root / file_range.name, _kind(file_range.name)
+        """Yield lines as text, rows as mappings or why not, files as paths, and None for blanks."""
+        path, kind = self.root / file_range.name, kind_of(file_range.name)
         if kind == ".txt":
             return iter([(0, path)])
         if kind == ".jsonl.zst":
@@ -181,8 +177,11 @@ class LocalSource:
     def _record(self, content: Any, domain: str) -> Document | Omitted:
         if content is None:
             return Omitted.BLANK
+        if isinstance(content, UnusableError):
+            raise content
         if isinstance(content, Path):
-            self.reader.check_length(content.stat().st_size)  # before it is in memory
+            size = content.stat().st_size  # before it is in memory
+            self.reader.check_length(size, aside=len(BYTE_ORDER_MARK))
             return self.reader.text(decode(content.read_bytes(), 0, str(content)), domain)
         if isinstance(content, str):
             return self.reader.line(content, domain)
@@ -212,44 +211,10 @@ def open_local_source(parameters: CorpusParameters, max_bytes: int) -> LocalSour
     )
 
 
-def find_files(source: Path) -> tuple[Path, list[str]]:
-    """Find the text files of a source, in the order of their names.
-
-    Returns
-    -------
-    tuple
-        The folder, and the paths of the files under it, with slashes.
-
-    Raises
-    ------
-    CorpusError
-        If there is nothing, or nothing that is read.
-    """
-    if source.is_file():
-        if _kind(source.name) is None:
-            raise CorpusError(f"{source}: is of no kind that is read; {_KINDS}")
-        return source.parent, [source.name]
-    if not source.is_dir():
-        raise CorpusError(f"{source}: no such file or folder; {_KINDS}")
-    names = sorted(
-        path.relative_to(source).as_posix()
-        for path in source.rglob("*")
-        if _kind(path.name) is not None and path.is_file()
-    )
-    shown = [name for name in names if not any(p.startswith(".") for p in Path(name).parts)]
-    if not shown:
-        raise CorpusError(f"{source}: holds no documents; {_KINDS}")
-    return source, shown
-
-
-def _kind(name: str) -> str | None:
-    return next((suffix for suffix in SUFFIXES if name.lower().endswith(suffix)), None)
-
-
 def _domain(name: str) -> str:
     """Return the first folder under the source, or the file's name without its suffix."""
     first, *rest = Path(name).parts
-    return first if rest else first[: -len(_kind(name) or "")]
+    return first if rest else first[: -len(kind_of(name) or "")]
 
 
 def _named_files(parameters: CorpusParameters, names: list[str]) -> dict[str, tuple[str, ...]]:

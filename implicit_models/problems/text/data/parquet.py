@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
-from implicit_models.problems.text.data.documents import look_up
+from implicit_models.problems.text.data.documents import UnusableError, look_up
 from implicit_models.problems.text.data.shards import CorpusError
 
 _BATCH_ROWS = 256
@@ -38,8 +38,10 @@ def row_group_sizes(path: Path, text_field: str, domain_field: str | None) -> li
 
 def read_rows(
     path: Path, start: int, stop: int, *, after: int, text_field: str, domain_field: str | None
-) -> Iterator[tuple[int, dict[str, Any]]]:
+) -> Iterator[tuple[int, dict[str, Any] | UnusableError]]:
     """Read rows of the row groups from ``start`` to ``stop``, each with its number from 1.
+
+    In the place of a row that is not UTF-8 stands the error that says so.
 
     Parameters
     ----------
@@ -62,8 +64,19 @@ def read_rows(
         for batch in file.iter_batches(_BATCH_ROWS, range(start, stop), sorted(set(columns))):
             if number + batch.num_rows > after:
                 kept = max(0, after - number)
-                yield from enumerate(batch.slice(kept).to_pylist(), number + kept + 1)
+                yield from enumerate(_rows(batch.slice(kept)), number + kept + 1)
             number += batch.num_rows
+
+
+def _rows(batch: pyarrow.RecordBatch) -> list[Any]:
+    """Return rows as mappings; one by one where not all of them can be decoded."""
+    try:
+        return batch.to_pylist()
+    except UnicodeDecodeError as error:
+        if batch.num_rows > 1:
+            return [row for index in range(batch.num_rows) for row in _rows(batch.slice(index, 1))]
+        wrong = f"byte {error.start} is 0x{error.object[error.start]:02x} ({error.reason})"
+        return [UnusableError(f"a field of the row is not UTF-8: {wrong}; mend the row")]
 
 
 def num_rows_before(path: Path, row_group: int) -> int:

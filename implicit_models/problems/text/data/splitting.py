@@ -19,8 +19,6 @@ DIGESTS = np.dtype("S16")
 class ReservedTexts:
     """Digests of the texts in files that are named for a split, in order, in a file for each.
 
-    A text in files of both belongs to the test.
-
     What is looked up first decides what is seen: texts reserved later need another object.
 
     Attributes
@@ -31,12 +29,9 @@ class ReservedTexts:
 
     folder: Path
 
-    def split(self, digest: bytes) -> str | None:
-        """Return the split that a text is reserved for, if it is."""
-        for name, digests in self._opened.items():
-            if _holds(digests, digest):
-                return name
-        return None
+    def holds(self, digest: bytes) -> bool:
+        """Return whether a text is reserved for a split."""
+        return any(_holds(digests, digest) for digests in self._opened)
 
     def write(self, name: str, digests: Iterable[np.ndarray]) -> None:
         """Reserve texts for a split, before any process looks them up."""
@@ -47,9 +42,9 @@ class ReservedTexts:
         os.replace(partial, self.folder / f"{name}.npy")
 
     @functools.cached_property
-    def _opened(self) -> dict[str, np.ndarray]:
-        paths = {name: self.folder / f"{name}.npy" for name in ("test", "validation")}
-        return {name: np.load(p, mmap_mode="r") for name, p in paths.items() if p.exists()}
+    def _opened(self) -> list[np.ndarray]:
+        paths = (self.folder / f"{name}.npy" for name in ("test", "validation"))
+        return [np.load(path, mmap_mode="r") for path in paths if path.exists()]
 
 
 def text_digest(encoded: bytes, seed: int) -> bytes:

@@ -2,7 +2,8 @@
 
 A tokenizer is a `tokenizers.Tokenizer`: one whose tokens are the 256 bytes, one from a file, or one
 from the Hugging Face hub. What stands in a text is text: a special token that is spelt out in it is
-not taken for one, and nothing is put before or after it.
+not taken for one, and nothing is put before or after it. Where a tokenizer has it as a word all the
+same, as those of Unigram and WordLevel can, a corpus refuses a document with an end of text in it.
 """
 
 import functools
@@ -26,7 +27,7 @@ BYTES = "bytes"
 TOKENIZER_FILE = "tokenizer.json"
 CONFIGURATION_FILE = "tokenizer_config.json"
 
-END_OF_TEXT = (  # in this order: where a tokenizer has several, the first ends a document
+END_OF_TEXT = (  # in this order: of several, the first that is special ends a document
     "<|endoftext|>",  # GPT-2, GPT-NeoX, Falcon, Qwen, ours of bytes
     "<|end_of_text|>",  # Llama 3
     "</s>",  # Llama, Mistral, BLOOM, T5
@@ -191,9 +192,13 @@ class TextTokenizer:
         text = json.dumps(configuration, indent=2, sort_keys=True, ensure_ascii=False)
         (folder / CONFIGURATION_FILE).write_text(text + "\n", encoding="utf-8")
 
-    @property
+    @functools.cached_property
     def _end(self) -> str | None:
-        return next((t for t in END_OF_TEXT if self.library.token_to_id(t) is not None), None)
+        """The first of `END_OF_TEXT` that is special, or the first of all: </s> is Gemma's HTML."""
+        added = self.library.get_added_tokens_decoder().values()
+        special = {token.content for token in added if token.special}
+        there = [token for token in END_OF_TEXT if self.library.token_to_id(token) is not None]
+        return min(there, key=lambda token: token not in special, default=None)
 
     def _checked(self, text: str) -> bytes:
         encoded = text.encode()
@@ -264,18 +269,6 @@ def _file_here(name: str | Path) -> Path | None:
             f"{TOKENIZER_FILE} or of a folder that holds one, or a name on the Hugging Face hub"
         )
     return None
-
-
-def tokenizer_digest(folder: Path) -> str | None:
-    """Return the digest of the ``tokenizer.json`` in a folder; None where there is none.
-
-    Raises
-    ------
-    TokenizerError
-        If the file is there and is not a tokenizer's.
-    """
-    path = Path(folder) / TOKENIZER_FILE
-    return load_tokenizer(path).digest if path.is_file() else None
 
 
 @functools.cache

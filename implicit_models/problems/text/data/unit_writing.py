@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from implicit_models.problems.text.data.document_index import DOCUMENTS, ROW
-from implicit_models.problems.text.data.documents import Document
+from implicit_models.problems.text.data.documents import Document, UnusableError
 from implicit_models.problems.text.data.shards import CorpusError, ShardWriter
 from implicit_models.problems.text.data.sources import Omitted, Source, Unit
 from implicit_models.problems.text.data.splitting import (
@@ -42,7 +42,8 @@ class Part:
     content
         Of ``part.json``: ``next``, index of the range and number of the record after which the
         unit goes on, or null at its end; ``num_records`` of each range so far; ``num_unusable``
-        documents; and counts, shards and names of domains of every split.
+        documents and ``num_copies`` of held-out ones; and counts, shards and names of domains of
+        every split.
     """
 
     folder: Path
@@ -165,7 +166,9 @@ class _PartWriter:
         self._splits: dict[str, _SplitWriter] = {}
         self._digests: list[bytes] = []
         self._num_bytes = 0
+        self._end = writer.tokenizer.end_of_text
         self._num_unusable = 0
+        self._num_copies = 0
         shutil.rmtree(folder, ignore_errors=True)  # what a killed process has left
         folder.mkdir()
 
@@ -202,7 +205,8 @@ class _PartWriter:
             }
         if self._unit.split != "train":
             _save(self.folder / DIGESTS_FILE, np.array(self._digests, DIGESTS))
-        content = content | {"num_unusable": self._num_unusable, "splits": splits}
+        left_out = {"num_unusable": self._num_unusable, "num_copies": self._num_copies}
+        content = content | left_out | {"splits": splits}
         with open(self.folder / PART, "w", encoding="utf-8") as file:
             json.dump(content, file, ensure_ascii=False)
             _to_disk(file)
@@ -215,11 +219,15 @@ class _PartWriter:
 
     def _add(self, range_index: int, number: int, document: Document) -> None:
         digest = text_digest(document.encoded, self._writer.parameters.seed)
-        name = self._writer.reserved.split(digest)
-        if self._unit.split != "train":
-            name = name or self._unit.split
+        if self._writer.reserved.holds(digest):
+            self._num_copies += 1
+            return
+        name = self._unit.split
+        if name == "train":
+            name = drawn_split(digest, self._writer.parameters)
+        else:
             self._digests.append(digest)
-        split = self._split(name or drawn_split(digest, self._writer.parameters))
+        split = self._split(name)
         split.batch.append((range_index, number, document))
         split.batch_bytes += len(document.encoded)
         self._num_bytes += len(document.encoded)
@@ -241,21 +249,35 @@ class _PartWriter:
         tokenizer, before = self._writer.tokenizer, split.shards.num_tokens
         encoded = tokenizer.encode([document.text for _, _, document in batch])
         for (range_index, number, document), tokens in zip(batch, encoded, strict=True):
-            if not len(tokens):
+            try:
+                self._check(tokens)
+            except UnusableError as error:
                 if self._writer.parameters.unusable_documents == "skip":
                     self._num_unusable += 1
                     continue
                 place = self._writer.source.place(self._unit.ranges[range_index], number)
-                raise CorpusError(
-                    f"{place}: nothing is left of the document once the tokenizer "
-                    f"{tokenizer.name!r} has read it; remove it, or choose another tokenizer"
-                )
+                raise CorpusError(f"{place}: {error}") from None
             domain = split.domains.setdefault(document.domain, len(split.domains))
             start = split.shards.append(tokens)
             size = len(document.encoded)
             split.rows.append((start, number, len(tokens), size, range_index, domain))
             split.num_bytes += size
         self._advance(split.shards.num_tokens - before)
+
+    def _check(self, tokens: np.ndarray) -> None:
+        """Refuse a document that is no document once it is tokenised."""
+        tokenizer = self._writer.tokenizer
+        if not len(tokens):
+            raise UnusableError(
+                f"nothing is left of the document once the tokenizer {tokenizer.name!r} has read "
+                "it; remove it, or choose another tokenizer"
+            )
+        if not tokenizer.is_bytes and self._end in tokens:
+            raise UnusableError(
+                f"the tokenizer {tokenizer.name!r} reads an end of text within the document, where "
+                f"it has {tokenizer.library.id_to_token(self._end)!r}; remove it, or choose another "
+                "tokenizer"
+            )
 
 
 def _save(path: Path, array: np.ndarray) -> None:
