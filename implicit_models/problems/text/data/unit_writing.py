@@ -275,8 +275,8 @@ class _PartWriter:
         if not tokenizer.is_bytes and self._end in tokens:
             raise UnusableError(
                 f"the tokenizer {tokenizer.name!r} reads an end of text within the document, where "
-                f"it has {tokenizer.library.id_to_token(self._end)!r}; remove it, or choose another "
-                "tokenizer"
+                f"it has {tokenizer.library.id_to_token(self._end)!r}; remove it, or choose "
+                "another tokenizer"
             )
 
 
