@@ -5,12 +5,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Container
 from pathlib import Path
 
 import yaml
 
 from pipelines.sweeps.own_files import link_own_files
 from pipelines.sweeps.workspaces import cache_folder
+from pipelines.terminal import UNRECORDED
 
 ROOT = Path(__file__).parents[1]
 
@@ -62,25 +64,27 @@ def reproduce(path: Path, preset: str, *settings: str, jobs: int, cached: bool) 
     if cached:
         cache = str(cache_folder(ROOT))
         python(path, "-m", "dvc", "config", "--local", "cache.dir", cache)
-    python(path, "-m", "pipelines.reproduce", "--jobs", str(jobs), shown=True)
+    python(path, "-m", "pipelines.reproduce", "--jobs", str(jobs), shown=True, ends=(0, UNRECORDED))
 
 
 def _is_computed(name: str) -> bool:
     return name in {"dvc.lock", "params.yaml"} or name.startswith("results/")
 
 
-def python(path: Path, *arguments: str, shown: bool = False) -> None:
+def python(path: Path, *arguments: str, shown: bool = False, ends: Container[int] = (0,)) -> None:
     """Run this Python in a folder, on the code there, away from the user's servers.
 
     Parameters
     ----------
     shown
         Whether what it prints is shown as it comes; otherwise it is part of the error alone.
+    ends
+        The exit statuses with which it has done what it should.
 
     Raises
     ------
     CommandError
-        Where it ends with another status than 0.
+        Where it ends with another status.
     """
     left_out = ("PREFECT_API_URL", "MLFLOW_", "DVC_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
@@ -94,6 +98,6 @@ def python(path: Path, *arguments: str, shown: bool = False) -> None:
         stderr=None if shown else subprocess.STDOUT,
         text=True,
     )
-    if done.returncode:
+    if done.returncode not in ends:
         said = "" if shown else f":\n{done.stdout}"
         raise CommandError(f"{json.dumps(arguments)} ended with {done.returncode}{said}")

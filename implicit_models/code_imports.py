@@ -11,6 +11,10 @@ ROOT = Path(__file__).parents[1]
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
+class UnreadableCodeError(ValueError):
+    """A file that is needed and cannot be read as Python, such as one that is half written."""
+
+
 def needed_files(roots: Iterable[str], without: Collection[str] = ()) -> list[str]:
     """Return the files of some modules, of what they import, and so on, C sources beside them.
 
@@ -40,14 +44,16 @@ def needed_files(roots: Iterable[str], without: Collection[str] = ()) -> list[st
             found[module] = path
             waiting += _imports(module)
     folders = {(ROOT / path).parent for path in found.values()}
-    beside = {file.relative_to(ROOT).as_posix() for each in folders for file in each.glob("*.c")}
+    beside = {
+        file.relative_to(ROOT).as_posix() for each in folders for file in each.glob("[!.]*.c")
+    }
     return sorted({*found.values(), *beside})
 
 
 def submodules(package: str) -> list[str]:
     """Return the modules of a package, by their full names."""
     folder = ROOT.joinpath(*package.split("."))
-    files = (file.relative_to(ROOT).with_suffix("") for file in folder.rglob("*.py"))
+    files = (file.relative_to(ROOT).with_suffix("") for file in folder.rglob("[!.]*.py"))
     return sorted(".".join(file.parts).removesuffix(".__init__") for file in files)
 
 
@@ -66,7 +72,11 @@ def _imports(module: str) -> list[str]:
     parents = [module.rsplit(".", depth)[0] for depth in range(1, module.count(".") + 1)]
     file = _source_file(module)
     assert file is not None
-    found = [*parents, *_imported(ast.parse((ROOT / file).read_bytes()))]
+    try:
+        tree = ast.parse((ROOT / file).read_bytes())
+    except (SyntaxError, ValueError) as error:
+        raise UnreadableCodeError(f"{file} is no Python: {error}; correct it") from None
+    found = [*parents, *_imported(tree)]
     return [each for each in found if _source_file(each)]  # but folders alone
 
 

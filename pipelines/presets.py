@@ -62,7 +62,9 @@ def parameters_for(
     kept = replace_parameters(root, wanted) if wanted is not None else None
     with parameters_in_use(root):
         if wanted is not None and _text(path) != wanted:
-            raise ParametersError(_AT_WORK)  # written by another before we held the lock
+            # Written by another before we held the lock.
+            told = "" if kept is None else f"; the params.yaml that was there is kept as {kept}"
+            raise ParametersError(_AT_WORK + told)
         try:
             if check is not None:
                 check()

@@ -30,8 +30,9 @@ def run_in_terminal(
 ) -> int:
     """Run a command to its end with this process's terminal; return its exit status.
 
-    Ctrl-C reaches the command, which keeps what it has; this process waits for that. Of a SIGINT
-    that only this process has got, DVC hears a few seconds later, as SIGTERM. SIGTERM and SIGHUP
+    Ctrl-C reaches the command, which keeps what it has; this process waits for that, for DVC's
+    stages as long as after a SIGTERM, which they get a few seconds later, for the case that only
+    this process was interrupted. SIGTERM and SIGHUP
     are handed on, as SIGTERM, and end this process once the command has ended; of the end of its
     terminal the command itself hears nothing.
 

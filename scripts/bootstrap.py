@@ -189,18 +189,20 @@ def create_environment() -> None:
             "%s is a link to %s, an environment made for something else, which would be emptied. "
             "Remove the link, and run this again." % (ENVIRONMENT, ENVIRONMENT.resolve())
         )
-    if ENVIRONMENT.is_dir():
-        if not STAMP.exists() and not UNFINISHED.exists() and any(ENVIRONMENT.iterdir()):
-            fail(
-                "%s is an environment made for something else, which would be emptied. Move it "
-                "away or remove it, and run this again." % ENVIRONMENT
-            )
-        shutil.rmtree(str(ENVIRONMENT))
+    if not (STAMP.exists() or UNFINISHED.exists() or is_bare()):
+        fail(
+            "%s is an environment made for something else, which would be emptied. Move it away "
+            "or remove it, and run this again." % ENVIRONMENT
+        )
     say("creating .venv with Python %d.%d.%d" % sys.version_info[:3])
-    ENVIRONMENT.mkdir()
-    write_whole(UNFINISHED, {})  # it is ours, should this be cut off
-    run([sys.executable, "-m", "venv", ENVIRONMENT])
+    run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT])
     run([PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV])
+
+
+def is_bare() -> bool:
+    """Return whether `.venv` has no packages but those with which one is made."""
+    found = ENVIRONMENT.glob("lib/python*/site-packages/*.dist-info")
+    return {path.name.split("-")[0] for path in found} <= {"pip", "setuptools", "uv"}
 
 
 def uv_settings() -> dict:

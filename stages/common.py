@@ -111,7 +111,8 @@ def run_stage(main: FunctionType, *tables: str) -> None:
         if changed := changed_since_noted():
             raise ParameterError(
                 f"{changed} has changed since the stage `code` noted it; DVC would take what this "
-                "stage writes for that of the old code. Run `dvc repro` again, or change it back"
+                "stage writes for that of the old code. Run `dvc repro code`, and this again, or "
+                "change it back"
             )
         if (number := stage_number()) is not None:
             logging.getLogger(__name__).info("stage %d of %d", *number)

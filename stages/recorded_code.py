@@ -16,7 +16,7 @@ def changed_since_noted(root: Path = Path()) -> str | None:
         The first of those that the stage's results depend on; None where DVC runs no stage, or one
         that depends on no code.
     """
-    stage, _, entry = os.environ.get("DVC_STAGE", "").partition("@")
+    stage, _, entry = os.environ.get("DVC_STAGE", "").rpartition(":")[2].partition("@")
     noted = root / "code" / stage.partition("_")[0] / entry  # train_free@x: code/train/x
     if not stage or not noted.is_file():
         return None

@@ -213,10 +213,10 @@ def test_an_environment_that_is_a_link_is_not_emptied(tmp_path: Path, monkeypatc
     assert (other / "bin").is_dir()
 
 
-def test_somebody_elses_environment_is_not_emptied_and_our_own_is(tmp_path: Path, monkeypatch):
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch) -> Path:
+    """Return where an environment is to be made, really; uv is not installed into it."""
     venv = tmp_path / ".venv"
-    (venv / "bin").mkdir(parents=True)
-    commands: list[list[str]] = []
     for name, path in (
         ("ENVIRONMENT", venv),
         ("PYTHON", venv / "bin" / "python"),
@@ -224,15 +224,39 @@ def test_somebody_elses_environment_is_not_emptied_and_our_own_is(tmp_path: Path
         ("UNFINISHED", venv / "unfinished.json"),
     ):
         monkeypatch.setattr(bootstrap, name, path)
-    monkeypatch.setattr(bootstrap, "run", lambda command, *_: commands.append(command))
+    run = bootstrap.run
+
+    def without_network(command, *rest):
+        if "pip" not in command:
+            run([*command, "--without-pip"] if "venv" in command else command, *rest)
+
+    monkeypatch.setattr(bootstrap, "run", without_network)
+    return venv
+
+
+def test_somebody_elses_environment_is_not_emptied_and_our_own_is(made: Path):
+    bootstrap.create_environment()  # where there is none
+    bootstrap.create_environment()  # one that was cut off
+    packages = next(made.glob("lib/python*/site-packages"))
+    theirs = packages / "requests-2.0.dist-info"
+    theirs.mkdir()
     with pytest.raises(SystemExit, match="made for something else"):
         bootstrap.create_environment()
-    assert (venv / "bin").is_dir() and not commands
-    (venv / "installed.json").write_text("{")  # ours, damaged
+    assert theirs.is_dir()
+    (made / "installed.json").write_text("{")  # ours, damaged
     bootstrap.create_environment()
-    assert [path.name for path in venv.iterdir()] == ["unfinished.json"] and len(commands) == 2
-    assert bootstrap.read_stamp(bootstrap.UNFINISHED) == {}
-    bootstrap.create_environment()  # which was cut off
+    assert not theirs.exists() and (made / "bin" / "python").exists()
+
+
+def test_an_environment_is_made_anew_by_its_own_python(made: Path):
+    bootstrap.create_environment()
+    code = (
+        "import runpy, pathlib, sys; sys.argv = ['bootstrap.py', '--help']; "
+        f"b = runpy.run_path({str(ROOT / 'scripts' / 'bootstrap.py')!r}); "
+        "b['run']([sys.executable, '-m', 'venv', '--without-pip', '--clear', sys.prefix])"
+    )
+    subprocess.run([made / "bin" / "python", "-c", code], check=True)
+    assert subprocess.run([made / "bin" / "python", "-c", ""]).returncode == 0
 
 
 def test_the_lock_is_taken_as_nfs_wants_it_and_where_nobody_can(tmp_path: Path, monkeypatch):

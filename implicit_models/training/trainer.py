@@ -69,7 +69,8 @@ def train(
     batches = Loader(_reader(training, start, execution), range(start.step, segment.last_step))
     module.train()
     counted = bar(segment.last_step, segment.name, "step", start=start.step)
-    with checkpoints, counted, StopRequest() as stop, batches:
+    # Whatever ends the training, a SIGTERM does not break off what is being written.
+    with StopRequest() as stop, checkpoints, counted, batches:
         for step, batch in batches:
             done = step + 1
             is_last = done == segment.last_step

@@ -9,6 +9,7 @@ import yaml
 from benchmarks import clones, state_tracking
 from benchmarks.harness import Bar
 from implicit_models.parameters.composition import compose
+from pipelines.terminal import UNRECORDED
 from scripts import measured
 from stages.check import check_text
 from tests.repositories import ROOT
@@ -167,6 +168,13 @@ def test_a_copy_has_the_cache_that_dvc_has_been_told_and_the_users_own_files(mon
     assert [each for each in commands if "--jobs" in each] == [
         ("-m", "pipelines.reproduce", "--jobs", "2")
     ] * 2
+
+
+def test_a_copy_whose_flow_prefect_could_not_record_has_its_results(tmp_path):
+    ended = ("-c", f"raise SystemExit({UNRECORDED})")
+    clones.python(tmp_path, *ended, ends=(0, UNRECORDED))
+    with pytest.raises(clones.CommandError, match="ended with 3"):
+        clones.python(tmp_path, *ended)
 
 
 def test_one_that_is_stopped_is_one_line_and_leaves_no_results(

@@ -308,6 +308,9 @@ def test_rows_that_fill_up_a_sources_vocabulary_are_cut_off(tied):
     torch.testing.assert_close(forward(model, tokens, bounded_phase(1)).logits, expected)
     loss = forward_labelled(model, tokens, tokens, bounded_phase(1)).loss
     torch.testing.assert_close(loss.detach(), aligned_loss(expected, tokens))
+    save_model(LlamaForCausalLM(LlamaConfig(**sizes | {"vocab_size": 1100})), Path("other"))
+    with pytest.raises(SourceError, match="has 1100 tokens, the data set 11; an upcycled model"):
+        build(ModelParameters(family="upcycled", implicit=True, source="other"), 11, seed=0)
 
 
 @pytest.mark.slow

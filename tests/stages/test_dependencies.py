@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from implicit_models import code_digest, code_imports
+from implicit_models.code_imports import UnreadableCodeError
 from implicit_models.parameters import TABLES, read_content
 from implicit_models.problems import table as problems
 from stages import code_dependencies
@@ -188,6 +189,15 @@ def test_comments_docstrings_and_layout_change_nothing(copied, content):
 
     assert copied(content, "implicit_models/training/trainer.py", reworded) == set()
     assert copied(content, "stages/common.py", reworded) == set()
+
+
+def test_what_is_half_written_is_named_and_an_editors_lock_is_nothing(copied, content, tmp_path):
+    kernels = tmp_path / "implicit_models" / "kernels"
+    for suffix in (".py", ".c"):  # as Emacs has them
+        (kernels / f".#file{suffix}").symlink_to("me@here.1234:5678")
+    assert copied(content, "stages/common.py", str) == set()
+    with pytest.raises(UnreadableCodeError, match="stages/common.py is no Python: .*line 1"):
+        copied(content, "stages/common.py", lambda text: "def f(:\n" + text)
 
 
 @pytest.mark.parametrize("stage", STAGES)

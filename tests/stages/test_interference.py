@@ -53,7 +53,7 @@ def test_code_that_is_edited_after_it_was_noted(monkeypatch):
     lines = [f"{digest}  {path}\n" for path, digest in (noted | settings).items()]
     Path("code", "train").mkdir(parents=True)
     Path("code", "train", BASELINE).write_text("".join(lines))
-    monkeypatch.setenv("DVC_STAGE", f"train_baseline@{BASELINE}")
+    monkeypatch.setenv("DVC_STAGE", f"../clone@2/dvc.yaml:train_baseline@{BASELINE}")
     digests = recorded_code.code_digests
 
     def edited(folder):

@@ -30,7 +30,17 @@ from tests.training.setup_checkpoints import (
     whole_state,
 )
 
-PROGRESS = Progress(7, 28, 420, 1e9, 1.5, 2, [{"step": 6, "loss": 0.25}])
+PROGRESS = Progress(
+    7,
+    sequences=28,
+    batch_size=4,
+    tokens=420,
+    flops=1e9,
+    seconds=1.5,
+    skipped_steps=2,
+    changes=["another batch"],
+    history=[{"step": 6, "loss": 0.25}],
+)
 REPOSITORY = Path(__file__).parents[2]
 
 

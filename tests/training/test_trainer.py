@@ -339,6 +339,28 @@ def test_asked_to_stop_it_keeps_a_checkpoint_and_goes_on_later(number, tmp_path:
     assert_same(whole, cut)
 
 
+def test_after_an_interrupt_a_sigterm_does_not_break_off_what_is_written(tmp_path, monkeypatch):
+    """Who interrupts a whole group is followed by SIGTERM a few seconds later."""
+    before, waited = signal.getsignal(signal.SIGTERM), []
+
+    class Interrupted(Recorder):
+        def log_metrics(self, metrics, step=None):
+            raise KeyboardInterrupt
+
+    class Writing(CheckpointFolder):
+        def __exit__(self, *error):
+            signal.raise_signal(signal.SIGTERM)
+            super().__exit__(*error)
+            waited.append(True)
+
+    model = build(MODEL, vocabulary_size=5, seed=0)
+    optimiser = build_optimiser(model, OPTIMISATION)
+    checkpoints = Writing(tmp_path, "identity")
+    with pytest.raises(KeyboardInterrupt):
+        train(small_training(), start_of(FREE), model, optimiser, checkpoints, Interrupted())
+    assert waited and signal.getsignal(signal.SIGTERM) is before
+
+
 def test_embeddings_of_positions_do_not_decay() -> None:
     config = GPT2Config(n_embd=8, n_head=2, n_layer=1, n_positions=16, vocab_size=20)
     model = GPT2LMHeadModel(config)

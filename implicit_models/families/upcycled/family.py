@@ -9,6 +9,8 @@ from implicit_models.language_models.language_model import LabelAlignment, Langu
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.language_models.sources import load_source
 
+_MOST_FILLED_UP = 1024  # rows, with which a vocabulary becomes a multiple of something
+
 
 class UpcycledFamily(Family):
     """Models that begin as another one does; once built they are of that one's family."""
@@ -22,10 +24,10 @@ class UpcycledFamily(Family):
     ) -> LanguageModel:
         """Build an implicit model of a source's weights.
 
-        Rows of its vocabulary beyond the data's, with which checkpoints are filled up, are cut off.
+        Rows with which a checkpoint's vocabulary is filled up are cut off.
         """
         source = load_source(parameters.source)
-        if source.config.vocab_size < vocabulary_size:
+        if not 0 <= source.config.vocab_size - vocabulary_size < _MOST_FILLED_UP:
             raise SourceError(
                 f"the model in {parameters.source} has {source.config.vocab_size} tokens, the data "
                 f"set {vocabulary_size}; an upcycled model keeps its source's vocabulary: prepare "

@@ -450,18 +450,23 @@ def test_sources_that_are_not_there(tmp_path):
         write_corpus(parameters(tmp_path / "wiki.tokens"), tmp_path / "data")
 
 
-def test_folders_behind_links_are_read_once_and_other_kinds_are_named(tmp_path, caplog):
-    elsewhere = write_source(tmp_path / "elsewhere", {"a.txt": "far away", "b.jsonl.gz": b"zipped"})
-    source = write_source(tmp_path / "source", {"c.txt": "at hand", "tokenizer.json": "{}"})
-    (source / "linked").symlink_to(elsewhere, target_is_directory=True)
-    (elsewhere / "back").symlink_to(source, target_is_directory=True)
+def test_links_to_folders_and_other_kinds_are_not_read_and_named(tmp_path, caplog):
+    elsewhere = write_source(tmp_path / "elsewhere", {"a.txt": "far away"})
+    parts = {f"part.{number}.gz": b"zipped" for number in range(3)}
+    files = {"d/c.txt": "at hand", "tokenizer.json": "{}", "d/b.jsonl.gz": b"zipped", **parts}
+    files |= {f"d/a.kind{number:02}": b"" for number in range(12)}
+    source = write_source(tmp_path / "source", files)
+    linked = source / "d" / "linked"
+    linked.symlink_to(elsewhere, target_is_directory=True)
     load_tokenizer("bytes").save(source)
     (source / "tokenizer_config.json").unlink()
     chosen = parameters(source, tokenizer=str(source / "tokenizer.json"))
     write_corpus(chosen, tmp_path / "data")
     train = open_corpus(tmp_path / "data").split("train")
-    assert list(train.documents.names) == ["c.txt", "linked/a.txt"]
-    assert f"{source}: files of other kinds are not read: 1 .jsonl.gz" in caplog.messages
+    assert list(train.documents.names) == ["d/c.txt"]
+    (said,) = (line for line in caplog.messages if "not everything there is read" in line)
+    assert said.startswith(f"{source}: not everything there is read; left out: 3 .gz, 1 .")
+    assert said.endswith(f", 4 other kinds, {linked}, a link to a folder")
     assert data_bytes(chosen) > 0
 
 

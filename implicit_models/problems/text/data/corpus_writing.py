@@ -21,7 +21,7 @@ from implicit_models.data.manifests import write_manifest
 from implicit_models.files import checksum
 from implicit_models.parameters import ParameterError, digest
 from implicit_models.problems.text.data.document_index import DOCUMENTS, NAMES
-from implicit_models.problems.text.data.finding import unread_kinds
+from implicit_models.problems.text.data.finding import unread
 from implicit_models.problems.text.data.joining import JoinedSplit, join_split
 from implicit_models.problems.text.data.local_source import open_local_source
 from implicit_models.problems.text.data.processes import each, num_processes
@@ -150,8 +150,8 @@ def open_source(parameters: CorpusParameters, tokenizer: TextTokenizer) -> Sourc
 
         return open_hub_source(parameters, tokenizer.max_bytes)
     source, besides = Path(parameters.source).expanduser(), Path(parameters.tokenizer)
-    if unread := unread_kinds(source, besides):
-        log.warning("%s: files of other kinds are not read: %s", source, unread)
+    if left_out := unread(source, besides):
+        log.warning("%s: not everything there is read; left out: %s", source, left_out)
     return open_local_source(parameters, tokenizer.max_bytes)
 
 
