@@ -127,6 +127,8 @@ def _entry(root: Path, table: str, name: str, scores: Mapping[str, Any]) -> Entr
     reported = _scores(scores)
     metrics = dict(_numbers(json.loads(headline.read_text()))) if headline.exists() else reported
     errors = dict(_numbers(scores.get("standard_errors") or {}))
+    # Evaluated after the report: what the error is then, nobody has told.
+    outdated = {key for key in reported if reported[key] != metrics.get(key)}
     model = root / "models" / name / "final"
     return EntryResult(
         table=table,
@@ -135,8 +137,7 @@ def _entry(root: Path, table: str, name: str, scores: Mapping[str, Any]) -> Entr
         metrics=metrics,
         costs={key: scores[key] for key in _COSTS if scores.get(key) is not None},
         model=model if table in TRAINED else None,
-        # What was evaluated after the report has no known error.
-        errors={key: errors[key] for key in errors if metrics.get(key) == reported.get(key)},
+        errors={key: error for key, error in errors.items() if key not in outdated},
         chance=scores.get("chance"),
     )
 

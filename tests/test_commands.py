@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -306,7 +307,10 @@ def test_a_command_gets_the_interrupt_and_is_waited_for():
         "time.sleep(60)"
     )
     given = {"cwd": ROOT, "environment": os.environ}
-    assert terminal_process.run_in_terminal([sys.executable, "-c", code], **given) == 7
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        terminal_process.run_in_terminal([sys.executable, "-c", code], **given)
+    assert time.monotonic() - began >= 0.6
     killed = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
     assert terminal_process.run_in_terminal(killed, **given) == 137
 
