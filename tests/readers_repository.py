@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def make_repository(folder: Path) -> Path:
     for name in ("conf", "scripts", "notebooks"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "dvc.yaml", folder)
+    subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
     for name, block in preset_blocks().items():
         if name not in ELSEWHERE:
             (folder / "conf" / "preset" / f"{name}.yaml").write_text(block.text)
