@@ -62,7 +62,7 @@ def run(
     from implicit_models.parameters.composition import preset_and_settings
     from pipelines.closing import closing_words
     from pipelines.experiment import reproduce
-    from pipelines.presets import parameters_for
+    from pipelines.presets import kept_words, parameters_for
     from pipelines.seeds import parse_seeds
 
     with mistakes():
@@ -72,7 +72,7 @@ def run(
             fail(f"no preset is named before {preset}; `implicit-models presets` lists them")
         with parameters_for(root, named, parsed, settings) as kept:
             if kept is not None:
-                print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
+                print(kept_words(root, kept))
             if jobs > 1:
                 from pipelines.reproduce import main as flow
 

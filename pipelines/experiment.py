@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.dvc_files import set_damaged_aside
-from pipelines.presets import parameters_for, parameters_in_use
+from pipelines.presets import kept_words, parameters_for, parameters_in_use
 from pipelines.results import ExperimentResults, read_results
 from pipelines.terminal_process import run_in_terminal
 
@@ -51,8 +51,7 @@ def run_experiment(
     root = Path(root).resolve()
     with parameters_for(root, preset, seeds, overrides) as kept:
         if kept is not None:
-            words = f"the params.yaml that was there is kept as {kept.relative_to(root)}"
-            print(words, file=sys.stderr)
+            print(kept_words(root, kept), file=sys.stderr)
         status = reproduce(root)
     if status:
         raise ExperimentError(

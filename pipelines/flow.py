@@ -23,7 +23,7 @@ from pipelines.cluster.placement_notes import placement_notes
 from pipelines.cluster.runners import runner_for
 from pipelines.dag import Stage, dag_status
 from pipelines.outcomes import Outcomes
-from pipelines.presets import parameters_for
+from pipelines.presets import kept_words, parameters_for
 from pipelines.publishing import publish
 from pipelines.running import allow_all, stopping
 from pipelines.schedule import walk
@@ -92,7 +92,7 @@ def reproduce(
         untagged_tasks(),
     ):
         if kept is not None:
-            logger.warning("the params.yaml that was there is kept as %s", kept.relative_to(root))
+            logger.warning(kept_words(root, kept))
         seen = dag_status(root, targets or ())
         outcomes.stages, outcomes.are_stages_known = seen.stages, True
         context = FlowContext(

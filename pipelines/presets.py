@@ -63,7 +63,7 @@ def parameters_for(
     with parameters_in_use(root):
         if wanted is not None and _text(path) != wanted:
             # Written by another before we held the lock.
-            told = "" if kept is None else f"; the params.yaml that was there is kept as {kept}"
+            told = "" if kept is None else f"; {kept_words(root, kept)}"
             raise ParametersError(_AT_WORK + told)
         try:
             if check is not None:
@@ -73,6 +73,11 @@ def parameters_for(
                 write_whole(path, before)
             raise
         yield kept
+
+
+def kept_words(root: Path, kept: Path) -> str:
+    """Return where the old content is kept, in words."""
+    return f"the {PARAMETERS} that was there is kept as {kept.relative_to(root)}"
 
 
 def replace_parameters(root: Path, content: str) -> Path | None:

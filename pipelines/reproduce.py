@@ -18,7 +18,7 @@ from pipelines.cluster.placement import read_placement
 from pipelines.dag import UnknownTargetError, dag_status
 from pipelines.handing_over import Parser, mistake
 from pipelines.outcomes import Outcomes
-from pipelines.presets import ParametersError, parameters_for
+from pipelines.presets import ParametersError, kept_words, parameters_for
 from pipelines.processes import stopping
 from pipelines.seeds import SeedError, parse_seeds
 from pipelines.server.embedded import OwnApi, own_api
@@ -76,7 +76,7 @@ def _reproduce(root: Path, options: argparse.Namespace, outcomes: Outcomes) -> N
     written = parameters_for(root, options.preset, seeds, check=check)
     with own_api(root) as own, written as kept:
         if kept is not None:
-            print(f"the params.yaml that was there is kept as {kept.relative_to(root)}")
+            print(kept_words(root, kept))
         parameters = {
             "targets": options.targets or None,
             "preset": options.preset,

@@ -15,7 +15,7 @@ from implicit_models.files import write_whole
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import compose, preset_and_settings
 from pipelines.handing_over import MISTAKE, Parser, mistake
-from pipelines.presets import replace_parameters
+from pipelines.presets import kept_words, replace_parameters
 from stages.check import check_text
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,7 +43,7 @@ def main() -> None:
         if chosen.output.resolve() != ROOT / "params.yaml":
             write_whole(chosen.output, content)
         elif kept := replace_parameters(ROOT, content):
-            print(f"the params.yaml that was there is kept as {kept.relative_to(ROOT)}")
+            print(kept_words(ROOT, kept))
     except (ParameterError, ValueError, OSError) as error:
         sys.exit(mistake(error))
 

@@ -1,12 +1,22 @@
-"""What the commands have in common that are no stages: generate, serve and plan."""
+"""What command lines have in common: those of stages, and of generate, serve and plan."""
 
 import argparse
 import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from implicit_models.parameters import ParameterError
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says in one line what is wrong and what is right."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print it, and exit."""
+        print(f"error: {message}; {self.format_usage().strip()}", file=sys.stderr)
+        sys.exit(2)
 
 
 def model_parser(module: str, description: str | None) -> argparse.ArgumentParser:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
-from typing import Any, NoReturn
+from typing import Any
 
 from implicit_models.display import displayed, is_first_process
 from implicit_models.files import write_whole
@@ -29,8 +29,9 @@ from implicit_models.parameters import (
 from implicit_models.parameters.errors import similar_name
 from implicit_models.problems import problem
 from implicit_models.problems.table import TABLES as DEFAULT_KINDS
+from stages.command_line import Parser
 from stages.order import stage_number
-from stages.recorded_code import changed_since_noted
+from stages.recorded_code import check_noted_code
 
 PARAMETERS = Path("params.yaml")
 RESULTS = Path("results")
@@ -99,7 +100,7 @@ def run_stage(main: FunctionType, *tables: str) -> None:
     for package in ("implicit_models", "stages"):
         logging.getLogger(package).setLevel(logging.INFO if is_first_process() else logging.WARNING)
     module = main.__globals__["__spec__"].name
-    parser = _Parser(prog=f"python -m {module}", description=main.__globals__["__doc__"])
+    parser = Parser(prog=f"python -m {module}", description=main.__globals__["__doc__"])
     if tables:
         _add_name(parser, tables)
     try:
@@ -108,12 +109,7 @@ def run_stage(main: FunctionType, *tables: str) -> None:
         for root in ("data", "models", "checkpoints", RESULTS / "runs") if name else ():
             own_folder(root, name)
         forget_read()
-        if changed := changed_since_noted():
-            raise ParameterError(
-                f"{changed} has changed since the stage `code` noted it; DVC would take what this "
-                "stage writes for that of the old code. Run `dvc repro code`, and this again, or "
-                "change it back"
-            )
+        check_noted_code()
         if (number := stage_number()) is not None:
             logging.getLogger(__name__).info("stage %d of %d", *number)
         with displayed():
@@ -325,13 +321,6 @@ def _add_name(parser: argparse.ArgumentParser, tables: Sequence[str]) -> None:
         parser.add_argument("name", nargs="?", default=given, help=f"{what} (default: {given})")
     else:
         parser.add_argument("name", help=what)
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Print in one line what is wrong and what is right, and exit."""
-        print(f"error: {message}; {self.format_usage().strip()}", file=sys.stderr)
-        sys.exit(2)
 
 
 def _say(line: str) -> None:

@@ -5,21 +5,21 @@ from pathlib import Path
 
 from implicit_models.code_digest import code_digests
 from implicit_models.code_imports import ROOT
+from implicit_models.parameters import ParameterError
 
 
-def changed_since_noted(root: Path = Path()) -> str | None:
-    """Return a file that is another one than `stages.code` noted for the stage that DVC runs here.
+def check_noted_code(root: Path = Path()) -> None:
+    """Check that the code of the stage that DVC runs here is what `stages.code` noted for it.
 
-    Returns
-    -------
-    str or None
-        The first of those that the stage's results depend on; None where DVC runs no stage, or one
-        that depends on no code.
+    Raises
+    ------
+    ParameterError
+        Where a file that the stage's results depend on is another one by now.
     """
     stage, _, entry = os.environ.get("DVC_STAGE", "").rpartition(":")[2].partition("@")
     noted = root / "code" / stage.partition("_")[0] / entry  # train_free@x: code/train/x
     if not stage or not noted.is_file():
-        return None
+        return
     lines = (line.split("  ", 1) for line in noted.read_text().splitlines())
     digests = {path: digest for digest, path in lines if (ROOT / path).parent != ROOT}
     folders = {path.partition("/")[0] for path in digests}
@@ -28,4 +28,10 @@ def changed_since_noted(root: Path = Path()) -> str | None:
         for folder in folders
         for path, digest in code_digests(ROOT / folder).items()
     }
-    return next((path for path in digests if found.get(path) != digests[path]), None)
+    for path in digests:
+        if found.get(path) != digests[path]:
+            raise ParameterError(
+                f"{path} has changed since the stage `code` noted it; DVC would take what this "
+                "stage writes for that of the old code. Run `dvc repro code`, and this again, or "
+                "change it back"
+            )
