@@ -3,6 +3,7 @@
 python -m stages.generate models/my_run/final "Once upon a time" --tokens 50
 """
 
+import math
 from typing import Any
 
 from implicit_models.parameters import ParameterError
@@ -160,9 +161,10 @@ def _run() -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of sampling (default: 0)")
     chosen = parser.parse_args()
-    if chosen.tokens < 1 or chosen.temperature < 0 or not 0 <= chosen.seed < 2**63:
+    possible = 0 <= chosen.temperature < math.inf and 0 <= chosen.seed < 2**63
+    if chosen.tokens < 1 or not possible:
         parser.error(
-            "allowed are --tokens from 1, --temperature from 0, --seed from 0 to 2**63 - 1"
+            "allowed are --tokens from 1, --temperature from 0 (finite), --seed from 0 to 2**63 - 1"
         )
 
     from implicit_models.language_models.source_names import SourceError

@@ -17,6 +17,7 @@ from implicit_models.parameters.composition import compose
 from pipelines import cli, closing, terminal_process
 from pipelines.model_names import ModelNameError, model_source
 from pipelines.results import shown
+from stages import generate
 from tests import warm_python
 
 ROOT = Path(__file__).parents[1]
@@ -366,6 +367,17 @@ def test_a_report_of_nothing_is_refused(invoke, monkeypatch, tmp_path):
 def test_a_seed_that_torch_cannot_take_is_refused(invoke):
     _, started = invoke("generate", "gpt2/x", "1", "--seed", str(2**63), status=2)
     assert started == []
+
+
+@pytest.mark.parametrize("temperature", ["nan", "inf", "-1"])
+def test_a_temperature_that_is_none_is_refused_before_a_model_is_loaded(
+    temperature, monkeypatch, capsys
+):
+    words = ["generate", "gpt2/x", "1", "--temperature", temperature]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(SystemExit, match="2"):
+        generate._run()
+    assert "allowed are --tokens from 1, --temperature from 0 (finite)" in capsys.readouterr().err
 
 
 def test_a_run_without_a_preset_is_refused(invoke):

@@ -1,5 +1,6 @@
 """The parameters of formal languages: entries of ``datasets``, and how models are tested."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_TOKENS = 2**24
 """Of one string."""
+
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class StringsParameters(Parameters):
@@ -53,11 +56,14 @@ class TestStringsParameters(StringsParameters):
     ignore_probabilities
         One test split for each, where the language has instructions to ignore; left out, there is
         one, as the training split.
+    ask_probabilities
+        The same, where the language has statements that ask.
     """
 
     __test__ = False  # not a test case, whatever its name
 
-    ignore_probabilities: Distinct[Annotated[float, Field(ge=0.0, lt=1.0)]] | None = None
+    ignore_probabilities: Distinct[Probability] | None = None
+    ask_probabilities: Distinct[Probability] | None = None
 
 
 class FormalLanguageParameters(Parameters):
@@ -77,6 +83,9 @@ class FormalLanguageParameters(Parameters):
         answer is the next token.
     ignore_probability
         Of the instructions of a flip-flop.
+    ask_probability
+        Of the statements of ``swapped_cups`` and ``variable_trace``, whose answers are told; the
+        last one asks always.
     seed
         Decides all strings.
     train, validation, test
@@ -88,7 +97,8 @@ class FormalLanguageParameters(Parameters):
     size: int = Field(default=5, ge=2, le=26)
     answers: Literal["last", "every"] = "last"
     objective: Literal["answers", "all"] = "answers"
-    ignore_probability: float = Field(default=0.8, ge=0.0, lt=1.0)
+    ignore_probability: Probability = 0.8
+    ask_probability: Probability = 0.25
     seed: int = Field(ge=0, lt=2**64)
     train: StringsParameters
     validation: StringsParameters
@@ -97,25 +107,33 @@ class FormalLanguageParameters(Parameters):
     @property
     def drawn(self) -> "Language":
         """The language itself, as the training split has it."""
-        return self.drawn_ignoring(self.ignore_probability)
+        return self.drawn_with(self._probabilities)
 
-    def drawn_ignoring(self, ignore_probability: float) -> "Language":
-        """Return the language with a probability of ignoring."""
+    @property
+    def _probabilities(self) -> dict[str, float]:
+        return {key: getattr(self, key) for key in _OF_TESTS}
+
+    def drawn_with(self, probabilities: Mapping[str, float]) -> "Language":
+        """Return the language with the probabilities of a split."""
         # Here, for it needs numpy, and a wrong key is to be answered without waiting for it.
         from implicit_models.problems.formal_language.data.languages import language
 
-        return language(self.language, self.size, ignore_probability)
+        return language(self.language, self.size, **probabilities)
 
     @property
-    def splits(self) -> dict[str, tuple[StringsParameters, float]]:
-        """The splits by their names, and the probability of ignoring in each."""
-        own, test = self.ignore_probability, self.test
-        found = {"train": (self.train, own), "validation": (self.validation, own)}
-        if test.ignore_probabilities is None:
-            return {**found, "test": (test, own)}
-        names = (f"test_ignoring_{100 * each:g}_percent" for each in test.ignore_probabilities)
-        tests = ((test, each) for each in test.ignore_probabilities)
-        return {**found, **dict(zip(names, tests, strict=True))}
+    def splits(self) -> dict[str, tuple[StringsParameters, dict[str, float]]]:
+        """The splits by their names, and the probabilities of what is drawn, by their keys."""
+        own = self._probabilities
+        tests = {
+            f"test_{name}_{100 * each:g}_percent": (self.test, {**own, key: each})
+            for key, name in (("ignore_probability", "ignoring"), ("ask_probability", "asking"))
+            for each in self._of_tests(key) or ()
+        }
+        learned = {"train": (self.train, own), "validation": (self.validation, own)}
+        return {**learned, **(tests or {"test": (self.test, own)})}
+
+    def _of_tests(self, key: str) -> tuple[float, ...] | None:
+        return getattr(self.test, _OF_TESTS[key])
 
     @property
     def test_names(self) -> list[str]:
@@ -124,17 +142,14 @@ class FormalLanguageParameters(Parameters):
 
     def check(self) -> None:
         """Check that every key has an effect, and that strings can be as short as is asked for."""
-        from implicit_models.problems.formal_language.data.languages import IGNORING, SIZED
+        from implicit_models.problems.formal_language.data.languages import ASKING, IGNORING, SIZED
 
-        drawn, is_ignoring = self.drawn, self.language in IGNORING
-        given = self.model_fields_set
+        drawn = self.drawn
+        having = {"size": SIZED, "ignore_probability": IGNORING, "ask_probability": ASKING}
         found = [
             ParameterError(f"{key} is not allowed; {self.language} has none: leave it out")
-            for key, is_known in (
-                ("size", self.language in SIZED),
-                ("ignore_probability", is_ignoring),
-            )
-            if key in given and not is_known
+            for key, languages in having.items()
+            if key in self.model_fields_set and self.language not in languages
         ]
         for key, value, usual, is_allowed in (
             ("answers", self.answers, "last", drawn.is_prefix_closed),
@@ -147,13 +162,13 @@ class FormalLanguageParameters(Parameters):
                         f"{self.language}"
                     )
                 )
-        if self.test.ignore_probabilities is not None and not is_ignoring:
-            found.append(
-                ParameterError(
-                    f"test.ignore_probabilities is not allowed; {self.language} has none: "
-                    "leave it out"
-                )
+        found += [
+            ParameterError(
+                f"test.{_OF_TESTS[key]} is not allowed; {self.language} has none: leave it out"
             )
+            for key in _OF_TESTS
+            if self._of_tests(key) is not None and self.language not in having[key]
+        ]
         for name in ("train", "validation", "test"):
             shortest = getattr(self, name).shortest
             if shortest < drawn.shortest:
@@ -163,16 +178,23 @@ class FormalLanguageParameters(Parameters):
                         f"{drawn.shortest} with {self.language}"
                     )
                 )
-        if len(self.splits) < 2 + len(self.test.ignore_probabilities or (0,)):
-            given_here = list(self.test.ignore_probabilities or ())
-            found.append(
-                ParameterError(
-                    f"test.ignore_probabilities = {given_here} is not allowed; allowed are "
-                    "numbers that differ in six digits"
+        for key in _OF_TESTS:
+            given = list(self._of_tests(key) or ())
+            if len({f"{100 * each:g}" for each in given}) < len(given):
+                found.append(
+                    ParameterError(
+                        f"test.{_OF_TESTS[key]} = {given} is not allowed; allowed are numbers that "
+                        "differ in six digits"
+                    )
                 )
-            )
         if found:
             raise first_of(found)
+
+
+_OF_TESTS = {
+    "ignore_probability": "ignore_probabilities",
+    "ask_probability": "ask_probabilities",
+}
 
 
 class FormalLanguageEvaluationParameters(SearchParameters):

@@ -182,6 +182,22 @@ def test_instructions_are_ignored_as_often_as_told(probability: float) -> None:
         assert share == pytest.approx(probability, abs=0.02)
 
 
+@pytest.mark.parametrize("probability", [0.0, 0.25, 0.9])
+@pytest.mark.parametrize("name", ["swapped_cups", "variable_trace"])
+def test_statements_ask_as_often_as_told(name: LanguageName, probability: float) -> None:
+    chosen = language(name, ask_probability=probability)
+    strings = chosen.draw(np.random.default_rng(0), 64, 101)
+    assert (strings.labels != IGNORED).sum(axis=1).mean() == pytest.approx(
+        1 + 100 * probability, abs=1
+    )
+    for inputs, labels, count in zip(
+        strings.inputs, strings.labels, strings.num_tokens, strict=True
+    ):
+        tokens = [chosen.tokens[number] for number in inputs[:count]]
+        answers = {n: chosen.tokens[label] for n, label in enumerate(labels) if label != IGNORED}
+        assert answers == EVALUATORS[name](tokens, 5)
+
+
 def test_lengths_of_expressions_are_all_possible() -> None:
     chosen = language("bracketed_arithmetic", 5)
     for length in range(1, 60):

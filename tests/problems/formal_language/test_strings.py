@@ -135,6 +135,20 @@ def test_tests_of_flip_flops_ignore_as_often_as_each_says(tmp_path: Path) -> Non
     assert sparse > 5 * dense
 
 
+@pytest.mark.parametrize("name", ["swapped_cups", "variable_trace"])
+def test_tests_of_traces_ask_as_often_as_each_says(name: str, tmp_path: Path) -> None:
+    """Where nothing asks but the end, no answer is told on the way there."""
+    parameters = language(name, test=SIZES["test"] | {"ask_probabilities": [0.25, 0]})
+    names = ["test_asking_25_percent", "test_asking_0_percent"]
+    assert parameters.test_names == names
+    interface.prepare(parameters, tmp_path / "data", tmp_path)
+    data = open_splits(tmp_path / "data", names)
+    often, once = ((data.splits[each].labels != IGNORED).sum(axis=1) for each in names)
+    assert (once == 1).all() and often.mean() > 2
+    described = data.metadata["splits"]
+    assert [described[each]["ask_probability"] for each in ("train", *names)] == [0.25, 0.25, 0]
+
+
 @pytest.mark.parametrize("damage", ["truncated", "changed", "missing", "metadata", "version"])
 def test_damaged_strings_are_named(damage: str, folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "cups")
@@ -170,6 +184,18 @@ def test_a_folder_or_split_that_is_not_there(folder: Path, tmp_path: Path) -> No
         ("parity", {"objective": "all"}, "objective = 'all' is not allowed; allowed is 'answers'"),
         ("reverse_string", {"answers": "every"}, "answers = 'every' is not allowed; allowed is"),
         ("parity", {"test": SIZES["test"] | {"ignore_probabilities": [0.1]}}, "parity has none"),
+        ("flip_flop", {"ask_probability": 0.5}, "ask_probability is not allowed; flip_flop has"),
+        (
+            "flip_flop",
+            {"test": SIZES["test"] | {"ask_probabilities": [0]}},
+            "test.ask_probabilities is not allowed; flip_flop has none: leave it out",
+        ),
+        ("swapped_cups", {"ask_probability": 1.0}, "ask_probability"),
+        (
+            "swapped_cups",
+            {"test": SIZES["test"] | {"ask_probabilities": [0.5, 0.50000001]}},
+            "test.ask_probabilities = [0.5, 0.50000001] is not allowed; allowed are numbers that",
+        ),
         ("flip_flop", {"train": SIZES["train"] | {"shortest": 3}}, "allowed is at least 4"),
         ("parity", {"train": SIZES["train"] | {"shortest": 10}}, "at most longest, 9"),
         ("swapped_cups", {"size": 1}, "size"),

@@ -27,6 +27,8 @@ _OF_EVERY_SIZE: dict[str, Callable[[int], Language]] = {
     "cycle_navigation": CycleNavigation,
     "modular_arithmetic": ModularArithmetic,
     "bracketed_arithmetic": BracketedArithmetic,
+}
+_ASKING: dict[str, Callable[[int, float], Language]] = {
     "swapped_cups": SwappedCups,
     "variable_trace": VariableTrace,
 }
@@ -34,11 +36,17 @@ _IGNORING: dict[str, Callable[[float], Language]] = {
     "flip_flop": FlipFlop,
     "undo_flip_flop": UndoFlipFlop,
 }
-SIZED, IGNORING = frozenset(_OF_EVERY_SIZE), frozenset(_IGNORING)
-"""The languages with a size, and those with instructions that are ignored."""
+SIZED = frozenset({*_OF_EVERY_SIZE, *_ASKING})
+IGNORING, ASKING = frozenset(_IGNORING), frozenset(_ASKING)
+"""The languages with a size, with instructions that are ignored, with statements that ask."""
 
 
-def language(name: LanguageName, size: int = 5, ignore_probability: float = 0.8) -> Language:
+def language(
+    name: LanguageName,
+    size: int = 5,
+    ignore_probability: float = 0.8,
+    ask_probability: float = 0.25,
+) -> Language:
     """Return a language.
 
     Parameters
@@ -47,12 +55,16 @@ def language(name: LanguageName, size: int = 5, ignore_probability: float = 0.8)
         Of one that there is in every size; see `SIZED`.
     ignore_probability
         Of an instruction that is ignored; see `IGNORING`.
+    ask_probability
+        Of a statement that asks, where it is not the last, which does; see `ASKING`.
 
     Raises
     ------
     ParameterError
         Where a name has no language.
     """
+    if name in ASKING:
+        return _ASKING[name](size, ask_probability)
     if name in SIZED:
         return _OF_EVERY_SIZE[name](size)
     if name in IGNORING:

@@ -1,5 +1,9 @@
 """Permutations told in words: a language model meets state tracking as a text like these.
 
+The answer to a question is part of the text, as it is in a text that somebody wrote: what is asked
+next has to be followed from there. With an ``ask_probability`` of 0 nothing is told before the last
+statement, which always asks, and all of the text has to be followed.
+
 Composing permutations as the trace of an interpreter is Siems et al. 2026 (arXiv:2602.14814), of
 whose format ours is not a copy.
 """
@@ -10,7 +14,6 @@ import numpy as np
 
 from implicit_models.problems.formal_language.data.language import IGNORED, Language, Strings
 
-_ASKING = 0.25  # the share of statements that ask
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -19,15 +22,16 @@ class _Trace(Language):
 
     is_text = True
 
-    def __init__(self, size: int, words: Iterable[str]) -> None:
+    def __init__(self, size: int, ask_probability: float, words: Iterable[str]) -> None:
         self.size = self.num_answers = size
+        self.ask_probability = ask_probability
         self.tokens = (*words, *map(str, range(1, size + 1)))
 
     def _statements(
         self, generator: np.random.Generator, num_sequences: int, length: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Draw which statements ask, and two different things for each of them."""
-        asks = generator.random((num_sequences, length)) < _ASKING
+        asks = generator.random((num_sequences, length)) < self.ask_probability
         asks[:, -1] = True
         first = generator.integers(self.size, size=asks.shape)
         second = (first + generator.integers(1, self.size, size=asks.shape)) % self.size
@@ -61,9 +65,9 @@ _ASKED = "\0"  # before a word that is the answer to what stands before it
 class SwappedCups(_Trace):
     """Under which of ``size`` cups a ball is, while two of them at a time are swapped."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, ask_probability: float) -> None:
         words = ("the", "ball", "is", "under", "cup", "swap", "and", "where", "?", ".")
-        super().__init__(size, words)
+        super().__init__(size, ask_probability, words)
 
     def most_tokens(self, length: int) -> int:
         """Return the tokens of the beginning, and of statements that all ask."""
@@ -92,8 +96,8 @@ class SwappedCups(_Trace):
 class VariableTrace(_Trace):
     """Which value each of ``size`` variables has in the trace of an interpreter that swaps them."""
 
-    def __init__(self, size: int) -> None:
-        super().__init__(size, (">>>", "=", ",", "\n", *_LETTERS[:size]))
+    def __init__(self, size: int, ask_probability: float) -> None:
+        super().__init__(size, ask_probability, (">>>", "=", ",", "\n", *_LETTERS[:size]))
 
     def most_tokens(self, length: int) -> int:
         """Return the tokens of the beginning, and of statements that all swap."""

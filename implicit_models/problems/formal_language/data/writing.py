@@ -22,7 +22,7 @@ from implicit_models.problems.formal_language.parameters import (
     StringsParameters,
 )
 
-_SPLIT = re.compile(r"train|validation|test(_ignoring_[\w.+-]+_percent)?")
+_SPLIT = re.compile(r"train|validation|test(_(ignoring|asking)_[\w.+-]+_percent)?")
 
 
 def write_strings(parameters: FormalLanguageParameters, folder: Path) -> dict[str, Any]:
@@ -45,9 +45,9 @@ def write_strings(parameters: FormalLanguageParameters, folder: Path) -> dict[st
     splits = {}
     with written_whole(Path(folder), METADATA, _is_split) as partial:
         with bar(len(parameters.splits), "formal language", "split") as counted:
-            for name, (strings, ignoring) in parameters.splits.items():
+            for name, (strings, probabilities) in parameters.splits.items():
                 generator = split_generator(parameters.seed, name)
-                drawn = parameters.drawn_ignoring(ignoring)
+                drawn = parameters.drawn_with(probabilities)
                 arrays = draw_split(drawn, generator, strings, parameters.answers)
                 (partial / name).mkdir()
                 for kind, array in arrays.items():
@@ -56,6 +56,7 @@ def write_strings(parameters: FormalLanguageParameters, folder: Path) -> dict[st
                     "num_sequences": strings.num_sequences,
                     "most_tokens": int(arrays["inputs"].shape[1]),
                     "ignore_probability": getattr(drawn, "ignore_probability", None),
+                    "ask_probability": getattr(drawn, "ask_probability", None),
                     **{f"{kind}_digest": digest(array) for kind, array in arrays.items()},
                 }
                 counted.update()

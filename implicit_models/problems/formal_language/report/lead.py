@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from implicit_models.problems.formal_language.data.languages import IGNORING
+from implicit_models.problems.formal_language.data.languages import ASKING, IGNORING
 from implicit_models.problems.formal_language.parameters import FormalLanguageParameters
 from implicit_models.problems.formal_language.report.results import (
     VALIDATION,
@@ -70,11 +70,13 @@ def _cut(runs: Sequence[FormalLanguageResults], dataset: FormalLanguageParameter
 
 def split_words(split: str, dataset: FormalLanguageParameters) -> str:
     """Return which strings a split has: ``strings of length 41 to 500``."""
-    strings, ignoring = dataset.splits[split]
+    strings, probabilities = dataset.splits[split]
     ends = dict.fromkeys((strings.shortest, strings.longest))
     told = f"strings of length {' to '.join(map(str, ends))}"
     if dataset.language in IGNORING:
-        told += f", {100 * ignoring:g} % to be ignored"
+        told += f", {100 * probabilities['ignore_probability']:g} % to be ignored"
+    if dataset.language in ASKING:
+        told += f", {100 * probabilities['ask_probability']:g} % of the statements asking"
     return told
 
 
