@@ -141,7 +141,7 @@ def eigenvalues() -> Iterator[str]:
     for language in ("bracketed_arithmetic", "reverse_string", "undo_flip_flop"):
         yield f"{negative(language).scores('validation')[0]:.1f}"
     yield f"of the sparse ones {negative('undo_flip_flop').scores(SPARSE)[0]:.1f} and"
-    yield f"neither ({negative('cycle_navigation').scores('validation')[0]:.1f}, and"
+    yield f"against its validation ({negative('cycle_navigation').scores('validation')[0]:.1f}, and"
 
 
 def _learned(one: Model) -> list[float]:
