@@ -37,7 +37,7 @@ class EntryResult:
     errors
         Standard errors on the test data, of the metrics of which they are known.
     chance
-        The accuracy of a model that knows nothing; None where it is not known.
+        What a model that knows nothing has, of the metrics of which it is known.
     model
         The folder of the final model; None of an entry that trains none.
     """
@@ -49,13 +49,13 @@ class EntryResult:
     costs: Mapping[str, float]
     model: Path | None
     errors: Mapping[str, float] = field(default_factory=dict)
-    chance: float | None = None
+    chance: Mapping[str, float] = field(default_factory=dict)
 
     def shown(self, name: str) -> str:
         """Return a metric for people; nothing where the entry has none of this name."""
         if name not in self.metrics:
             return ""
-        return shown(name, self.metrics[name], self.errors.get(name), self.chance)
+        return shown(name, self.metrics[name], self.errors.get(name), self.chance.get(name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +138,7 @@ def _entry(root: Path, table: str, name: str, scores: Mapping[str, Any]) -> Entr
         costs={key: scores[key] for key in _COSTS if scores.get(key) is not None},
         model=model if table in TRAINED else None,
         errors={key: error for key, error in errors.items() if key not in outdated},
-        chance=scores.get("chance"),
+        chance=dict(_numbers(scores.get("chance") or {})),
     )
 
 
@@ -148,7 +148,7 @@ def shown(name: str, value: float, error: float | None = None, chance: float | N
         return f"{value:,.4g}" + ("" if error is None else f" ± {2 * error:,.2g}")
     if error is None:
         return f"{value:.1%}"
-    is_chance = chance is not None and abs(value - chance) <= 2 * error
+    is_chance = chance is not None and value - chance <= 2 * error
     return f"{value:.1%} ± {200 * error:.1f}{' (chance)' if is_chance else ''}"
 
 

@@ -242,7 +242,7 @@ def results(tmp_path, monkeypatch):
             "num_parameters": 1234,
             "training_flops": 2.5e9,
             "train_seconds": 3.25,
-            "chance": 0.45,
+            "chance": {"accuracy_last_10": {"8": 0.86, "16": 0.45}},
             "standard_errors": {"accuracy_last_10": {"8": 0.02, "16": 0.04}},
         }
     reading = {
@@ -260,6 +260,8 @@ def results(tmp_path, monkeypatch):
 def test_scores_have_their_errors_under_whatever_name():
     assert shown("accuracy.20", 0.75, 0.01) == "75.0% ± 2.0"
     assert shown("ARC-E", 0.245, 0.0305) == "0.245 ± 0.061"
+    assert shown("accuracy.20", 0.75, 0.01, 0.72) == "75.0% ± 2.0"
+    assert shown("accuracy.20", 0.25, 0.01, 0.72) == "25.0% ± 2.0 (chance)"
     assert shown("perplexity", 1234.5) == "1,234"
     assert shown("LAMBADA ppl", 12.5, 0.75) == "12.5 ± 1.5"
 
@@ -267,7 +269,7 @@ def test_scores_have_their_errors_under_whatever_name():
 def test_closing_words_have_the_scores_of_all_entries(results):
     lines = closing.closing_words(results).splitlines()
     assert [" ".join(line.split()) for line in lines if line.startswith("  ours")] == [
-        "ours implicit at 8: 87.5% ± 4.0 at 16: 50.0% ± 8.0 (chance)"
+        "ours implicit at 8: 87.5% ± 4.0 (chance) at 16: 50.0% ± 8.0 (chance)"
     ]
     assert "accuracy last 10 (±: two standard errors of the test data):" in lines
     assert any("theirs" in line and "50.0%" in line for line in lines)

@@ -21,9 +21,13 @@ def accuracy_by_position(
     return (predicted == labels).mean(axis=0)
 
 
-def chance(labels: Integer[np.ndarray, "..."]) -> float:
-    """Return the accuracy of always predicting the most frequent of these labels."""
-    return float(np.unique(labels, return_counts=True)[1].max() / labels.size)
+def chance(labels: Integer[np.ndarray, "..."], last: int | None = None) -> float:
+    """Return the accuracy of always predicting the label that is most frequent where it is scored.
+
+    That is among all of these, or among the ``last`` ones of each sequence.
+    """
+    scored = labels if last is None else labels[:, -last:]
+    return float(np.unique(scored, return_counts=True)[1].max() / scored.size)
 
 
 def share(flags: Bool[np.ndarray, "..."]) -> float:

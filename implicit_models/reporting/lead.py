@@ -70,13 +70,19 @@ def outcome(
     return f"{stands(first)}; it {listed(list(told))}"
 
 
-def share_shown(each: Candidate) -> str:
-    """Write a share, and whether it is what chance gives, which its runs' evaluations tell."""
-    chance = each.runs[0].evaluation["chance"]
+def share_shown(each: Candidate, score: str, place: str | int | None = None) -> str:
+    """Write a share, and whether it is no better than chance, which its runs' evaluations tell.
+
+    Parameters
+    ----------
+    score, place
+        What it is, and at which length or of which split, as in `RunResults.chance_of`.
+    """
+    chance = each.runs[0].chance_of(score, place)
     # Of several seeds one more often lies far off by chance; one that has learned lies farther.
     most = (2 if len(each.values) == 1 else 3) * each.sampling_error
-    is_chance = all(abs(value - chance) <= most for value in each.values)
-    return each.written(percent) + (", chance level" if is_chance else "")
+    is_chance = all(value - chance <= most for value in each.values)
+    return each.written(percent) + (", no better than chance" if is_chance else "")
 
 
 def _verdict(first: Candidate, other: Candidate, higher_is_better: bool) -> str:

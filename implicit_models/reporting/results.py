@@ -131,6 +131,22 @@ class RunResults(abc.ABC):
         """Return the scores that stand in a column of the paper's downstream table."""
         return {}
 
+    def chance_of(self, score: str, place: str | int | None = None) -> float:
+        """Return what chance has of a score in the evaluation: always one and the same answer.
+
+        Parameters
+        ----------
+        place
+            The length, or the split, of a score that has several.
+        """
+        found = self.evaluation["chance"][score]
+        return found if place is None else found[str(place)]
+
+    @property
+    def ranked_chance(self) -> float | None:
+        """What chance has of the score that models are ranked by; None where there is no such."""
+        return None
+
     @property
     def chance_loss(self) -> float | None:
         """The training loss, in nats, of a model that knows nothing; None where it is not known."""

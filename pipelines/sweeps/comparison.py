@@ -255,7 +255,7 @@ def _cell(row: Row, metric: str) -> str:
         return _number(value)
     of_run = f"{SUMMARY}:{_run(metric)}"
     error = row.metrics.get(f"{of_run}.standard_errors.{key}")
-    return shown(key, value, error, row.metrics.get(f"{of_run}.chance"))
+    return shown(key, value, error, row.metrics.get(f"{of_run}.chance.{key}"))
 
 
 def _run(metric: str) -> str:

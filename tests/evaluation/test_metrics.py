@@ -20,7 +20,8 @@ def test_accuracy_by_position_averages_over_sequences():
 
 
 def test_chance_is_the_most_frequent_label():
-    assert metrics.chance(np.array([3, 3, 3, 1, 0])) == 3 / 5
+    assert metrics.chance(np.array([[3, 3, 3, 1, 0]])) == 3 / 5
+    assert metrics.chance(np.array([[3, 3, 1, 1], [3, 3, 1, 0]]), last=2) == 3 / 4
 
 
 def test_distribution_of_one_to_a_hundred():

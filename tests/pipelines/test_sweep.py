@@ -322,7 +322,7 @@ def test_the_table_has_costs_and_how_sure_accuracies_are():
         known = {
             "results/runs/x/metrics.json:accuracy_last_10.48": accuracy,
             "results/summary.json:x.standard_errors.accuracy_last_10.48": 0.02,
-            "results/summary.json:x.chance": 0.0175,
+            "results/summary.json:x.chance.accuracy_last_10.48": 0.0175,
             "results/summary.json:x.train_seconds": steps * 2.25,
             "results/summary.json:x.training_flops": steps * 1e9,
         }

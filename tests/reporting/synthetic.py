@@ -148,7 +148,9 @@ def _files(name: str, kind: str, seed: int) -> dict[str, str]:
         "data": "word_problem",
         "kind": kind,
         "num_parameters": 119_000 + len(name),
-        "chance": 1 / 60,
+        "chance": {
+            name: {str(n): 1 / 60 for n in LENGTHS} for name in ("accuracy", "accuracy_last_10")
+        },
         "accuracy": {str(n): float(a.mean()) for n, a in by_position.items()},
         "accuracy_last_10": {str(n): float(a[-10:].mean()) for n, a in by_position.items()},
         "self_iterations": steps if implicit else {},

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from implicit_models.problems.word_problem.report import figures as word_problem
+from implicit_models.problems.word_problem.report import seed_figures
 from implicit_models.problems.word_problem.report.figures import length_title
 from implicit_models.reporting import figures
 from implicit_models.reporting.figures.axes import spread
@@ -99,6 +100,37 @@ def test_accuracy_by_length_draws_every_run_the_training_length_and_chance(runs)
     text = " ".join(label.get_text() for label in axis.texts)
     assert "trained up to 16" in text and "chance 1.7%" in text
     assert all(run.name in text for run in runs)
+
+
+def with_chance(run, at_end):
+    known = {"accuracy": dict.fromkeys(at_end, 0.5), "accuracy_last_10": at_end}
+    return dataclasses.replace(run, evaluation=run.evaluation | {"chance": known})
+
+
+def dashed(axis):
+    return [line.get_ydata() for line in axis.lines if line.get_linestyle() == "--"]
+
+
+def test_chance_is_drawn_at_each_length_and_of_what_is_drawn(runs):
+    at_end = {"16": 0.25, "32": 0.125, "64": 0.06, "128": 0.03}
+    shown = [with_chance(run, at_end) for run in runs]
+    styles = figures.run_styles(shown)
+    for draw in (word_problem.accuracy_by_length, seed_figures.accuracy_of_seeds):
+        axis = draw(shown, styles).axes[0]
+        assert list(at_end.values()) in [list(heights) for heights in dashed(axis)]
+        assert "chance 3.0% to 25.0%" in [text.get_text() for text in axis.texts]
+    axis = word_problem.accuracy_by_position(shown, styles).axes[0]
+    assert 0.03 in [heights[0] for heights in dashed(axis)]
+    assert "chance, last 10 tokens: 3.0%" in [text.get_text() for text in axis.texts]
+    swept = [run for run in shown if run.test_time_compute is not None]
+    for axis in (
+        word_problem.accuracy_by_compute(swept, styles).axes[0],
+        seed_figures.accuracy_by_iterations(swept, styles).axes[0],
+    ):
+        assert "chance 6.0%" in [text.get_text() for text in axis.texts]  # at 64 tokens
+    elsewhere = [with_chance(run, {"16": 0.25, "32": 0.125}) for run in swept]
+    axis = word_problem.accuracy_by_compute(elsewhere, styles).axes[0]
+    assert not [text for text in axis.texts if "chance" in text.get_text()]
 
 
 def test_the_title_holds_for_runs_of_different_lengths(runs):

@@ -64,9 +64,14 @@ def lead_of(*shown) -> list[str]:
 
 
 def reading(run, accuracies: Mapping[int, float]):
-    """Return a run with these accuracies in place of its own."""
+    """Return a run with these accuracies in place of its own, and a chance of 1 in 60 at each."""
     written = {str(length): accuracy for length, accuracy in accuracies.items()}
-    evaluation = run.evaluation | {"accuracy": written, "accuracy_last_10": written}
+    chance = dict.fromkeys(("accuracy", "accuracy_last_10"), dict.fromkeys(written, 1 / 60))
+    evaluation = run.evaluation | {
+        "accuracy": written,
+        "accuracy_last_10": written,
+        "chance": chance,
+    }
     return dataclasses.replace(run, evaluation=evaluation)
 
 
@@ -95,7 +100,7 @@ def test_several_seeds_all_count(runs):
     headline, what, solved, level, cost = lead_of(*shown, rival)
     assert (
         "a5_implicit_mamba2 (implicit) has 80.0 % (mean of 3 seeds, 50.0 % to 100.0 %); "
-        "it is ahead of a5_mamba2_1_layer (explicit, 1.7 %, chance level)."
+        "it is ahead of a5_mamba2_1_layer (explicit, 1.7 %, no better than chance)."
     ) in headline
     assert what.endswith("1 implicit model (3 seeds) and 1 explicit one.")
     assert solved.startswith(
@@ -268,7 +273,21 @@ def test_a_model_with_a_seed_that_has_learned_is_not_at_chance(runs):
     ]
     assert "(mean of 3 seeds, 1.7 % to 100.0 %);" in lead_of(*shown)[0]
     guessing = [reading(run, {16: chance, 128: chance}) for run in seeds]
-    assert "1.7 % (mean of 3 seeds, all 1.7 %), chance level;" in lead_of(*guessing)[0]
+    assert "1.7 % (mean of 3 seeds, all 1.7 %), no better than chance;" in lead_of(*guessing)[0]
+
+
+def test_whether_a_model_is_at_chance_is_asked_at_the_length_that_is_compared(runs):
+    first = reading(runs["a5_implicit_mamba2"], {16: 1.0, 128: 0.987})
+    rival = reading(runs["a5_mamba2_1_layer"], {16: 0.2, 128: 0.1})
+
+    def at(chance: Mapping[str, float]) -> str:
+        known = {"accuracy": dict.fromkeys(chance, 0.9), "accuracy_last_10": chance}
+        tested = dataclasses.replace(rival, evaluation=rival.evaluation | {"chance": known})
+        return lead_of(first, tested)[0]
+
+    assert at({"16": 0.2, "128": 0.11}).endswith("(explicit, 10.0 %, no better than chance).")
+    assert at({"16": 0.2, "128": 0.001}).endswith("(explicit, 10.0 %).")
+    assert at({"16": 0.02, "128": 0.4}).endswith("(explicit, 10.0 %, no better than chance).")
 
 
 def test_costs_are_the_means_of_all_seeds(texts):

@@ -134,6 +134,7 @@ def test_scores_stand_at_their_costs(runs, styles):
 
     assert points(flops) == [(10.0 + n, n / 10) for n in range(len(known))]
     assert points(seconds) == [*((1.0 + n, n / 10) for n in range(len(known))), (9.0, 0.5)]
+    assert "chance 1.7%" in [text.get_text() for text in flops.texts]
 
 
 def test_the_line_of_shares_goes_through_their_means(runs, styles):

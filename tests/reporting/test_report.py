@@ -49,7 +49,7 @@ def test_report_holds_every_number(runs, report, format):
         for length in map(str, LENGTHS):
             for metric in ("accuracy", "accuracy_last_10"):
                 assert f"{100 * run.evaluation[metric][length]:.1f} %" in text
-    for expected in ("2 of 3", "66.7 %", "99.87 %", "0123abcd", "is 1.7 %", "up to 16 tokens"):
+    for expected in ("2 of 3", "66.7 %", "99.87 %", "0123abcd", "Chance is", "up to 16 tokens"):
         assert expected in text
     for point in runs[0].test_time_compute["self_iterations"]:
         assert f"{100 * point['accuracy_last_10']:.1f} %" in text
@@ -98,16 +98,19 @@ def test_a_run_whose_modes_were_not_compared_has_no_table_of_them(runs, undrawn)
 def test_further_tests_have_a_table_of_their_own(runs, undrawn):
     first, second, *others = runs
     accuracy = {str(length): 0.25 for length in LENGTHS} | {str(LENGTHS[0]): 0.7512}
-    further = {"0.9": {"accuracy_last_10": accuracy, "chance": 0.1234}}
+    chance = {str(length): 0.04 for length in LENGTHS} | {str(LENGTHS[0]): 0.1234}
+    further = {"0.9": {"accuracy_last_10": accuracy, "chance": {"accuracy_last_10": chance}}}
     tested = dataclasses.replace(first, evaluation=first.evaluation | {"further_tests": further})
     old = {name: each for name, each in second.evaluation.items() if name != "further_tests"}
     before = dataclasses.replace(second, evaluation=old)  # as results were earlier
     datasets = datasets_of(parameters())
     report = make_report([tested, before, *others], datasets, ReportParameters(), TRACKED)
     _, _, after = report.markdown.partition("further tests\n")
-    _, _, row, *_ = (line for line in after.splitlines() if line.startswith("|"))
+    _, _, row, last, *_ = (line for line in after.splitlines() if line.startswith("|"))
     cells = [cell.strip() for cell in row.split("|")]
-    assert first.name in cells[1] and cells[3:6] == ["0.9", "12.3 %", "75.1 %"]
+    assert first.name in cells[1] and cells[3:6] == ["0.9", "75.1 %", "25.0 %"]
+    cells = [cell.strip() for cell in last.split("|")]
+    assert cells[1:6] == ["chance", "", "0.9", "12.3 %", "4.0 %"]
     assert before.scores()["further_tests"] == {}
     assert tested.scores()["further_tests"] == {"0.9": accuracy}
     nothing = make_report([before, *others], datasets, ReportParameters(), TRACKED)
@@ -192,6 +195,24 @@ def test_lengths_that_a_run_was_not_tested_at_are_blank(runs, undrawn):
     report = make_report([runs[0], lstm], datasets_of(parameters()), ReportParameters(), {})
     assert "a5, accuracy of the last 10 of 64 tokens (4x the length trained on)" in report.markdown
     assert "blank" not in accuracy_table(runs, "accuracy").note
+
+
+def test_chance_has_a_row_of_its_own_at_each_length(runs):
+    first, second, *_ = runs
+    at_end = {str(length): 1 / length for length in LENGTHS}
+    known = {"accuracy": dict.fromkeys(at_end, 0.5), "accuracy_last_10": at_end}
+    tested = dataclasses.replace(first, evaluation=first.evaluation | {"chance": known})
+    cells = ["6.2 %", "3.1 %", "1.6 %", "0.8 %"]
+    table = accuracy_table([tested], "accuracy_last_10")
+    assert table.rows[1:] == [["chance", "", *cells]] and "most frequent" in table.note
+    assert accuracy_table([tested], "accuracy").rows[-1][2:] == ["50.0 %"] * 4
+    elsewhere = dataclasses.replace(second, dataset="b5")
+    assert accuracy_table([tested, elsewhere], "accuracy_last_10").rows[2:] == [
+        ["chance, a5", "", *cells],
+        ["chance, b5", "", *["1.7 %"] * 4],
+    ]
+    alike = dataclasses.replace(tested, dataset="b5")
+    assert len(accuracy_table([tested, alike], "accuracy_last_10").rows) == 3
 
 
 def test_tables_fit_a_page_of_1280_pixels_and_say_where_they_scroll(report):

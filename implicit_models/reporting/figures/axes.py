@@ -81,14 +81,42 @@ def mark_caps(axis: Axes, runs: Sequence[RunResults]) -> None:
         _mark_level(axis, cap, f"{cap}: the most allowed", 0.99, "right")
 
 
-def mark_chance(axis: Axes, runs: Sequence[RunResults], name: str = "chance") -> None:
-    """Draw a line at what each data set gives to chance, or to another guess of that name."""
-    for level in sorted({run.evaluation["chance"] for run in runs}):
+def mark_chance(axis: Axes, levels: Iterable[float | None], name: str = "chance") -> None:
+    """Draw a line at what chance has, or another guess of that name; none where it is not known."""
+    for level in sorted({level for level in levels if level is not None}):
         _mark_level(axis, level, f"{name} {level:.1%}", 0.01, "left")
 
 
+def mark_chance_along(axis: Axes, curves: Iterable[Mapping[int, float]]) -> None:
+    """Draw what chance has at each place along the axis: several curves where data sets differ."""
+    known: list[dict[int, float]] = []
+    for curve in curves:
+        if curve and curve not in known:
+            known.append(dict(sorted(curve.items())))
+    for curve in known:
+        if len(set(curve.values())) == 1:
+            axis.axhline(next(iter(curve.values())), **_level_line())
+        else:
+            axis.plot(list(curve), list(curve.values()), **_level_line())
+    if known:
+        levels = [level for curve in known for level in curve.values()]
+        ends = dict.fromkeys(f"{level:.1%}" for level in (min(levels), max(levels)))
+        leftmost = max(next(iter(curve.values())) for curve in known)
+        _label_level(axis, leftmost, f"chance {' to '.join(ends)}")
+
+
+def _level_line() -> dict[str, Any]:
+    return {"color": mpl.rcParams["lines.color"], "linestyle": "--", "linewidth": 1.2}
+
+
 def _mark_level(axis: Axes, level: float, text: str, place: float, alignment: str) -> None:
-    axis.axhline(level, color=mpl.rcParams["lines.color"], linestyle="--", linewidth=1.2)
+    axis.axhline(level, **_level_line())
+    _label_level(axis, level, text, place, alignment)
+
+
+def _label_level(
+    axis: Axes, level: float, text: str, place: float = 0.01, alignment: str = "left"
+) -> None:
     axis.annotate(
         text,
         (place, level),

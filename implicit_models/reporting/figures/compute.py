@@ -1,6 +1,6 @@
 """The figure of test-time compute where scores are accuracies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from matplotlib.figure import Figure
 
@@ -29,7 +29,8 @@ def compute_figure(
     *,
     score: str,
     title: str,
-    chance: str = "chance",
+    chances: Iterable[float | None],
+    guess: str = "chance",
 ) -> Figure:
     """Draw accuracy and residual against self-iterations, accuracy and iterations by tolerance.
 
@@ -39,8 +40,10 @@ def compute_figure(
         The name of the accuracy in the runs' sweeps.
     title
         What it is, ``"Accuracy, last 10 of"``; the tokens of a sequence follow.
-    chance
-        What the line of a guess is called.
+    chances
+        What chance has of it at the length that was swept; None where that is not known.
+    guess
+        What the line at it is called.
     """
     swept = [(run, run.test_time_compute) for run in runs if run.test_time_compute is not None]
     figure = new_figure(6.6, 11.0)
@@ -56,9 +59,10 @@ def compute_figure(
         right.plot(allowed, column(points, score), **line)
         used = [point["self_iterations"]["mean"] for point in points]
         right_bottom.plot(allowed, used, **line)
+    levels = list(chances)
     for axis in (top, right):
         percent(axis)
-        mark_chance(axis, [run for run, _ in swept], chance)
+        mark_chance(axis, levels, guess)
     bottom.set_xscale("log", base=2)
     ticks(
         bottom,

@@ -15,7 +15,7 @@ from implicit_models.reporting.summary import group_by_seed
 def of_shares(axis: Axes, runs: Sequence[RunResults]) -> None:
     """Make an axis one of shares that are right, with a line at chance."""
     percent(axis)
-    mark_chance(axis, runs)
+    mark_chance(axis, [run.ranked_chance for run in runs])
 
 
 def score_by_cost(

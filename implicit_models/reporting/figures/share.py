@@ -47,7 +47,7 @@ def score_by_bounded_share(
     axis.set_xlabel("share of the training steps in the bounded phase")
     axis.set_ylabel(label)
     percent(axis)
-    mark_chance(axis, runs)
+    mark_chance(axis, [run.ranked_chance for run in runs])
     if len(models) > 1:
         legend(figure, axis)
     set_title(axis, "Bounded phase first, free phase then: every run, and the mean of each share")

@@ -84,13 +84,17 @@ def test_splits_stand_in_the_order_of_the_parameters(folder: Path) -> None:
     assert results(folder, "implicit").tests == NAMES[1:]
 
 
-def test_chance_is_the_most_frequent_answer_of_the_first_test(folder: Path) -> None:
+def test_chance_is_the_most_frequent_answer_of_each_split(folder: Path) -> None:
     from implicit_models.problems.formal_language.data.splits import open_splits
 
-    labels = open_splits(folder / "data").splits[NAMES[1]].labels
-    counts = [int((labels == bit).sum()) for bit in (0, 1)]
-    chance = evaluated(folder, "explicit").metrics["chance"]
-    assert chance == pytest.approx(max(counts) / sum(counts))
+    chance = evaluated(folder, "explicit").metrics["chance"]["accuracy"]
+    assert list(chance) == NAMES
+    for name, share in chance.items():
+        labels = open_splits(folder / "data").splits[name].labels
+        counts = [int((labels == bit).sum()) for bit in (0, 1)]
+        assert share == pytest.approx(max(counts) / sum(counts))
+    run = results(folder, "explicit")
+    assert (run.scores()["chance"], run.ranked_chance) == ({"accuracy": chance}, chance[NAMES[1]])
 
 
 def test_a_sweep_says_how_long_its_strings_are_in_tokens(folder: Path) -> None:

@@ -184,8 +184,19 @@ def test_metrics_are_the_schema_and_json():
             *("accuracy", "accuracy_last_10", "window_match", "share_converged", "seconds"),
             *("self_iterations", "evaluations_per_token", "relative_residual"),
         }
-    counts = np.bincount(np.concatenate([SPLITS[n].inputs[:6].ravel() for n in (12, 24)]))
-    assert found["chance"] == counts.max() / counts.sum()
+
+
+def test_chance_is_of_the_labels_that_are_scored():
+    """At each length, and among the last 10 tokens where the score is of those."""
+    rare = np.zeros((6, 24), dtype=np.uint8)
+    rare[:, -10:] = np.arange(10) % 5  # each of five twice, after zeros alone
+    short = np.tile(np.arange(12, dtype=np.uint8) % 4, (6, 1))
+    splits = {n: SimpleNamespace(inputs=each, labels=each) for n, each in ((12, short), (24, rare))}
+    chance = evaluate_state_tracking(Stub(_never), splits, PARAMETERS).metrics()["chance"]
+    assert chance == {
+        "accuracy": {"12": 3 / 12, "24": 16 / 24},
+        "accuracy_last_10": {"12": 3 / 10, "24": 2 / 10},
+    }
 
 
 def test_every_number_is_tracked_and_the_headline_holds_both_costs():

@@ -90,7 +90,7 @@ class AnswersResult:
             "kind": self.kind,
             "num_parameters": self.num_parameters,
             "num_questions": len(self.questions),
-            "chance": self.chance,
+            "chance": {"accuracy": self.chance},
             "accuracy": metrics.share(self.is_right),
             "accuracy_by_task": {task: metrics.share(right) for task, right in by_task.items()},
             "num_questions_by_task": {task: len(right) for task, right in by_task.items()},

@@ -156,4 +156,4 @@ def _finish(axis: Axes, runs: Sequence[CatbabiResults]) -> None:
     """Set the scale of accuracies, and mark what the most frequent answers would get."""
     axis.set_ylabel("questions answered right")
     percent(axis)
-    mark_chance(axis, runs, "most frequent answers")
+    mark_chance(axis, [run.chance_of("accuracy") for run in runs], "most frequent answers")

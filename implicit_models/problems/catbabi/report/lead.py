@@ -30,7 +30,7 @@ _TRAINED_ON = {"answers": "trained on the answers alone", "all": "trained on all
 def catbabi_lead(runs: Sequence[CatbabiResults]) -> list[str]:
     """Return the headline, and the sentences that tell more."""
     best = best_of_kinds(models_of(runs), higher_is_better=True)
-    told = outcome(best, share_shown, higher_is_better=True)
+    told = outcome(best, lambda each: share_shown(each, "accuracy"), higher_is_better=True)
     costly = _with_rival(best, best_comparison(runs))
     return [
         f"{runs[0].dataset}, {stream_name(runs)}, share of right answers: {told}.",
@@ -53,7 +53,7 @@ def what_is_read(runs: Sequence[CatbabiResults]) -> str:
     """Return what the models are tested on, and what they were trained on."""
     stories = "from bAbI's files" if runs[0].is_original else "generated here"
     counts = {run.name: f"{run.overall.num_questions:,} test questions" for run in runs}
-    chances = listed([percent(level) for level in sorted({r.evaluation["chance"] for r in runs})])
+    chances = listed([percent(level) for level in sorted({r.chance_of("accuracy") for r in runs})])
     objectives = {run.name: _TRAINED_ON.get(run.objective, run.objective) for run in runs}
     return (
         f"The stories of bAbI's twenty tasks, {stories}, joined into one endless stream; "

@@ -98,6 +98,11 @@ class CatbabiResults(RunResults):
         return (evaluation.get("cost") or {}).get("flops_per_token") if found is None else found
 
     @property
+    def ranked_chance(self) -> float | None:
+        """What the most frequent answers of the tasks have."""
+        return self.chance_of("accuracy")
+
+    @property
     def chance_loss(self) -> float | None:
         """The training loss of a model that knows nothing.
 
@@ -105,7 +110,7 @@ class CatbabiResults(RunResults):
         first that was logged, where the weights began at random.
         """
         if self.objective == "answers":
-            return -math.log(self.evaluation["chance"])
+            return -math.log(self.chance_of("accuracy"))
         losses = self.history.get("loss")
         return None if losses is None or self.has_source else float(losses.values[0])
 

@@ -27,9 +27,14 @@ often a word has to occur."""
 
 def accuracy_by_compute(runs: Sequence[CatbabiResults], styles: Mapping[str, RunStyle]) -> Figure:
     """Draw accuracy against what is allowed at test time; see `compute_figure`."""
-    title = "Right answers, stories cut to"
-    guess = "most frequent answers"
-    return compute_figure(runs, styles, score="accuracy", title=title, chance=guess)
+    return compute_figure(
+        runs,
+        styles,
+        score="accuracy",
+        title="Right answers, stories cut to",
+        chances=[run.chance_of("accuracy") for run in runs],
+        guess="most frequent answers",
+    )
 
 
 def self_iterations_by_task(

@@ -57,7 +57,7 @@ def evaluate(model: Path, data: Path, parameters: FormalLanguageEvaluationParame
         "objective": opened.metadata["objective"],
         "kind": "implicit" if implicit else "explicit",
         "num_parameters": num_parameters(loaded),
-        "chance": results[tests[0]].most_frequent,
+        "chance": {"accuracy": {name: r.most_frequent for name, r in results.items()}},
         "splits": names,
         **by_split(results, num_answers),
         "search": search_used(parameters, loaded),

@@ -34,7 +34,7 @@ def formal_language_lead(
     """
     split = runs[0].tests[0]
     best = best_of_kinds(candidates(runs, lambda run: run.score(split)), higher_is_better=True)
-    told = outcome(best, share_shown, higher_is_better=True)
+    told = outcome(best, lambda each: share_shown(each, "accuracy", split), higher_is_better=True)
     return [
         f"{runs[0].dataset}, share of right answers to {split_words(split, dataset)}: {told}.",
         f"{what_is_learned(dataset)}{_cut(runs, dataset)}; {chances(runs)}; {compared(runs)}.",
@@ -57,7 +57,9 @@ def what_is_learned(dataset: FormalLanguageParameters) -> str:
 
 def chances(runs: Sequence[FormalLanguageResults]) -> str:
     """Return what who knows nothing gets right in the first test."""
-    levels = listed([percent(level) for level in sorted({r.evaluation["chance"] for r in runs})])
+    first = runs[0].tests[0]
+    known = sorted({run.chance_of("accuracy", first) for run in runs})
+    levels = listed([percent(level) for level in known])
     return f"always giving the most frequent answer would be right in {levels}"
 
 

@@ -57,11 +57,16 @@ class FormalLanguageResults(RunResults):
         ]
 
     @property
+    def ranked_chance(self) -> float | None:
+        """What the most frequent answer has of the first test."""
+        return self.chance_of("accuracy", self.tests[0])
+
+    @property
     def chance_loss(self) -> float | None:
         """The loss of a guess where answers alone are learned; None where all tokens are."""
         if self.evaluation["objective"] == "all":
             return None
-        return -math.log(self.evaluation["chance"])
+        return -math.log(self.chance_of("accuracy", VALIDATION))
 
     def scores(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of the run beside its costs."""

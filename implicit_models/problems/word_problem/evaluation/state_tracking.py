@@ -73,6 +73,8 @@ class LengthResult:
     ----------
     num_sequences
         Sequences read.
+    chance, chance_last_10
+        The two accuracies of always naming the label that is most frequent among those scored.
     by_position
         Accuracy at each position.
     self_iterations
@@ -93,6 +95,8 @@ class LengthResult:
     num_sequences: int
     accuracy: float
     accuracy_last_10: float
+    chance: float
+    chance_last_10: float
     by_position: Float[np.ndarray, " L"]
     self_iterations: dict[str, float | None] | None
     evaluations_per_token: dict[str, float | None] | None
@@ -113,8 +117,6 @@ class StateTrackingResult:
         ``"implicit"`` or ``"explicit"``.
     num_parameters
         Trained numbers in the model, tied ones counted once.
-    chance
-        Accuracy of always naming the most frequent label of the test sequences.
     lengths
         The result at each length.
     spectral_radius, spectral_radius_damped
@@ -125,7 +127,6 @@ class StateTrackingResult:
 
     kind: str
     num_parameters: int
-    chance: float
     lengths: dict[int, LengthResult]
     spectral_radius: dict[int, dict[str, float | None]]
     spectral_radius_damped: dict[int, dict[str, float | None]]
@@ -138,7 +139,10 @@ class StateTrackingResult:
             "data": "word_problem",
             "kind": self.kind,
             "num_parameters": self.num_parameters,
-            "chance": self.chance,
+            "chance": {
+                "accuracy": {str(n): r.chance for n, r in self.lengths.items()},
+                "accuracy_last_10": {str(n): r.chance_last_10 for n, r in self.lengths.items()},
+            },
             "accuracy": {str(n): r.accuracy for n, r in self.lengths.items()},
             "accuracy_last_10": {str(n): r.accuracy_last_10 for n, r in self.lengths.items()},
             "self_iterations": {str(n): r.self_iterations for n, r in implicit.items()},
@@ -198,7 +202,6 @@ def evaluate_state_tracking(
     return StateTrackingResult(
         kind="implicit" if is_implicit(model) else "explicit",
         num_parameters=num_parameters(model),
-        chance=metrics.chance(np.concatenate([labels.ravel() for _, labels in taken.values()])),
         lengths=results,
         spectral_radius=plain,
         spectral_radius_damped=damped,
@@ -247,6 +250,8 @@ def _evaluate_length(
         num_sequences=len(inputs),
         accuracy=metrics.accuracy(predictions.labels, labels),
         accuracy_last_10=metrics.accuracy(predictions.labels, labels, LAST_TOKENS),
+        chance=metrics.chance(labels),
+        chance_last_10=metrics.chance(labels, LAST_TOKENS),
         by_position=metrics.accuracy_by_position(predictions.labels, labels),
         self_iterations=metrics.spread(search.self_iterations) if search else None,
         evaluations_per_token=metrics.spread(search.evaluations_per_token) if search else None,

@@ -1,17 +1,22 @@
 """Figures of word problems: accuracy by length, by position and by test-time compute."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from implicit_models.problems.word_problem.report.lead import compared_length
-from implicit_models.problems.word_problem.report.results import WordProblemResults
+from implicit_models.problems.word_problem.report.results import (
+    WordProblemResults,
+    chance_by_length,
+)
 from implicit_models.reporting.comparison import best_of_kinds, candidates
 from implicit_models.reporting.figures.axes import (
     label_ends,
     mark_chance,
+    mark_chance_along,
     mark_training_lengths,
     percent,
     ticks,
@@ -38,7 +43,7 @@ def accuracy_by_length(
     axis.set_ylabel("accuracy, last 10 tokens")
     percent(axis)
     mark_training_lengths(axis, runs)
-    mark_chance(axis, runs)
+    mark_chance_at_end(axis, runs, lengths)
     label_ends(axis, ends, styles, "{:.1%}")
     set_title(axis, length_title(runs))
     return figure
@@ -62,7 +67,8 @@ def accuracy_by_position(
     axis.set_ylabel("accuracy at this position")
     percent(axis)
     mark_training_lengths(axis, runs)
-    mark_chance(axis, runs)
+    levels = [run.chance_at_end(run.lengths[-1]) for run in runs]
+    mark_chance(axis, levels, "chance, last 10 tokens:")
     label_ends(axis, ends, styles, "{:.1%}")
     set_title(
         axis,
@@ -94,7 +100,22 @@ def accuracy_by_compute(
     runs: Sequence[WordProblemResults], styles: Mapping[str, RunStyle]
 ) -> Figure:
     """Draw accuracy against what is allowed at test time; see `compute_figure`."""
-    return compute_figure(runs, styles, score="accuracy_last_10", title="Accuracy, last 10 of")
+    return compute_figure(
+        runs,
+        styles,
+        score="accuracy_last_10",
+        title="Accuracy, last 10 of",
+        chances=[run.swept_chance for run in runs],
+    )
+
+
+def mark_chance_at_end(
+    axis: Axes, runs: Sequence[WordProblemResults], lengths: Collection[int]
+) -> None:
+    """Draw what chance has of the last 10 tokens at each of these lengths."""
+    known = chance_by_length([(run.dataset, run.evaluation) for run in runs], "accuracy_last_10")
+    curves = known.values()
+    mark_chance_along(axis, [{n: c for n, c in curve.items() if n in lengths} for curve in curves])
 
 
 def length_title(runs: Sequence[WordProblemResults]) -> str:

@@ -39,7 +39,9 @@ def word_problem_lead(
     best = best_of_kinds(candidates(runs, lambda run: _score(run, length)), higher_is_better=True)
     ratios = {factor(length / run.training_length) for run in runs}
     longer = f" ({ratios.pop()} the length trained on)" if len(ratios) == 1 else ""
-    told = outcome(best, share_shown, higher_is_better=True)
+    told = outcome(
+        best, lambda each: share_shown(each, "accuracy_last_10", length), higher_is_better=True
+    )
     return [
         f"{runs[0].dataset}, accuracy of the last 10 of {length} tokens{longer}: {told}.",
         *sentences,

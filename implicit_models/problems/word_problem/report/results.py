@@ -1,7 +1,7 @@
 """What the stages left of a model of a word problem."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -80,6 +80,21 @@ class WordProblemResults(RunResults):
         """Return the accuracy of the last 10 tokens of test sequences of a length."""
         return self.evaluation["accuracy_last_10"][str(length)]
 
+    def chance_at_end(self, length: int) -> float | None:
+        """Return what chance has of the last 10 tokens; None of a length that was not tested."""
+        return self.evaluation["chance"]["accuracy_last_10"].get(str(length))
+
+    @property
+    def swept_chance(self) -> float | None:
+        """What chance has of the last 10 tokens at the length of the sweep; None without one."""
+        sweep = self.test_time_compute
+        return None if sweep is None else self.chance_at_end(sweep["length"])
+
+    @property
+    def ranked_chance(self) -> float | None:
+        """What chance has of the last 10 tokens of the longest sequences."""
+        return self.chance_at_end(self.lengths[-1])
+
     @cached_property
     def past_distance(self) -> dict[int, float]:
         """What is left of different pasts by the number of common tokens; empty where unknown."""
@@ -93,8 +108,12 @@ class WordProblemResults(RunResults):
 
     @property
     def chance_loss(self) -> float:
-        """The loss of always giving the most frequent label its own frequency, or less."""
-        return -math.log(self.evaluation["chance"])
+        """The loss of always giving the most frequent label its own frequency, or less.
+
+        It is that of the tested length closest to the one trained on.
+        """
+        closest = min(self.lengths, key=lambda length: abs(length - self.training_length))
+        return -math.log(self.chance_of("accuracy", closest))
 
     def accuracy_error(self, length: str) -> float:
         """Return an accuracy's standard error, as if a sequence were all right or all wrong."""
@@ -140,3 +159,24 @@ class WordProblemResults(RunResults):
         from implicit_models.problems.word_problem.report.section import word_problem_section
 
         return word_problem_section(runs, dataset, parameters, styles)
+
+
+def chance_by_length(
+    tested: Iterable[tuple[str, Mapping[str, Any]]], score: str
+) -> dict[str, dict[int, float]]:
+    """Return what chance has of a score at each length, under the name that it is shown by.
+
+    Parameters
+    ----------
+    tested
+        Data sets, and evaluations on them. Where all have the same chance it stands once; else
+        each is named after its data set.
+    """
+    found: dict[str, dict[int, float]] = {}
+    for dataset, evaluation in tested:
+        of_test = evaluation["chance"][score]
+        found.setdefault(dataset, {}).update({int(n): level for n, level in of_test.items()})
+    first = next(iter(found.values()), {})
+    if found and all(levels == first for levels in found.values()):
+        return {"chance": first}
+    return {f"chance, {dataset}": levels for dataset, levels in found.items()}

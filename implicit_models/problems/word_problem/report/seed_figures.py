@@ -6,6 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from implicit_models.problems.word_problem.report.figures import mark_chance_at_end
 from implicit_models.problems.word_problem.report.results import WordProblemResults
 from implicit_models.reporting.figures.axes import (
     column,
@@ -50,7 +51,7 @@ def accuracy_of_seeds(runs: Sequence[WordProblemResults], styles: Mapping[str, R
     axis.set_ylabel("accuracy, last 10 tokens")
     percent(axis)
     mark_training_lengths(axis, runs)
-    mark_chance(axis, runs)
+    mark_chance_at_end(axis, runs, shown)
     label_ends(axis, ends, styles, "{:.1%}")
     most = max((len(groups[name]) for name in ends), default=0)
     title = f"The mean of up to {most} seeds a model, and from the lowest to the highest"
@@ -135,7 +136,7 @@ def accuracy_by_iterations(
     axis.set_xlabel("self-iterations, the output's included")
     axis.set_ylabel("accuracy, last 10 tokens")
     percent(axis)
-    mark_chance(axis, swept)
+    mark_chance(axis, [run.swept_chance for run in swept])
     label_ends(axis, ends, styles, "{:.1%}")
     lengths = sorted({sweep["length"] for sweep in sweeps.values()})
     tokens = f"Sequences of {' or '.join(map(str, lengths))} tokens"

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from implicit_models.problems.word_problem.report.results import WordProblemResults
+from implicit_models.problems.word_problem.report.results import (
+    WordProblemResults,
+    chance_by_length,
+)
 from implicit_models.reporting.tables.table import (
     RESIDUALS,
     SELF_ITERATIONS,
@@ -12,27 +15,30 @@ from implicit_models.reporting.tables.table import (
     percent,
 )
 
+_CHANCE = (
+    "Chance is always naming the label that is most frequent among those that the accuracy is of."
+)
+
 
 def accuracy_table(runs: Sequence[WordProblemResults], metric: str) -> Table:
     """Return a table of accuracies at every length."""
     lengths = sorted({length for run in runs for length in run.lengths})
     what = {"accuracy_last_10": "the last 10 tokens", "accuracy": "all positions"}[metric]
-    chance = ", ".join(
-        percent(level) for level in sorted({run.evaluation["chance"] for run in runs})
-    )
     trained = ", ".join(map(str, sorted({run.training_length for run in runs})))
     rows = [
         [
             run.name,
             run.kind,
-            *(_tested(run.evaluation[metric], length) for length in lengths),
+            *(_tested(_by_length(run.evaluation[metric]), length) for length in lengths),
         ]
         for run in runs
     ]
+    tested = [(run.dataset, run.evaluation) for run in runs]
+    for name, levels in chance_by_length(tested, metric).items():
+        rows.append([name, "", *(_tested(levels, length) for length in lengths)])
     return Table(
         title=f"Accuracy over {what}, by length",
-        note=f"Trained on sequences of up to {trained} tokens. Chance, which is always naming "
-        f"the most frequent label, is {chance}."
+        note=f"Trained on sequences of up to {trained} tokens. {_CHANCE}"
         + (
             " A blank: this model was not tested at this length."
             if any(run.lengths != lengths for run in runs)
@@ -46,22 +52,24 @@ def accuracy_table(runs: Sequence[WordProblemResults], metric: str) -> Table:
 def further_table(runs: Sequence[WordProblemResults]) -> Table:
     """Return a table of the tests with other shares of easy tokens, of runs that have some."""
     lengths = sorted({length for run in runs for length in run.lengths})
+    rows, tested = [], {}
+    for run in runs:
+        for probability, found in run.further_tests.items():
+            accuracies = _by_length(found["accuracy_last_10"])
+            cells = (_tested(accuracies, length) for length in lengths)
+            rows.append([run.name, run.kind, probability, *cells])
+            tested.setdefault(probability, []).append((run.dataset, found))
+    chances = [
+        [name, "", probability, *(_tested(levels, length) for length in lengths)]
+        for probability, found in tested.items()
+        for name, levels in chance_by_length(found, "accuracy_last_10").items()
+    ]
     return Table(
         title="Accuracy over the last 10 tokens, further tests",
         note="Tests in which a token is the identity with another probability than in the first. "
-        "Chance is always naming the most frequent label of such a test.",
-        columns=["run", "kind", "identity", "chance", *(f"{length} tokens" for length in lengths)],
-        rows=[
-            [
-                run.name,
-                run.kind,
-                probability,
-                percent(found["chance"]),
-                *(_tested(found["accuracy_last_10"], length) for length in lengths),
-            ]
-            for run in runs
-            for probability, found in run.further_tests.items()
-        ],
+        f"{_CHANCE}",
+        columns=["run", "kind", "identity", *(f"{length} tokens" for length in lengths)],
+        rows=[*rows, *chances],
     )
 
 
@@ -153,5 +161,9 @@ def mode_table(runs: Sequence[WordProblemResults]) -> Table:
     )
 
 
-def _tested(accuracies: Mapping[str, float], length: int) -> str:
-    return percent(accuracies[str(length)]) if str(length) in accuracies else ""
+def _by_length(found: Mapping[str, float]) -> dict[int, float]:
+    return {int(length): share for length, share in found.items()}
+
+
+def _tested(shares: Mapping[int, float], length: int) -> str:
+    return percent(shares[length]) if length in shares else ""

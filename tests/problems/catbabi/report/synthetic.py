@@ -79,7 +79,7 @@ def evaluation(name: str) -> dict[str, Any]:
         "source": "generated",
         "objective": "answers",
         "num_questions": total,
-        "chance": 0.34,
+        "chance": {"accuracy": 0.34},
         "accuracy": overall,
         "accuracy_by_task": by_task,
         "num_questions_by_task": NUM_QUESTIONS,

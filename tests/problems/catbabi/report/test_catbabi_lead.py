@@ -70,7 +70,7 @@ def test_several_seeds_all_count(runs):
     told = lead_of(*seeds, rival)
     assert (
         "babi_implicit_1_layer (implicit) has 94.0 % (mean of 3 seeds, 90.0 % to 97.0 %); it is "
-        "ahead of babi_mamba2_1_layer (explicit, 34.0 %, chance level)."
+        "ahead of babi_mamba2_1_layer (explicit, 34.0 %, no better than chance)."
     ) in told
     assert "1 implicit model (3 seeds) and 1 explicit one." in told
     # Student's t of three seeds, 4.303 * 3.61 % / sqrt(3), and what the questions add
