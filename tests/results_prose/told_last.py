@@ -35,9 +35,7 @@ def _data(name: str) -> FormalLanguageParameters:
     return FormalLanguageParameters.model_validate(entry)
 
 
-def _told_of_the_ball(
-    inputs: list[int], labels: list[int], size: int
-) -> Iterator[tuple[int, int]]:
+def _told_of_the_ball(inputs: list[int], labels: list[int], size: int) -> Iterator[tuple[int, int]]:
     guess = inputs[5]  # the ball is under cup _
     for label in labels:
         if label != IGNORED:
