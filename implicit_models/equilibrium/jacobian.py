@@ -18,13 +18,16 @@ class JacobianPenalty:
 
     ``J`` is the cell's Jacobian at a sequence's fixed point, L its tokens; the squared Frobenius
     norm is Hutchinson's estimate, the mean of ``|J^T v|^2`` over ``num_samples`` vectors v of
-    random signs, drawn from ``seed`` (Bai et al. 2021). It is differentiable, at the cost of a
-    second backward pass through one evaluation.
+    random signs (Bai et al. 2021). It is differentiable, at the cost of a second backward pass
+    through one evaluation.
+
+    Each call draws new signs, from torch's own generator of the CPU: `torch.manual_seed` makes them
+    reproducible. With a ``seed`` every call draws the same; who gives one gives each step its own.
     """
 
     weight: float
     num_samples: int = 1
-    seed: int = 0
+    seed: int | None = None
 
     def __post_init__(self) -> None:
         check_positive("weight", self.weight)
@@ -48,14 +51,15 @@ class JacobianPenalty:
         lengths = lengths.to(value.device)
         counted = (torch.arange(length, device=value.device) < lengths[:, None])[..., None]
         _refuse_inference_mode()
-        draw = torch.Generator().manual_seed(self.seed)
+        draw = None if self.seed is None else torch.Generator().manual_seed(self.seed)
         # Fused attention has no second derivative.
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
             anchor = value.detach().requires_grad_()
             evaluated = cell(anchor)
             total = evaluated.new_zeros(batch)
             for _ in range(self.num_samples):
-                signs = torch.randint(0, 2, evaluated.shape, generator=draw).to(evaluated) * 2 - 1
+                signs = torch.randint(0, 2, evaluated.shape, generator=draw, device="cpu")
+                signs = signs.to(evaluated) * 2 - 1
                 (product,) = torch.autograd.grad(
                     evaluated,
                     anchor,

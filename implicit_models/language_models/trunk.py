@@ -1,5 +1,6 @@
 """The trunk: embeddings in, hidden states out; a stack called once, or its fixed point."""
 
+import dataclasses
 from operator import methodcaller
 from typing import Any, cast
 
@@ -316,7 +317,10 @@ class ImplicitModel(ImplicitPreTrainedModel):
             value = phase.gradient(cell, value)
         penalty = None
         if phase.penalty is not None and torch.is_grad_enabled():
-            penalty = phase.penalty(cell, value, lengths)
+            # Its graph, being differentiated twice, would keep what blocks evaluate again as well;
+            # and they would do so behind the penalty's context, with another kernel of attention.
+            keeping = dataclasses.replace(cell, checkpointing=False)
+            penalty = phase.penalty(keeping, value, lengths)
 
         evaluated, after = value, None
         differentiable = torch.is_grad_enabled() and phase.gradient is not None

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.jacobian import (
@@ -70,8 +71,48 @@ def model_at_fixed_point(
 def test_penalty_is_the_weighted_frobenius_norm() -> None:
     cell, value = tanh_cell()
     expected = dense_jacobians(cell, value).square().sum() / value.numel()
-    penalty = JacobianPenalty(0.7, num_samples=1000)(cell, value)
+    penalty = JacobianPenalty(0.7, num_samples=1000, seed=0)(cell, value)
     torch.testing.assert_close(penalty, 0.7 * expected, rtol=0.02, atol=0)
+
+
+def test_every_call_draws_signs_of_its_own_from_torchs_generator() -> None:
+    cell, value = tanh_cell()
+    penalty = JacobianPenalty(0.7, num_samples=2)
+    torch.manual_seed(3)
+    drawn = [penalty(cell, value).item() for _ in range(4)]
+    assert len(set(drawn)) == 4
+    torch.manual_seed(3)
+    assert [penalty(cell, value).item() for _ in range(4)] == drawn
+
+
+def test_a_seed_fixes_the_signs_and_leaves_torchs_generator_alone() -> None:
+    cell, value = tanh_cell()
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first, again = (JacobianPenalty(0.7, 2, seed=5)(cell, value) for _ in range(2))
+    assert torch.equal(first, again)
+    assert JacobianPenalty(0.7, 2, seed=6)(cell, value) != first
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(JacobianPenalty(0.7, 2)(cell, value), first)
+
+
+def test_evaluating_the_penalty_again_draws_the_same_signs() -> None:
+    cell, value = tanh_cell()
+    cell.matrix.requires_grad_()
+    slopes = []
+    for again in (False, True):
+        cell.matrix.grad = None
+        torch.manual_seed(3)
+        penalty = JacobianPenalty(0.7, num_samples=2)
+        if again:
+            found = checkpoint(penalty, cell, value, use_reentrant=False)
+            torch.rand(5)  # what a model draws in between
+        else:
+            found = penalty(cell, value)
+        found.backward()
+        assert cell.matrix.grad is not None
+        slopes.append(cell.matrix.grad)
+    assert torch.equal(*slopes)
 
 
 def test_one_sample_is_exact_where_the_jacobian_is_a_scaled_rotation() -> None:
@@ -90,7 +131,7 @@ def test_padding_does_not_count(family: str) -> None:
     results = []
     for cut, lengths in ((5, None), (7, torch.tensor([5]))):
         cell, _ = model.cell(text[:, :cut])
-        results.append(JacobianPenalty(1.0)(cell, value[:, :cut], lengths))
+        results.append(JacobianPenalty(1.0, seed=0)(cell, value[:, :cut], lengths))
     torch.testing.assert_close(results[1], results[0], rtol=1e-12, atol=0)
 
 
@@ -98,7 +139,7 @@ def test_padding_does_not_count(family: str) -> None:
 @pytest.mark.parametrize("num_samples", [1, 3])
 def test_gradient_of_the_penalty_is_finite_differences(family: str, num_samples: int) -> None:
     model, text, value = model_at_fixed_point(family=family)
-    penalty = JacobianPenalty(1000.0, num_samples)
+    penalty = JacobianPenalty(1000.0, num_samples, seed=0)
 
     def evaluate() -> torch.Tensor:
         return penalty(model.cell(text)[0], value)
@@ -128,7 +169,7 @@ def test_gradient_of_the_penalty_is_finite_differences(family: str, num_samples:
 def test_a_models_output_carries_the_penalty_at_its_value(family: str, phase: Phase) -> None:
     model, text, _ = model_at_fixed_point(family=family)
     assert model(text, phase=phase).penalty is None
-    penalty = JacobianPenalty(0.3, num_samples=2)
+    penalty = JacobianPenalty(0.3, num_samples=2, seed=0)
     penalised = Phase(phase.solver, phase.stopping, phase.gradient, penalty=penalty)
     given = model(text, phase=penalised).penalty
     cell, start = model.cell(text)
@@ -164,7 +205,7 @@ def test_without_gradient_the_penalty_is_a_number() -> None:
     values = []
     for enabled in (True, False):
         with torch.set_grad_enabled(enabled):
-            values.append(JacobianPenalty(1.0, num_samples=2)(cell, value))
+            values.append(JacobianPenalty(1.0, num_samples=2, seed=0)(cell, value))
     assert [each.requires_grad for each in values] == [True, False]
     assert torch.equal(*values)
 

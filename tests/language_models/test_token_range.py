@@ -4,17 +4,46 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
+from implicit_models.families.lstm.configuration import LSTMConfig
+from implicit_models.families.lstm.model import LSTMLanguageModel
 from tests.language_models.kinds import KINDS, VOCABULARY, model_of
 
+SHAPES = [(2, 0), (0, 3), (0, 0)]
 
-@pytest.mark.parametrize("kind", KINDS)
+
+def any_model_of(kind: str) -> PreTrainedModel:
+    if kind == "lstm":
+        return LSTMLanguageModel(LSTMConfig(vocab_size=VOCABULARY, num_hidden_layers=2))
+    return model_of(kind)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "lstm"])
 @pytest.mark.parametrize("wrong", [-1, VOCABULARY, 10**9])
 def test_an_id_out_of_range_is_named(kind: str, wrong: int) -> None:
     tokens = torch.tensor([[0, VOCABULARY - 1], [wrong, 1]])
     message = f"input_ids holds {wrong}; token ids must lie between 0 and {VOCABULARY - 1}"
     with pytest.raises(ValueError, match=message):
-        model_of(kind)(tokens)
+        any_model_of(kind)(tokens)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "lstm"])
+@pytest.mark.parametrize(("batch", "length"), SHAPES)
+def test_no_tokens_have_no_logits(kind: str, batch: int, length: int) -> None:
+    model = any_model_of(kind)
+    logits = model(torch.zeros(batch, length, dtype=torch.long)).logits
+    assert logits.shape == (batch, length, VOCABULARY)
+
+
+@pytest.mark.parametrize("length", [0, 3])
+def test_an_lstm_goes_on_behind_no_tokens(length: int) -> None:
+    model, nothing = any_model_of("lstm"), torch.zeros(2, 0, dtype=torch.long)
+    text = torch.arange(2 * length).view(2, length)
+    before = model(text, use_cache=True).cache
+    after = model(nothing, cache=before).cache
+    for name, states in after.tensors().items():
+        assert torch.equal(states, before.tensors()[name])
 
 
 class OnGPU(torch.Tensor):

@@ -1,11 +1,13 @@
 """Computing in bfloat16: weights, gradients and optimiser stay float32."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from implicit_models.equilibrium.jacobian import JacobianPenalty
 from implicit_models.equilibrium.phase import bounded_phase, free_phase
 from implicit_models.families.building import build
 from implicit_models.families.parameters import ModelParameters
@@ -33,6 +35,8 @@ PHASES = {
     "4+1": bounded_phase(4, 1, 0.8),
     "free": free_phase(0.05, 8, 2, 0.8),
 }
+
+WINDOWS = [{}, {"sliding_window": 8}, {"sliding_window": 4, "pad_window": True}]
 
 
 def gradients(family: str, phase: str, precision: str, checkpointing: Any = "none"):
@@ -73,6 +77,25 @@ def test_evaluating_again_in_the_backward_pass_changes_nothing(
 ):
     _, kept = gradients(family, phase, precision)
     _, again = gradients(family, phase, precision, checkpointing)
+    for name, gradient in kept.items():
+        assert torch.equal(gradient, again[name]), name
+
+
+@pytest.mark.parametrize("changes", WINDOWS)
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_penalty_is_the_same_where_blocks_are_evaluated_again(changes, cached, precision):
+    phase = dataclasses.replace(PHASES["free"], penalty=JacobianPenalty(0.2, 2, seed=3))
+    tokens = torch.randint(0, 40, (3, 20), generator=torch.Generator().manual_seed(0))
+    found = []
+    for checkpointing in ("none", "blocks"):
+        model = build(MODELS["llama"].replace(**changes), vocabulary_size=40, seed=0)
+        module = distribute(model, precision, Execution(checkpointing=checkpointing))
+        output = module(input_ids=tokens, targets=tokens, phase=phase, use_cache=cached)
+        assert output.penalty > 0 and (output.cache is not None) == cached
+        (output.loss + output.penalty).backward()
+        found.append({name: weight.grad for name, weight in model.named_parameters()})
+    kept, again = found
     for name, gradient in kept.items():
         assert torch.equal(gradient, again[name]), name
 

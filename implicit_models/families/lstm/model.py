@@ -15,6 +15,7 @@ from implicit_models.families.lstm.configuration import LSTMConfig
 from implicit_models.language_models.losses import LOSSES
 from implicit_models.language_models.outputs import ImplicitCausalLMOutput
 from implicit_models.language_models.pretrained import StrictPreTrainedModel
+from implicit_models.language_models.vocabulary import check_token_ids
 
 
 @dataclass(frozen=True)
@@ -89,12 +90,14 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         Raises
         ------
         ValueError
-            Where a phase is given, or the states of another model or of other texts.
+            Where a phase is given, the states of another model or of other texts, or a token id
+            outside the vocabulary (on a GPU `torch._assert_async` tells).
         """
         if phase is not None:
             raise ValueError(f"phase is {phase}; this explicit model takes None")
-        embedded = self.embed_tokens(input_ids)
-        hidden, after = self.lstm(embedded, self._states(cache, embedded))
+        if not torch.compiler.is_compiling():
+            check_token_ids(input_ids, self.config.vocab_size)
+        hidden, after = self._advance(self.embed_tokens(input_ids), cache)
         kept = None
         if use_cache or cache is not None:
             is_detached = cache is not None and cache.is_detached
@@ -114,6 +117,17 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         sizes = (batch, config.num_hidden_layers, config.hidden_size)
         zeros = torch.zeros(sizes, dtype=like.dtype, device=like.device)
         return LSTMStates(zeros, zeros)
+
+    def _advance(
+        self, embedded: Tensor, cache: LSTMStates | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """Return each token's hidden state, and torch's states after the last."""
+        batch, length = embedded.shape[:2]
+        if length:
+            return self.lstm(embedded, self._states(cache, embedded))
+        states = self._states(cache or self.initial_cache(batch), embedded)
+        assert states is not None
+        return embedded.new_zeros(batch, 0, self.config.hidden_size), states
 
     def _states(self, cache: LSTMStates | None, like: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return what torch's LSTM takes: states in the precision of its inputs."""
