@@ -90,7 +90,7 @@ class ProblemParameters(Protocol):
         ...
 
     def vocabulary_size(self, data: Any) -> int:
-        """Return the number of token ids, as far as it is known before anything is prepared.
+        """Return the number of ids, of tokens and of answers, as far as it is known by now.
 
         Raises
         ------
@@ -151,7 +151,7 @@ class ProblemChecks(Protocol):
         ...
 
     def known_vocabulary(self, data: Any) -> int | None:
-        """Return the number of token ids; None where only a download shows it."""
+        """Return the number of ids, as ``vocabulary_size``; None where only a download shows it."""
         ...
 
     def data_bytes(self, data: Any) -> int:
