@@ -221,7 +221,8 @@ def test_tokens_that_are_none_are_named(split, wrong):
     bits = np.zeros((4, 8), dtype=np.int64)
     sequences = {each: interface.Split(bits.copy(), bits - 100) for each in ("train", "validation")}
     data = TrainingData(
-        **sequences,
+        train=sequences["train"],
+        validation=sequences["validation"],
         vocabulary_size=2,
         label_alignment="aligned",
         identity=None,
