@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ NOT_COMPUTING = (
     "equilibrium/__init__.py",
     "files.py",
     "lazy_names.py",
+    "outside_code.py",
     "parameters",
     "families/huggingface/positions.py",
     "families/table.py",
@@ -59,27 +60,50 @@ def code_digests(folder: Path = LIBRARY, without: Collection[str] = ()) -> dict[
     without
         Paths in the folder, of files and of folders, that are left out.
     """
+    files = sorted([*folder.rglob("[!.]*.py"), *folder.rglob("[!.]*.c")])
+    paths = (file.relative_to(folder) for file in files)
+    left_out = {*without}
+    return file_digests(
+        folder,
+        (
+            path.as_posix()
+            for path in paths
+            if not left_out & {path.as_posix(), *(parent.as_posix() for parent in path.parents)}
+        ),
+    )
+
+
+def file_digests(folder: Path, paths: Iterable[str]) -> dict[str, str]:
+    """Return the digest of some source files, by their paths in a folder."""
     cached = _read_cache()
     added, digests = {}, {}
-    for file in sorted([*folder.rglob("[!.]*.py"), *folder.rglob("[!.]*.c")]):
-        path = file.relative_to(folder)
-        if {path.as_posix(), *(parent.as_posix() for parent in path.parents)} & {*without}:
-            continue
+    for path in paths:
+        file = folder / path
         content = file.read_bytes()
         key = hashlib.sha256(file.suffix.encode() + content).hexdigest()
         if key not in cached:
             added[key] = cached[key] = _digest(content, file.suffix)
-        digests[path.as_posix()] = cached[key]
+        digests[path] = cached[key]
     if added:
         _write_cache(cached if len(cached) <= _MAX_CACHED else added)
     return digests
 
 
-def not_of_problem(kind: str) -> list[str]:
-    """Return the paths in the library that say nothing of models of one kind of problem."""
-    problems = sorted(path.name for path in (LIBRARY / "problems").iterdir() if path.is_dir())
-    others = [f"problems/{name}" for name in problems if name != kind]
-    return [*others, f"problems/{kind}/checks.py", f"problems/{kind}/report"]
+def not_of_problem(package: str, *parts: str) -> list[str]:
+    """Return the paths in the library that say nothing of models of one kind of problem.
+
+    Parameters
+    ----------
+    package
+        Of the kind, as `problems.table.KINDS` has it: its folder may be called otherwise.
+    parts
+        Paths in its folder that do not count either.
+    """
+    own = package.removeprefix(f"{LIBRARY.name}.").replace(".", "/")
+    files = sorted((LIBRARY / "problems").glob("*/parameters.py"))
+    kinds = [file.parent.relative_to(LIBRARY).as_posix() for file in files]
+    others = [kind for kind in kinds if kind != own]
+    return [*others, *(f"{own}/{part}" for part in ("checks.py", "report", *parts))]
 
 
 def only_of_scores() -> list[str]:

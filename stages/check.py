@@ -24,6 +24,7 @@ from pathlib import Path
 
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.composition import CompositionError, preset_and_settings
+from implicit_models.problems.problem import check_kinds
 from stages.check_entries import check_content
 from stages.check_findings import Finding, Findings
 from stages.check_machine import check_machine
@@ -62,6 +63,10 @@ def check_file(path: Path = PARAMETERS, source: str | None = None) -> list[Findi
     source
         What it is called in messages; None is its path.
     """
+    try:
+        check_kinds()
+    except ParameterError as error:
+        return [Finding(line) for line in dict.fromkeys(map(str, error.every()))]
     found = Findings(path, source or str(path))
     check_content(found)
     if not found.mistakes():

@@ -46,8 +46,14 @@ def aligned_loss(
 
     The mean over all labels but `IGNORED`; with ``num_items`` their sum over that number (of
     the labels of all batches whose gradients are accumulated). In float32 at least.
+
+    Raises
+    ------
+    IndexError
+        Where a label is no token of the vocabulary.
     """
     flat, targets = logits.flatten(0, 1), labels.flatten()
+    _check_labels(targets, flat.shape[-1])
     flat = flat.to(accumulation_dtype(flat.dtype))
     if num_items is None:
         return F.cross_entropy(flat, targets, ignore_index=IGNORED)
@@ -218,8 +224,12 @@ def _by_pieces(
 
 
 def _check_labels(targets: Tensor, classes: int) -> None:
+    if targets.device.type != "cpu":  # a GPU would have to be waited for
+        return
+    if torch.compiler.is_compiling() or transformed():  # which look at no values
+        return
     wrong = (targets != IGNORED) & ((targets < 0) | (targets >= classes))
-    if targets.device.type == "cpu" and bool(wrong.any()):  # a GPU would have to be waited for
+    if bool(wrong.any()):
         raise IndexError(
             f"labels holds {int(targets[wrong][0])}; allowed are {IGNORED} and 0 to {classes - 1}"
         )

@@ -16,6 +16,10 @@ class TrainingData:
 
     Attributes
     ----------
+    train, validation
+        Token ids, and labels, which are ids as well; -100 in a signed dtype where nothing is asked.
+    vocabulary_size
+        Number of ids, of tokens and of answers together: each is below it.
     label_alignment
         Of the models that learn from them.
     identity

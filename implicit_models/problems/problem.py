@@ -14,11 +14,15 @@ They are apart because results depend on them apart: an edit of a section of the
 nothing again. A module is imported when it is asked for: reading parameters imports no torch.
 """
 
+import functools
 import importlib
+import inspect
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from implicit_models.code_imports import submodules
+from implicit_models.parameters import ParameterError, check_all
 from implicit_models.problems.answers import Evaluated, Swept, TrainingData
 from implicit_models.problems.table import KINDS
 
@@ -90,7 +94,7 @@ class ProblemParameters(Protocol):
         ...
 
     def vocabulary_size(self, data: Any) -> int:
-        """Return the number of token ids, as far as it is known before anything is prepared.
+        """Return the number of ids, of tokens and of answers, as far as it is known by now.
 
         Raises
         ------
@@ -151,7 +155,7 @@ class ProblemChecks(Protocol):
         ...
 
     def known_vocabulary(self, data: Any) -> int | None:
-        """Return the number of token ids; None where only a download shows it."""
+        """Return the number of ids, as ``vocabulary_size``; None where only a download shows it."""
         ...
 
     def data_bytes(self, data: Any) -> int:
@@ -262,5 +266,71 @@ def kinds_of(table: str) -> list[str]:
     return [kind for kind in KINDS if table in parameters_of(kind).SCHEMAS]
 
 
+def check_kinds() -> None:
+    """See that the table has packages of this repository, and these what a check asks of them.
+
+    Raises
+    ------
+    ParameterError
+        With a line for each that is wrong.
+    """
+    check_all(*(functools.partial(_check_kind, kind) for kind in KINDS))
+
+
+def _check_kind(kind: str) -> None:
+    for module in ("parameters", "checks"):
+        _module(kind, module)
+    if not submodules(KINDS[kind]):
+        raise ParameterError(
+            f"{_line(kind)}, which is no folder of this repository; allowed is one that is, for an "
+            "edit of its code has to train its models again"
+        )
+
+
 def _module(kind: str, name: str) -> Any:
-    return importlib.import_module(f"{KINDS[kind]}.{name}")
+    """Import a module of a kind of problem; mistakes inside it keep their file and line."""
+    package = KINDS[kind]
+    path = f"{name.replace('.', '/')}.py"
+    try:
+        module = importlib.import_module(f"{package}.{name}")
+    except ModuleNotFoundError as error:
+        missing = f"{error.name}."
+        if f"{package}.".startswith(missing):
+            raise ParameterError(
+                f"{_line(kind)}, which is no package ({error}); allowed is the name of a folder "
+                f"with dots, such as {KINDS['text']!r}"
+            ) from None
+        if not f"{package}.{name}.".startswith(missing):
+            raise
+        raise ParameterError(
+            f"{_line(kind)}, which lacks the module {path}; {_HERE} has what a kind of problem is"
+        ) from None
+    protocol = _PROTOCOLS[name]
+    lacking = [each for each in _members(protocol) if not hasattr(module, each)]
+    if lacking:
+        raise ParameterError(
+            f"{_line(kind)}, whose {path} lacks {', '.join(lacking)}; needed is all of "
+            f"{protocol.__name__} of {_HERE}"
+        )
+    return module
+
+
+_HERE = "implicit_models/problems/problem.py"
+
+_PROTOCOLS: dict[str, Any] = {
+    "parameters": ProblemParameters,
+    "checks": ProblemChecks,
+    "data.interface": ProblemData,
+    "evaluation.interface": ProblemEvaluation,
+    "report.interface": ProblemReport,
+}
+
+
+def _members(protocol: Any) -> list[str]:
+    attributes = list(protocol.__annotations__)  # which may add to what is gone through next
+    functions = [name for name, value in vars(protocol).items() if inspect.isfunction(value)]
+    return [*attributes, *(name for name in functions if not name.startswith("_"))]
+
+
+def _line(kind: str) -> str:
+    return f"implicit_models/problems/table.py: KINDS has {kind!r} as {KINDS[kind]!r}"

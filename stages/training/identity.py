@@ -14,7 +14,9 @@ from implicit_models.code_digest import (
     not_of_problem,
     only_of_scores,
 )
+from implicit_models.outside_code import outside_digests
 from implicit_models.parameters import digest
+from implicit_models.problems.table import KINDS
 from stages.common import write_json
 
 _FILE = "identity.json"
@@ -34,7 +36,7 @@ class Identity:
     torch
         Its version.
     code
-        Digest of each file of the library that computes.
+        Digest of each file that computes: of the library, and of the problem's package elsewhere.
     """
 
     rest: str
@@ -64,8 +66,9 @@ class Identity:
         origin
             Digest of the state or of the source that the training starts from.
         """
-        others = (*not_of_problem(problem), f"problems/{problem}/evaluation")
-        code = code_digests(without=(*NOT_COMPUTING, *only_of_scores(), *others))
+        package = KINDS[problem]
+        others = (*only_of_scores(), *not_of_problem(package, "evaluation"))
+        code = code_digests(without=(*NOT_COMPUTING, *others)) | outside_digests(package, "data")
         rest = digest(_without_batch(parameters), data, origin)
         return cls(rest, batch_size, torch.__version__, code)
 

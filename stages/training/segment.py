@@ -66,6 +66,7 @@ from stages.training.outputs import (
     write_model,
 )
 from stages.training.resuming import load_start, resume
+from stages.training.token_range import check_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +140,7 @@ def train_segment(this: SegmentStage) -> None:
         processes.wait()  # until all have looked
         if processes.is_main:
             verify_data(data, checkpoints.path)
+            check_tokens(f"{this.table}.{this.name}", read, data)
             name_others(checkpoints.path)
             identity.write(checkpoints.path)
         processes.wait()

@@ -19,6 +19,7 @@ from implicit_models.language_models import losses
 from implicit_models.language_models.forward import forward, forward_labelled
 from implicit_models.language_models.losses import (
     IGNORED,
+    LOSSES,
     aligned_loss,
     asked_of,
     center_loss,
@@ -156,9 +157,21 @@ def test_of_no_tokens_at_all() -> None:
 @pytest.mark.parametrize("wrong", [CLASSES, -1])
 def test_a_label_of_no_class_is_refused(wrong: int) -> None:
     hidden, head, labels = draw()
-    labels[0, 0] = wrong
-    with pytest.raises(IndexError, match=f"labels holds {wrong}; allowed are -100 and 0 to 22"):
+    labels[0, 1] = wrong
+    match = f"labels holds {wrong}; allowed are -100 and 0 to 22"
+    with pytest.raises(IndexError, match=match):
         predicted_loss(hidden, head, labels)
+    for loss in LOSSES.values():
+        with pytest.raises(IndexError, match=match):
+            loss(hidden @ head.T, labels, None)
+
+
+def test_losses_of_logits_are_computed_under_transforms() -> None:
+    """There no value can be looked at."""
+    hidden, head, labels = draw()
+    logits = hidden @ head.T
+    together = torch.func.vmap(aligned_loss)(logits[None], labels[None])
+    torch.testing.assert_close(together[0], aligned_loss(logits, labels))
 
 
 def test_what_it_cannot_do_is_refused() -> None:

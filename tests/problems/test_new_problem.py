@@ -11,13 +11,18 @@ import tomllib
 from pathlib import Path
 from runpy import run_path
 
+import numpy as np
 import pytest
 import yaml
 
 from implicit_models.families.table import FAMILIES
+from implicit_models.parameters import ParameterError
+from implicit_models.problems.answers import TrainingData
 from implicit_models.problems.table import KINDS
 from implicit_models.tracking.opening import open_tracker
-from stages.common import run_stage
+from stages.common import Data, run_stage
+from stages.training.token_range import check_tokens
+from tests.problems.parity.data import interface
 from tests.repositories import ROOT
 from tests.stages.commands import STAGES
 
@@ -168,6 +173,67 @@ def test_its_mistakes_are_named_like_any(stage, name, change, words, monkeypatch
     with pytest.raises(SystemExit):
         run_stage(importlib.import_module(f"stages.{stage}").main, *STAGES[stage])
     assert re.search(words, capsys.readouterr().err)
+
+
+def answers_of_three(bits: np.ndarray) -> np.ndarray:
+    """Return the ones so far, modulo three: an answer more than there are tokens."""
+    return (np.cumsum(bits, axis=1) % 3).astype(np.uint8)
+
+
+def unasked_unsigned(bits: np.ndarray) -> np.ndarray:
+    """Return labels that ask for nothing, in a dtype that has no such number."""
+    return np.full_like(bits, -100 % 256)
+
+
+@pytest.mark.parametrize(
+    ("stage", "entry"),
+    [("train_bounded", "runs.implicit"), ("train_baseline", "baselines.explicit")],
+)
+@pytest.mark.parametrize(("labels", "found"), [(answers_of_three, 2), (unasked_unsigned, 156)])
+def test_answers_that_are_no_tokens_are_named_before_the_first_step(
+    stage, entry, labels, found, monkeypatch, capsys
+):
+    """The model has but as many outputs as `vocabulary_size` says."""
+    run("prepare", "bits")
+    split = interface.split
+    monkeypatch.setattr(
+        interface,
+        "split",
+        lambda *of: split(*of)._replace(labels=labels(split(*of).inputs)),
+    )
+    monkeypatch.setattr(sys, "argv", [stage, entry.partition(".")[2]])
+    module = importlib.import_module(f"stages.training.{stage}")
+    with pytest.raises(SystemExit):
+        run_stage(module.main, *STAGES[f"training.{stage}"])
+    said = capsys.readouterr().err
+    assert re.search(
+        f"error: {entry}: datasets.bits, in data/bits, has {found} among the labels of its split "
+        "train; allowed are -100 and 0 to 1. vocabulary_size, here 2, counts tokens and answers",
+        said,
+    )
+    for file in ("parameters.py", "checks.py", "data/interface.py"):
+        assert file in said
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize("wrong", [-1, -100, 2])
+def test_tokens_that_are_none_are_named(split, wrong):
+    bits = np.zeros((4, 8), dtype=np.int64)
+    sequences = {each: interface.Split(bits.copy(), bits - 100) for each in ("train", "validation")}
+    data = TrainingData(
+        train=sequences["train"],
+        validation=sequences["validation"],
+        vocabulary_size=2,
+        label_alignment="aligned",
+        identity=None,
+        folder=Path("data/bits"),
+        verify=lambda: None,
+    )
+    read = Data(table="datasets", name="bits", kind="parity", parameters=None)
+    check_tokens("runs.implicit", read, data)
+    sequences[split].inputs[2, 3] = wrong
+    with pytest.raises(ParameterError, match=f"{wrong} among the inputs of its split {split}; "):
+        check_tokens("runs.implicit", read, data)
 
 
 def merged(parameters: dict, change: dict) -> dict:

@@ -1,1 +1,1 @@
-"""The parity of the bits so far: a problem to copy (docs/add_problem.md)."""
+"""Strings of bits, and their parity so far: parameters, data, evaluation and report."""

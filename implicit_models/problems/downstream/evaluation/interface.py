@@ -23,6 +23,8 @@ from implicit_models.problems.downstream.evaluation.harness import (
 from implicit_models.problems.downstream.evaluation.published import SOURCE, published_beside
 from implicit_models.problems.downstream.parameters import BenchmarkParameters
 
+_PACKAGE = "implicit_models.problems.downstream"
+
 
 class TokenizerMissingError(ValueError):
     """A model's folder has no tokenizer that can be read."""
@@ -45,7 +47,7 @@ def evaluate(model: Path, data: Path, parameters: BenchmarkParameters) -> Evalua
             )
     loaded = load_model(model, default_device())
     tokenizer = load_tokenizer(model)
-    store = score_store("downstream", model, parameters, loaded.device.type)
+    store = score_store(_PACKAGE, model, parameters, loaded.device.type)
     phase = search_settings(parameters, loaded.config).phase() if is_implicit(loaded) else None
     with Meter(loaded.device) as meter:
         result = evaluate_tasks(

@@ -18,6 +18,8 @@ from implicit_models.problems.text.evaluation.sweep import sweep_text
 from implicit_models.problems.text.evaluation.text import evaluate_text
 from implicit_models.problems.text.parameters import TextEvaluationParameters, TextSweepParameters
 
+_PACKAGE = "implicit_models.problems.text"
+
 
 def evaluate(model: Path, data: Path, parameters: TextEvaluationParameters) -> Evaluated:
     """Evaluate on the test documents; what was interrupted goes on.
@@ -29,7 +31,7 @@ def evaluate(model: Path, data: Path, parameters: TextEvaluationParameters) -> E
     """
     split, end_of_text = _open_test(model, data)
     documents = split.documents
-    store = score_store("text", model, split.metadata, parameters)
+    store = score_store(_PACKAGE, model, split.metadata, parameters)
     loaded = load_model(model, default_device())
     with Meter(loaded.device) as meter:
         result = evaluate_text(
@@ -69,7 +71,7 @@ def evaluate(model: Path, data: Path, parameters: TextEvaluationParameters) -> E
 def sweep(model: Path, data: Path, parameters: TextSweepParameters) -> Swept:
     """Sweep test-time compute on the test documents; see `evaluate`."""
     split, _ = _open_test(model, data)
-    store = score_store("text", model, split.metadata, parameters)
+    store = score_store(_PACKAGE, model, split.metadata, parameters)
     loaded = load_model(model, default_device())
     result = sweep_text(loaded, split.stream(), parameters, store=store)
     return Swept(result=result, score="perplexity", discard=store.discard)
