@@ -20,6 +20,7 @@ from pydantic import Field
 
 from implicit_models.parameters import ParameterError, Parameters, read_content
 from implicit_models.parameters.errors import closest_name
+from pipelines.cluster.slurm_time import minutes_of
 
 FILE = "placement.yaml"
 HERE = "here"
@@ -55,7 +56,7 @@ class Pool(Parameters):
         Slurm after any loss of them or the end of their time.
     slurm
         Of Slurm: options of ``sbatch`` with their values, as submitit names them (``partition``,
-        ``time`` in minutes, ``mem``, ``account``, ``additional_parameters``).
+        ``time`` in minutes or as Slurm writes it, ``mem``, ``account``, ``additional_parameters``).
     """
 
     kind: Literal["prefect", "slurm"]
@@ -80,11 +81,13 @@ class Pool(Parameters):
         if self.kind == "slurm" and "time" not in self.slurm:
             raise ParameterError("slurm.time is missing; allowed is a number of minutes")
         _check_lines("slurm", self.slurm)
-        minutes = self.slurm.get("time")
-        if isinstance(minutes, int) and minutes < _LEAST_MINUTES:
+        time = self.slurm.get("time", _LEAST_MINUTES)
+        minutes = minutes_of(time)
+        if minutes is None or minutes < _LEAST_MINUTES:
             raise ParameterError(
-                f"slurm.time = {minutes} is not allowed; allowed is at least {_LEAST_MINUTES} "
-                "(minutes): a job is warned two to four before its end"
+                f"slurm.time = {time!r} is not allowed; allowed is a number of minutes, or a text "
+                f"such as '12:00:00' or '2-00' (two days), of at least {_LEAST_MINUTES} minutes: "
+                "a job is warned two to four before its end"
             )
 
 

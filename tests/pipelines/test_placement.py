@@ -138,8 +138,19 @@ def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
         ("pools: {a: {kind: slurm}}", "pools.a.slurm.time is missing; .* minutes"),
         (
             "pools: {a: {kind: slurm, slurm: {time: 1}}}",
-            "pools.a.slurm.time = 1 is not allowed; allowed is at least 5 .minutes.: "
-            "a job is warned",
+            "pools.a.slurm.time = 1 is not allowed; allowed is a number of minutes, .* of at least "
+            "5 minutes: a job is warned",
+        ),
+        *(
+            (
+                f"pools: {{a: {{kind: slurm, slurm: {{time: {time}}}}}}}",
+                f"pools.a.slurm.time = {found} is not allowed; allowed is .*at least 5",
+            )
+            for time, found in (
+                *(("1.5", "1.5"), ("null", "None"), ("true", "True"), ("[9]", ".9.")),
+                *(("'2'", "'2'"), ("'4:59'", "'4:59'"), ("'0:04:59'", "'0:04:59'")),
+                *(("soon", "'soon'"), ("1-", "'1-'"), ("'0'", "'0'"), ("-9", "-9")),
+            )
         ),
         (
             "pools: {a: {kind: prefect, heartbeat_seconds: 9, lost_after_seconds: 9}}",
@@ -176,6 +187,14 @@ def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
 def test_mistakes_are_named(tmp_path, text, message):
     with pytest.raises(ParameterError, match=f"^{tmp_path}/placement.yaml: .*{message}"):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "time", ["5", "'5'", "'5:00'", "'0:05:00'", "2-00", "1-12:30", "1-0:0:0", "UNLIMITED"]
+)
+def test_a_time_is_what_slurm_takes(tmp_path, time):
+    text = f"pools: {{a: {{kind: slurm, slurm: {{time: {time}}}}}}}"
+    assert read(tmp_path, text).pools["a"].slurm.keys() == {"time"}
 
 
 def test_environment_of_a_stage():
