@@ -27,6 +27,8 @@ HERE = "here"
 CODE = "code"  # the stage that all others wait for
 
 _LEAST_MINUTES = 5
+_SECRET_ENDS = ("PASSWORD", "TOKEN", "SECRET", "KEY", "AUTH_STRING")
+_PASSWORD_IN_ADDRESS = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 
 class Pool(Parameters):
@@ -105,7 +107,7 @@ class Place(Parameters):
     torchrun
         torchrun's options; where not given they follow from `gpus` and `nodes`.
     environment
-        What the stage's environment has on top of that of the machine.
+        What the stage's environment has on top of that of the machine; no passwords and no keys.
     """
 
     pool: str = HERE
@@ -121,6 +123,12 @@ class Place(Parameters):
                 raise ParameterError(
                     f"environment has {name!r}, which is not allowed; allowed are letters, digits "
                     "and _, with no digit first, and values without a null character"
+                )
+            if name.upper().endswith(_SECRET_ENDS) or _PASSWORD_IN_ADDRESS.search(value):
+                raise ParameterError(
+                    f"environment has {name}, a password or key by its name or its value, which is "
+                    "not allowed: Prefect's database would keep it; allowed is to set it in the "
+                    "environment of the worker, or, for stages here and in Slurm, of the flow"
                 )
 
 

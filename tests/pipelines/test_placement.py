@@ -169,6 +169,17 @@ def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
             'stages: {x: {environment: {"A=B; touch pwned": "1"}}}',
             "stages.x.environment has 'A=B; touch pwned', which is not allowed; allowed are",
         ),
+        *(
+            (
+                f'stages: {{x: {{environment: {{{name}: "{value}"}}}}}}',
+                f"stages.x.environment has {name}, .* not allowed: .*the worker, .*the flow",
+            )
+            for name, value in (
+                *(("MLFLOW_TRACKING_PASSWORD", "a"), ("HF_TOKEN", "a"), ("my_secret", "a")),
+                *(("PREFECT_API_AUTH_STRING", "a"), ("AWS_SECRET_ACCESS_KEY", "a")),
+                ("MLFLOW_TRACKING_URI", "https://a:b@c/d"),
+            )
+        ),
         ("stages: {x: {pool: gpu}}", "stages.x.pool = 'gpu' is not known; the closest is here"),
         (
             "stages: {x: {gpu: 1}}",
@@ -195,6 +206,11 @@ def test_mistakes_are_named(tmp_path, text, message):
 def test_a_time_is_what_slurm_takes(tmp_path, time):
     text = f"pools: {{a: {{kind: slurm, slurm: {{time: {time}}}}}}}"
     assert read(tmp_path, text).pools["a"].slurm.keys() == {"time"}
+
+
+def test_what_is_no_password_may_stand_in_the_environment():
+    Place(environment={"TOKENIZERS_PARALLELISM": "false", "AWS_PROFILE": "a"})
+    Place(environment={"MLFLOW_TRACKING_URI": "http://one:5000", "MINE": "a:b@c"})
 
 
 def test_environment_of_a_stage():
