@@ -60,7 +60,7 @@ def answer(status: int) -> httpx.HTTPStatusError:
 
 @pytest.fixture
 def answers(monkeypatch) -> list[Exception]:
-    """Have Prefect give these errors, one after the other, and then a slot."""
+    """Make Prefect give these errors, one after the other, and then a slot."""
     given: list[Exception] = []
 
     @contextlib.contextmanager
