@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Container
@@ -12,13 +13,20 @@ import yaml
 
 from pipelines.sweeps.own_files import link_own_files
 from pipelines.sweeps.workspaces import cache_folder
-from pipelines.terminal import UNRECORDED
+from pipelines.terminal import AGAIN, UNRECORDED
+from pipelines.terminal_process import run_in_terminal
 
 ROOT = Path(__file__).parents[1]
 
 
 class CommandError(RuntimeError):
     """A command in a copy that has failed, or was stopped."""
+
+
+def interrupted() -> int:
+    """Print in one line that Ctrl-C has ended a command; return the exit status."""
+    print(f"stopped; {AGAIN}", file=sys.stderr)
+    return 128 + signal.SIGINT
 
 
 def clone(path: Path, *composed: str) -> None:
@@ -77,7 +85,8 @@ def python(path: Path, *arguments: str, shown: bool = False, ends: Container[int
     Parameters
     ----------
     shown
-        Whether what it prints is shown as it comes; otherwise it is part of the error alone.
+        Whether it has this process's terminal, and is waited for where that is stopped, as
+        `run_in_terminal` does; otherwise what it prints is part of the error alone.
     ends
         The exit statuses with which it has done what it should.
 
@@ -85,19 +94,26 @@ def python(path: Path, *arguments: str, shown: bool = False, ends: Container[int
     ------
     CommandError
         Where it ends with another status.
+    KeyboardInterrupt
+        Where one that is shown has ended after Ctrl-C.
     """
     left_out = ("PREFECT_API_URL", "MLFLOW_", "DVC_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
     search_path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
     code = path if (path / "pipelines").is_dir() else ROOT
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=path,
-        env={**kept, "PYTHONPATH": str(code), "PATH": search_path},
-        stdout=None if shown else subprocess.PIPE,
-        stderr=None if shown else subprocess.STDOUT,
-        text=True,
-    )
-    if done.returncode not in ends:
-        said = "" if shown else f":\n{done.stdout}"
-        raise CommandError(f"{json.dumps(arguments)} ended with {done.returncode}{said}")
+    command = [sys.executable, *arguments]
+    environment = {**kept, "PYTHONPATH": str(code), "PATH": search_path}
+    if shown:
+        status, said = run_in_terminal(command, cwd=path, environment=environment), ""
+    else:
+        done = subprocess.run(
+            command,
+            cwd=path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        status, said = done.returncode, f":\n{done.stdout}"
+    if status not in ends:
+        raise CommandError(f"{json.dumps(arguments)} ended with {status}{said}")

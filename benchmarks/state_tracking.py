@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 from benchmarks import harness
-from benchmarks.clones import ROOT, CommandError, reproduce
+from benchmarks.clones import ROOT, CommandError, interrupted, reproduce
 from implicit_models.parameters.composition import compose
 from implicit_models.reporting.intervals import clopper_pearson
 from scripts import measured
@@ -51,7 +51,10 @@ _STEPS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the parts that are asked for; the exit status is 1 where a bar of one does not hold."""
+    """Run the parts that are asked for; the exit status is 1 where a bar of one does not hold.
+
+    It is 130 after Ctrl-C.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.state_tracking")
     parser.add_argument("parts", nargs="*", metavar="PRESET", help=f"of {', '.join(PARTS)}")
     how = parser.add_mutually_exclusive_group()
@@ -68,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             found = report(_briefly(part) if options.quick else of_preset(part))
             harness.tell(found)
             holds = holds and found.holds
+    except KeyboardInterrupt:
+        return interrupted()
     except CommandError as error:
         print(f"error: {error}; the same command goes on from there", file=sys.stderr)
         return 1

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import hashlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -37,7 +38,8 @@ def parameters_for(
 
     Of neither preset nor seeds, params.yaml stays as it is. Overrides are settings on top of the
     preset, as `dvc exp run -S` takes them. Where `check`, which is called before the block, ends
-    with an error, the old content is put back; never what another flow has written.
+    with an error, the old content is put back, unless another flow works with the new one by now;
+    standard error says so then.
 
     Yields
     ------
@@ -60,7 +62,7 @@ def parameters_for(
     if wanted is None and before:
         check_parameters(root, {PARAMETERS: before})
     kept = replace_parameters(root, wanted) if wanted is not None else None
-    with parameters_in_use(root):
+    with parameters_in_use(root) as lock:
         if wanted is not None and _text(path) != wanted:
             # Written by another before we held the lock.
             told = "" if kept is None else f"; {kept_words(root, kept)}"
@@ -70,9 +72,33 @@ def parameters_for(
                 check()
         except BaseException:
             if wanted is not None and before and wanted != before:
-                write_whole(path, before)
+                _put_back(root, before, wanted, kept, lock)
             raise
         yield kept
+
+
+def _put_back(root: Path, before: str, written: str, kept: Path | None, lock: int) -> None:
+    """Write the old content again, where nobody else works with what was written.
+
+    Parameters
+    ----------
+    lock
+        The descriptor by which the parameters are in use here.
+    """
+    path = root / PARAMETERS
+    try:
+        # Who came in with the same content holds it as well. A refusal may cost us our own: no
+        # matter, for nothing is going to run here.
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        reason = "another flow works with it by now"
+    else:
+        if path.exists() and _text(path) == written:
+            write_whole(path, before)
+            return
+        reason = "it has another content by now"
+    told = "" if kept is None else f"; {kept_words(root, kept)}"
+    print(f"{PARAMETERS} is not put back as it was: {reason}{told}", file=sys.stderr)
 
 
 def kept_words(root: Path, kept: Path) -> str:

@@ -68,6 +68,12 @@ def stopping() -> bool:
     return _EVERYTHING.deadline is not None
 
 
+def is_overdue() -> bool:
+    """Return whether the patience of `stop_all` is over; whoever waits for an orderly end asks."""
+    deadline = _EVERYTHING.deadline
+    return deadline is not None and time.monotonic() >= deadline
+
+
 def pause(seconds: float) -> None:
     """Sleep, unless the flow is stopped.
 

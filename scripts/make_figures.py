@@ -17,7 +17,7 @@ import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -25,7 +25,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.clones import reproduce  # noqa: E402
+from benchmarks.clones import interrupted, reproduce  # noqa: E402
 from scripts.measured import take  # noqa: E402
 from scripts.results_tables import main as write_tables  # noqa: E402
 from scripts.store_notebooks import (  # noqa: E402
@@ -40,7 +40,7 @@ FOLDER = ROOT / ".figures"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make them; the exit status is 1 where a preset failed."""
+    """Make them; the exit status is 1 where a preset failed, and 130 after Ctrl-C."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -58,6 +58,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for preset, names in behind.items():
             print(f"{preset}: {', '.join(names)}")
         return 0
+    try:
+        return _make(behind, known, options.jobs)
+    except KeyboardInterrupt:
+        return interrupted()
+
+
+def _make(behind: Mapping[str, Sequence[str]], known: Mapping[str, Path], jobs: int) -> int:
     failed, begun = 0, time.monotonic()
     for preset, names in behind.items():
         start = time.monotonic()
@@ -68,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = FOLDER / preset
         own = folder / "notebooks" if _reads_files(preset) else None
         try:
-            reproduce(folder, preset, jobs=options.jobs, cached=True)
+            reproduce(folder, preset, jobs=jobs, cached=True)
             if own is None:
                 take(preset, folder)
         except RuntimeError as error:

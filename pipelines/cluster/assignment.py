@@ -135,7 +135,8 @@ class Dispatcher:
                     break
             else:
                 more = ("slurm.time", "max_requeues")[self.pool.kind != "slurm" :]
-                raise InfrastructureError(
+                # Not to be tried again: that would give it out as often once more.
+                raise StageFailedError(
                     f"stage {stage.name}: its nodes were taken away {self.pool.max_requeues + 1} "
                     "times; the same command goes on from the last checkpoint, and placement.yaml "
                     f"gives more ({', '.join(f'pools.{self.name}.{key}' for key in more)})"

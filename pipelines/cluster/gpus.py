@@ -109,7 +109,7 @@ def held_gpus(
     Raises
     ------
     StageFailedError
-        Where this machine has fewer.
+        Where this machine has fewer, or too few whose locks this user may read.
     InfrastructureError
         Where its driver does not say what it has.
     """
@@ -142,18 +142,21 @@ def _take(
     environment: Mapping[str, str],
     stack: contextlib.ExitStack,
 ) -> HeldGpus:
-    """Lock up to `count` GPUs that nobody has."""
+    """Lock up to `count` GPUs that nobody has, and whose locks this user may read."""
     if not folder.exists():
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o1777)  # for whoever works on this machine
     taken: dict[str, int] = {}
+    refused: list[PermissionError] = []
     for name in offered:
         if len(taken) == count:
             break
         path = folder / f"{node_name(environment)}-{name.replace('/', '_')}.lock"
-        with contextlib.suppress(FileExistsError):  # another user's is opened, not made anew
-            os.close(os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o644))
-        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            descriptor = _opened(path)
+        except PermissionError as error:
+            refused.append(error)
+            continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -161,4 +164,20 @@ def _take(
             continue
         stack.callback(os.close, descriptor)
         taken[name] = descriptor
+    if len(taken) < count and count > len(offered) - len(refused):
+        raise StageFailedError(
+            f"{refused[0].filename}: {refused[0].strerror}: by this file users of "
+            f"{node_name(environment)} share a GPU; have its owner remove it while no stage runs "
+            f"there, or name in {GPUS} the GPUs that are yours"
+        )
     return HeldGpus(tuple(taken), tuple(taken.values()))
+
+
+def _opened(path: Path) -> int:
+    """Open the file of a lock, made where missing, so that every user may read it."""
+    try:
+        made = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileExistsError:  # another user's is opened, not made anew
+        return os.open(path, os.O_RDONLY)
+    os.fchmod(made, 0o644)  # whatever the umask is
+    return made

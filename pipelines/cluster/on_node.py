@@ -22,6 +22,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import State
 from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.sync import concurrency
+from prefect.exceptions import ObjectNotFound
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
@@ -152,7 +153,9 @@ def gpu_slots(client: SyncPrefectClient, count: int, log: Log) -> Iterator[None]
         yield
         return
     name = f"gpus-{node_name()}"
-    if name not in {limit.name for limit in client.read_global_concurrency_limits(limit=200)}:
+    try:
+        client.read_global_concurrency_limit_by_name(name)
+    except ObjectNotFound:
         client.upsert_global_concurrency_limit_by_name(name, len(offered_gpus()))
     with contextlib.ExitStack() as held:
         told = False

@@ -20,12 +20,15 @@ from pydantic import Field
 
 from implicit_models.parameters import ParameterError, Parameters, read_content
 from implicit_models.parameters.errors import closest_name
+from pipelines.cluster.slurm_time import minutes_of
 
 FILE = "placement.yaml"
 HERE = "here"
 CODE = "code"  # the stage that all others wait for
 
 _LEAST_MINUTES = 5
+_SECRET_ENDS = ("PASSWORD", "TOKEN", "SECRET", "KEY", "AUTH_STRING")
+_PASSWORD_IN_ADDRESS = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 
 class Pool(Parameters):
@@ -55,7 +58,7 @@ class Pool(Parameters):
         Slurm after any loss of them or the end of their time.
     slurm
         Of Slurm: options of ``sbatch`` with their values, as submitit names them (``partition``,
-        ``time`` in minutes, ``mem``, ``account``, ``additional_parameters``).
+        ``time`` in minutes or as Slurm writes it, ``mem``, ``account``, ``additional_parameters``).
     """
 
     kind: Literal["prefect", "slurm"]
@@ -80,11 +83,13 @@ class Pool(Parameters):
         if self.kind == "slurm" and "time" not in self.slurm:
             raise ParameterError("slurm.time is missing; allowed is a number of minutes")
         _check_lines("slurm", self.slurm)
-        minutes = self.slurm.get("time")
-        if isinstance(minutes, int) and minutes < _LEAST_MINUTES:
+        time = self.slurm.get("time", _LEAST_MINUTES)
+        minutes = minutes_of(time)
+        if minutes is None or minutes < _LEAST_MINUTES:
             raise ParameterError(
-                f"slurm.time = {minutes} is not allowed; allowed is at least {_LEAST_MINUTES} "
-                "(minutes): a job is warned two to four before its end"
+                f"slurm.time = {time!r} is not allowed; allowed is a number of minutes, or a text "
+                f"such as '12:00:00' or '2-00' (two days), of at least {_LEAST_MINUTES} minutes: "
+                "a job is warned two to four before its end"
             )
 
 
@@ -102,7 +107,7 @@ class Place(Parameters):
     torchrun
         torchrun's options; where not given they follow from `gpus` and `nodes`.
     environment
-        What the stage's environment has on top of that of the machine.
+        What the stage's environment has on top of that of the machine; no passwords and no keys.
     """
 
     pool: str = HERE
@@ -118,6 +123,12 @@ class Place(Parameters):
                 raise ParameterError(
                     f"environment has {name!r}, which is not allowed; allowed are letters, digits "
                     "and _, with no digit first, and values without a null character"
+                )
+            if name.upper().endswith(_SECRET_ENDS) or _PASSWORD_IN_ADDRESS.search(value):
+                raise ParameterError(
+                    f"environment has {name}, a password or key by its name or its value, which is "
+                    "not allowed: Prefect's database would keep it; allowed is to set it in the "
+                    "environment of the worker, or, for stages here and in Slurm, of the flow"
                 )
 
 

@@ -21,7 +21,14 @@ from pipelines.cluster.on_node import ANSWER, HEARTBEAT, read_artifact
 from pipelines.cluster.placement import Pool
 from pipelines.cluster.submissions import Submission
 from pipelines.dag import Stage
-from pipelines.running import InfrastructureError, Log, Outcome, StageFailedError, pause
+from pipelines.running import (
+    InfrastructureError,
+    Log,
+    Outcome,
+    StageFailedError,
+    is_overdue,
+    pause,
+)
 
 T = TypeVar("T")
 
@@ -185,14 +192,17 @@ class _Watch:
             pause(min(self._pool.heartbeat_seconds, 5.0))
 
     def cancel(self) -> None:
-        """Make the node stop the stage, which keeps a checkpoint, and wait for that a while."""
+        """Make the node stop the stage, which keeps a checkpoint, and wait for that a while.
+
+        Not once the patience of `stop_all` is over: the node ends the stage by itself.
+        """
         with contextlib.suppress(httpx.HTTPError, PrefectHTTPStatusError):
             state, beat = self._look()
             if state.is_final():
                 return
             self._set(Cancelling() if beat else Cancelled())
             deadline = time.monotonic() + _CANCELLING_PATIENCE
-            while time.monotonic() < deadline and not self._look()[0].is_final():
+            while time.monotonic() < deadline and not (is_overdue() or self._look()[0].is_final()):
                 time.sleep(1.0)
 
     def _complaint(self) -> str:

@@ -30,6 +30,7 @@ from pipelines.running import (
     Log,
     Outcome,
     StageFailedError,
+    is_overdue,
     pause,
 )
 
@@ -63,7 +64,7 @@ class SlurmRunner(Dispatcher):
         try:
             answer = self._watched(stage, job, log)
         finally:
-            if job.paths.result_pickle.exists() or job_state(job.job_id) in ENDED:
+            if _is_there(job.paths.result_pickle) or job_state(job.job_id) in ENDED:
                 submission.forget()
         if answer.get("was_stopped"):
             return None
@@ -76,7 +77,7 @@ class SlurmRunner(Dispatcher):
         told = _Tail(job.paths.stdout, log)
         looked = time.monotonic()
         try:
-            while not job.paths.result_pickle.exists():
+            while not _is_there(job.paths.result_pickle):
                 pause(min(self.pool.heartbeat_seconds, 5.0))
                 told()
                 if time.monotonic() - looked >= self.pool.heartbeat_seconds:
@@ -185,7 +186,7 @@ def _left_by_another_flow(
 
 
 class _Tail:
-    """Hands on what a file has got since the last time."""
+    """Hands on what a file has got since the last time; later, where it cannot be read now."""
 
     def __init__(self, path: Path, log: Log) -> None:
         self._path = path
@@ -193,9 +194,8 @@ class _Tail:
         self._position = 0
 
     def __call__(self) -> None:
-        if not self._path.exists():
-            return
-        with self._path.open("rb") as file:
+        whole = b""
+        with contextlib.suppress(OSError), self._path.open("rb") as file:
             file.seek(self._position)
             whole = file.read().rpartition(b"\n")[0]
         if whole:
@@ -205,12 +205,17 @@ class _Tail:
                     self._log(line)
 
 
+def _is_there(path: Path) -> bool:
+    """Return whether a file is there; not where a shared disk gives an error for a moment."""
+    return os.path.exists(path)  # Path.exists raises that error
+
+
 def _cancel(job: submitit.Job[Any]) -> None:
     """Ask the stage for a checkpoint, wait for that a while, and end the job."""
     if ask("scancel", "--batch", "--signal=USR2", job.job_id).returncode == 0:
         deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and not job.paths.result_pickle.exists():
-            if job_state(job.job_id) in ENDED:
+        while time.monotonic() < deadline and not is_overdue():
+            if _is_there(job.paths.result_pickle) or job_state(job.job_id) in ENDED:
                 break
             time.sleep(1.0)
     ask("scancel", job.job_id)
@@ -228,11 +233,13 @@ def _has_answered(job: submitit.Job[Any]) -> bool:
     """Wait until what a job has sent is to be seen here: a shared disk may be slow in that."""
     answer = job.paths.result_pickle
     deadline = time.monotonic() + _ANSWER_PATIENCE
-    while answer.name not in os.listdir(answer.parent):
+    while True:
+        with contextlib.suppress(OSError):
+            if answer.name in os.listdir(answer.parent):
+                return True
         if time.monotonic() > deadline:
             return False
         pause(0.5)
-    return True
 
 
 def _last_lines(path: Path) -> str:

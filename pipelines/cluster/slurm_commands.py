@@ -32,8 +32,8 @@ def has_steps(job: str) -> bool:
 
 
 def ask(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run one of the commands; one that is not there has failed with status 127."""
+    """Run one of the commands; one that cannot be started has failed with status 127."""
     try:
-        return subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError as error:
+        return subprocess.run(command, capture_output=True, text=True, errors="replace")
+    except OSError as error:  # it is not there, or this machine has no process left for a moment
         return subprocess.CompletedProcess(command, 127, "", str(error))

@@ -59,6 +59,10 @@ def point_task(sweep: Sweep, cache: Path, point: Point) -> State:
         logger.error("%s failed: %s", point.label, error)
         sweep.rows.append(Row(point, "failed", reason=str(error)))
         return Failed(message="its log has the reason")
+    except Exception as error:
+        logger.exception("%s failed by a fault of the flow itself", point.label)
+        sweep.rows.append(Row(point, "failed", reason=f"{type(error).__name__}: {error}"))
+        return Failed(message="its log has the reason")
     sweep.rows.append(Row(point, "done" if ran else "already there"))
     if ran:
         return Completed(message=f"experiment {point.name}")
@@ -78,6 +82,9 @@ def shared_task(sweep: Sweep, cache: Path, missing: Sequence[Point]) -> State:
     except (StageFailedError, InfrastructureError, OSError) as error:
         # Each point comes upon it again, and says so in its own name.
         logger.error("%s", error)
+        return Failed(message="its log has the reason")
+    except Exception:
+        logger.exception("a fault of the flow itself")
         return Failed(message="its log has the reason")
     return Completed()
 

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from pipelines.cluster import assignment as module
-from pipelines.cluster.assignment import Assignment, do_assignment
+from pipelines.cluster.assignment import Assignment, Dispatcher, do_assignment
 from pipelines.cluster.exchange import make_request
-from pipelines.cluster.placement import Place
+from pipelines.cluster.placement import Place, Pool
+from pipelines.dag import Stage
 from pipelines.running import InfrastructureError, StageFailedError
 from stages.training.exclusive import trained_by_one
-from tests.pipelines.clones import Clones, commit
+from tests.pipelines.clones import Clones, commit, run
 from tests.repositories import ROOT
 
 TRAIN = """
@@ -58,6 +59,17 @@ def test_a_node_that_is_at_another_training_of_the_entry_is_tried_again(training
         do(training, log)
     assert any("another process trains" in line for line in log)
     assert "workspaces" not in str(at.value)
+
+
+def test_a_stage_is_given_out_anew_as_often_as_its_pool_says_and_no_more(clones):
+    """Expect an error that nobody tries again: each try would give it out as often once more."""
+    run(clones.caller, "dvc", "repro", "make")
+    pool = Pool(kind="slurm", max_requeues=2, slurm={"time": 10})
+    given = []
+    dispatcher = Dispatcher(clones.caller, "a", pool, Place())
+    with pytest.raises(StageFailedError, match="taken away 3 times; .*pools.a.max_requeues"):
+        dispatcher.dispatch(Stage("train@x"), lambda line: None, given.append)
+    assert len(given) == 3
 
 
 SENDER = """import os, pathlib

@@ -3,7 +3,12 @@ from collections.abc import Iterator
 import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
+from prefect.client.schemas.actions import (
+    ArtifactCreate,
+    ArtifactUpdate,
+    GlobalConcurrencyLimitCreate,
+    GlobalConcurrencyLimitUpdate,
+)
 
 from pipelines.cluster.on_node import gpu_slots, read_artifact
 from pipelines.running import StoppedError, allow_all, stop_all
@@ -44,6 +49,20 @@ def test_who_waits_for_slots_can_be_stopped(client, monkeypatch):
     assert len(told) == 1
     assert "waiting for 1 slots of gpus-a" in told[0]
     assert active_slots(client, "gpus-a") == 0
+
+
+def test_a_lowered_limit_stays_among_more_than_prefect_lists_at_once(client, monkeypatch):
+    monkeypatch.setenv("IMPLICIT_MODELS_NODE", "z")
+    monkeypatch.setenv("IMPLICIT_MODELS_GPUS", "0,1,2")
+    for number in range(200):
+        client.create_global_concurrency_limit(
+            GlobalConcurrencyLimitCreate(name=f"gpus-{number}", limit=1)
+        )
+    with gpu_slots(client, 1, print):
+        pass
+    client.update_global_concurrency_limit("gpus-z", GlobalConcurrencyLimitUpdate(limit=1))
+    with gpu_slots(client, 1, print):
+        assert client.read_global_concurrency_limit_by_name("gpus-z").limit == 1
 
 
 def test_of_several_heartbeats_the_newest_counts(client):

@@ -138,8 +138,19 @@ def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
         ("pools: {a: {kind: slurm}}", "pools.a.slurm.time is missing; .* minutes"),
         (
             "pools: {a: {kind: slurm, slurm: {time: 1}}}",
-            "pools.a.slurm.time = 1 is not allowed; allowed is at least 5 .minutes.: "
-            "a job is warned",
+            "pools.a.slurm.time = 1 is not allowed; allowed is a number of minutes, .* of at least "
+            "5 minutes: a job is warned",
+        ),
+        *(
+            (
+                f"pools: {{a: {{kind: slurm, slurm: {{time: {time}}}}}}}",
+                f"pools.a.slurm.time = {found} is not allowed; allowed is .*at least 5",
+            )
+            for time, found in (
+                *(("1.5", "1.5"), ("null", "None"), ("true", "True"), ("[9]", ".9.")),
+                *(("'2'", "'2'"), ("'4:59'", "'4:59'"), ("'0:04:59'", "'0:04:59'")),
+                *(("soon", "'soon'"), ("1-", "'1-'"), ("'0'", "'0'"), ("-9", "-9")),
+            )
         ),
         (
             "pools: {a: {kind: prefect, heartbeat_seconds: 9, lost_after_seconds: 9}}",
@@ -157,6 +168,17 @@ def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
         (
             'stages: {x: {environment: {"A=B; touch pwned": "1"}}}',
             "stages.x.environment has 'A=B; touch pwned', which is not allowed; allowed are",
+        ),
+        *(
+            (
+                f'stages: {{x: {{environment: {{{name}: "{value}"}}}}}}',
+                f"stages.x.environment has {name}, .* not allowed: .*the worker, .*the flow",
+            )
+            for name, value in (
+                *(("MLFLOW_TRACKING_PASSWORD", "a"), ("HF_TOKEN", "a"), ("my_secret", "a")),
+                *(("PREFECT_API_AUTH_STRING", "a"), ("AWS_SECRET_ACCESS_KEY", "a")),
+                ("MLFLOW_TRACKING_URI", "https://a:b@c/d"),
+            )
         ),
         ("stages: {x: {pool: gpu}}", "stages.x.pool = 'gpu' is not known; the closest is here"),
         (
@@ -176,6 +198,19 @@ def test_an_unknown_pool_of_the_command_line_is_told(tmp_path):
 def test_mistakes_are_named(tmp_path, text, message):
     with pytest.raises(ParameterError, match=f"^{tmp_path}/placement.yaml: .*{message}"):
         read(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "time", ["5", "'5'", "'5:00'", "'0:05:00'", "2-00", "1-12:30", "1-0:0:0", "UNLIMITED"]
+)
+def test_a_time_is_what_slurm_takes(tmp_path, time):
+    text = f"pools: {{a: {{kind: slurm, slurm: {{time: {time}}}}}}}"
+    assert read(tmp_path, text).pools["a"].slurm.keys() == {"time"}
+
+
+def test_what_is_no_password_may_stand_in_the_environment():
+    Place(environment={"TOKENIZERS_PARALLELISM": "false", "AWS_PROFILE": "a"})
+    Place(environment={"MLFLOW_TRACKING_URI": "http://one:5000", "MINE": "a:b@c"})
 
 
 def test_environment_of_a_stage():
