@@ -23,9 +23,15 @@ class CommandError(RuntimeError):
     """A command in a copy that has failed, or was stopped."""
 
 
-def interrupted() -> int:
-    """Print in one line that Ctrl-C has ended a command; return the exit status."""
-    print(f"stopped; {AGAIN}", file=sys.stderr)
+def interrupted(*, goes_on: bool) -> int:
+    """Print in one line that Ctrl-C has ended a command; return the exit status.
+
+    Parameters
+    ----------
+    goes_on
+        Whether something is kept that the same command goes on from.
+    """
+    print(f"stopped; {AGAIN}" if goes_on else "stopped", file=sys.stderr)
     return 128 + signal.SIGINT
 
 

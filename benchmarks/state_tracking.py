@@ -28,6 +28,7 @@ from benchmarks import harness
 from benchmarks.clones import ROOT, CommandError, interrupted, reproduce
 from implicit_models.parameters.composition import compose
 from implicit_models.reporting.intervals import clopper_pearson
+from pipelines.terminal import AGAIN
 from scripts import measured
 from scripts.measured import NotMeasuredError, of_folder, of_preset, take
 from scripts.measured_tables import HOLDS
@@ -72,9 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             harness.tell(found)
             holds = holds and found.holds
     except KeyboardInterrupt:
-        return interrupted()
+        return interrupted(goes_on=not options.quick)
     except CommandError as error:
-        print(f"error: {error}; the same command goes on from there", file=sys.stderr)
+        again = "" if options.quick else f"; {AGAIN}"
+        print(f"error: {error}{again}", file=sys.stderr)
         return 1
     except NotMeasuredError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -100,10 +100,14 @@ def not_of_problem(package: str, *parts: str) -> list[str]:
         Paths in its folder that do not count either.
     """
     own = package.removeprefix(f"{LIBRARY.name}.").replace(".", "/")
-    files = sorted((LIBRARY / "problems").glob("*/parameters.py"))
-    kinds = [file.parent.relative_to(LIBRARY).as_posix() for file in files]
-    others = [kind for kind in kinds if kind != own]
+    others = [kind for kind in kinds_in_library() if kind != own]
     return [*others, *(f"{own}/{part}" for part in ("checks.py", "report", *parts))]
+
+
+def kinds_in_library() -> list[str]:
+    """Return the paths in the library that hold a kind of problem each."""
+    files = sorted((LIBRARY / "problems").glob("*/parameters.py"))
+    return [file.parent.relative_to(LIBRARY).as_posix() for file in files]
 
 
 def only_of_scores() -> list[str]:

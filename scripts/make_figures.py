@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _make(behind, known, options.jobs)
     except KeyboardInterrupt:
-        return interrupted()
+        return interrupted(goes_on=True)
 
 
 def _make(behind: Mapping[str, Sequence[str]], known: Mapping[str, Path], jobs: int) -> int:

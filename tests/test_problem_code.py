@@ -89,6 +89,17 @@ def test_an_edit_outside_the_library_is_other_code(monkeypatch, tmp_path):
         code_imports._imports.cache_clear()
 
 
+def test_a_package_outside_the_library_counts_with_what_it_borrows_of_another_kind(monkeypatch):
+    needed = [
+        "implicit_models/problems/text/data/finding.py",
+        "implicit_models/files.py",
+        "own/a.py",
+    ]
+    monkeypatch.setattr(outside_code, "needed_files", lambda modules: needed)
+    monkeypatch.setattr(outside_code, "file_digests", lambda root, paths: dict.fromkeys(paths, ""))
+    assert [*outside_digests("own.majority", "data")] == [needed[2], needed[0]]
+
+
 def test_scores_depend_on_the_package_too(monkeypatch):
     monkeypatch.setattr(evaluation_resume, "digest_source", str)
     seen = []

@@ -73,3 +73,12 @@ def test_ctrl_c_is_one_line(command, name, monkeypatch, capsys):
     monkeypatch.setattr(command, "reproduce", stopped)
     assert command.main([name]) == 130
     assert capsys.readouterr().err == "stopped; the same command goes on from there\n"
+
+
+def test_short_trainings_keep_nothing_to_go_on_from(monkeypatch, capsys):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(state_tracking, "reproduce", stopped)
+    assert state_tracking.main(["layers", "--quick"]) == 130
+    assert capsys.readouterr().err == "stopped\n"

@@ -76,12 +76,19 @@ def results(folder: Path, name: str, **changes: Any) -> FormalLanguageResults:
 def test_splits_stand_in_the_order_of_the_parameters(folder: Path) -> None:
     found = evaluated(folder, "implicit")
     assert found.metrics["splits"] == NAMES
-    assert list(found.headline["accuracy"]) == ["validation", "test", NAMES[2]]
+    assert found.headline["accuracy"] == found.metrics["accuracy"]
+    assert list(found.headline["accuracy"]) == NAMES
     first = found.metrics["accuracy"][NAMES[1]]
-    assert found.score == ("accuracy.test", first, True)
-    assert found.headline["accuracy"]["test"] == first
-    assert found.headline["evaluations_per_token"]["test"] > 1
+    assert found.score == (f"accuracy.{NAMES[1]}", first, True)
+    assert found.headline["evaluations_per_token"][NAMES[1]] > 1
     assert results(folder, "implicit").tests == NAMES[1:]
+
+
+def test_every_accuracy_that_is_shown_has_its_error_and_chance(folder: Path) -> None:
+    shown = evaluated(folder, "implicit").headline["accuracy"]
+    scores = results(folder, "implicit").scores()
+    for beside in (scores["standard_errors"], scores["chance"]):
+        assert shown.keys() == beside["accuracy"].keys()
 
 
 def test_chance_is_the_most_frequent_answer_of_each_split(folder: Path) -> None:
