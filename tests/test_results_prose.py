@@ -36,7 +36,13 @@ SENTENCES = {
     (RESULTS, "Mixtures of easy and hard tokens"): (word_problems.mixtures,),
     (RESULTS, "An implicit Llama on A5"): (word_problems.llama,),
     (RESULTS, "Formal languages"): (
-        *(languages.cups, languages.traces, languages.regular, languages.flip_flops),
+        *(
+            languages.cups,
+            languages.told_cups,
+            languages.traces,
+            languages.regular,
+            languages.flip_flops,
+        ),
         *(languages.arithmetic, languages.stack, languages.undoing, languages.eigenvalues),
     ),
     (RESULTS, "How much of a training is bounded"): (texts.bounded_share,),

@@ -14,19 +14,25 @@ from implicit_models.problems.formal_language.parameters import FormalLanguagePa
 ROOT = Path(__file__).parents[2]
 
 
-def repeated(name: str, split: str) -> float:
-    """Return the percentage of a split's answers that are what was told last of the same thing."""
+def repeated(name: str, split: str, swaps: int = 0) -> float:
+    """Return the percentage of a split's answers that are what was told last of the same thing.
+
+    Parameters
+    ----------
+    swaps
+        Of cups, how many of those that came since then are followed.
+    """
     data = _data(name)
     strings, probabilities = data.splits[split]
     arrays = draw_split(
         data.drawn_with(probabilities), split_generator(data.seed, split), strings, data.answers
     )
-    told = _told_of_the_ball if name == "swapped_cups" else _told_of_each
-    pairs = [
-        pair
-        for inputs, labels in zip(arrays["inputs"], arrays["labels"], strict=True)
-        for pair in told(inputs.tolist(), labels.tolist(), data.size)
-    ]
+    texts = zip(arrays["inputs"].tolist(), arrays["labels"].tolist(), strict=True)
+    if name == "swapped_cups":
+        swap = data.drawn.tokens.index("swap")
+        pairs = [pair for text in texts for pair in _told_of_the_ball(*text, swap, swaps)]
+    else:
+        pairs = [pair for text in texts for pair in _told_of_each(*text, data.size)]
     return 100 * float(np.mean([guess == answer for guess, answer in pairs]))
 
 
@@ -35,12 +41,17 @@ def _data(name: str) -> FormalLanguageParameters:
     return FormalLanguageParameters.model_validate(entry)
 
 
-def _told_of_the_ball(inputs: list[int], labels: list[int], size: int) -> Iterator[tuple[int, int]]:
-    guess = inputs[5]  # the ball is under cup _
-    for label in labels:
+def _told_of_the_ball(
+    inputs: list[int], labels: list[int], swap: int, swaps: int
+) -> Iterator[tuple[int, int]]:
+    guess, left = inputs[5], swaps  # the ball is under cup _
+    for place, (token, label) in enumerate(zip(inputs, labels, strict=True)):
+        if token == swap and left:  # swap _ and _
+            one, other = inputs[place + 1], inputs[place + 3]
+            guess, left = {one: other, other: one}.get(guess, guess), left - 1
         if label != IGNORED:
             yield guess, label
-            guess = label
+            guess, left = label, swaps
 
 
 def _told_of_each(inputs: list[int], labels: list[int], size: int) -> Iterator[tuple[int, int]]:
