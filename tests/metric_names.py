@@ -11,7 +11,7 @@ _VARYING = {
     "COUNT": r"\d+",
     "LENGTH": r"\d+",
     "TASK": r"\d+",
-    "PLACE": r"\d+|test|validation|test_ignoring_\d+_percent",
+    "PLACE": r"\d+|test|validation|test_(ignoring|asking)_\d+_percent",
     "STATISTIC": "mean|p50|p95|max",
     "PROBABILITY": r"[\d.]+|\d(?:\.\d+)?e-\d+",
     "MODE": "window|simultaneous|sequential",
