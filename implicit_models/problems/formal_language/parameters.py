@@ -22,6 +22,12 @@ MOST_TOKENS = 2**24
 
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
+_OF_TESTS = {
+    "ignore_probability": ("ignore_probabilities", "ignoring"),
+    "ask_probability": ("ask_probabilities", "asking"),
+}
+"""Of each probability, where tests have their own, and what their names say of it."""
+
 
 class StringsParameters(Parameters):
     """A split of strings, whose lengths are drawn uniformly.
@@ -126,14 +132,14 @@ class FormalLanguageParameters(Parameters):
         own = self._probabilities
         tests = {
             f"test_{name}_{100 * each:g}_percent": (self.test, {**own, key: each})
-            for key, name in (("ignore_probability", "ignoring"), ("ask_probability", "asking"))
+            for key, (_, name) in _OF_TESTS.items()
             for each in self._of_tests(key) or ()
         }
         learned = {"train": (self.train, own), "validation": (self.validation, own)}
         return {**learned, **(tests or {"test": (self.test, own)})}
 
     def _of_tests(self, key: str) -> tuple[float, ...] | None:
-        return getattr(self.test, _OF_TESTS[key])
+        return getattr(self.test, _OF_TESTS[key][0])
 
     @property
     def test_names(self) -> list[str]:
@@ -163,10 +169,8 @@ class FormalLanguageParameters(Parameters):
                     )
                 )
         found += [
-            ParameterError(
-                f"test.{_OF_TESTS[key]} is not allowed; {self.language} has none: leave it out"
-            )
-            for key in _OF_TESTS
+            ParameterError(f"test.{several} is not allowed; {self.language} has none: leave it out")
+            for key, (several, _) in _OF_TESTS.items()
             if self._of_tests(key) is not None and self.language not in having[key]
         ]
         for name in ("train", "validation", "test"):
@@ -178,23 +182,17 @@ class FormalLanguageParameters(Parameters):
                         f"{drawn.shortest} with {self.language}"
                     )
                 )
-        for key in _OF_TESTS:
+        for key, (several, _) in _OF_TESTS.items():
             given = list(self._of_tests(key) or ())
             if len({f"{100 * each:g}" for each in given}) < len(given):
                 found.append(
                     ParameterError(
-                        f"test.{_OF_TESTS[key]} = {given} is not allowed; allowed are numbers that "
+                        f"test.{several} = {given} is not allowed; allowed are numbers that "
                         "differ in six digits"
                     )
                 )
         if found:
             raise first_of(found)
-
-
-_OF_TESTS = {
-    "ignore_probability": "ignore_probabilities",
-    "ask_probability": "ask_probabilities",
-}
 
 
 class FormalLanguageEvaluationParameters(SearchParameters):
