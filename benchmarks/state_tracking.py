@@ -27,7 +27,7 @@ import yaml
 from benchmarks import harness
 from benchmarks.clones import ROOT, CommandError, interrupted, reproduce
 from implicit_models.parameters.composition import compose
-from implicit_models.reporting.intervals import clopper_pearson
+from implicit_models.reporting.intervals import wilson
 from pipelines.terminal import AGAIN
 from scripts import measured
 from scripts.measured import NotMeasuredError, of_folder, of_preset, take
@@ -145,7 +145,7 @@ def report(runs: Sequence[Mapping[str, Any]]) -> harness.Report:
 def _row(name: str, length: str, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     scores = [seed["scores"][length] for seed in seeds]
     hold = sum(score >= HOLDS for score in scores)
-    low, high = clopper_pearson(hold, len(seeds))
+    low, high = wilson(hold, len(seeds))
     return {
         "model": name,
         "tokens": int(length),

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from implicit_models.problems.catbabi.report.published import PUBLISHED
 from implicit_models.problems.catbabi.tasks import numbered
-from implicit_models.reporting.intervals import clopper_pearson, t_quantile
+from implicit_models.reporting.intervals import t_quantile, wilson
 from scripts.measured import NotMeasuredError
 
 HOLDS = 0.99  # as much as a seed must have right to count as one that holds
@@ -41,7 +41,7 @@ def table(runs: Sequence[Mapping[str, Any]], *, short: bool = False) -> str:
 def rates(runs: Sequence[Mapping[str, Any]]) -> str:
     """Return the table of how many seeds hold, of the models that have several: of accuracies.
 
-    Such a share has the exact 95 % interval of Clopper and Pearson.
+    Such a share has Wilson's 95 % interval.
     """
     titles, datasets = _scores(runs), _datasets(runs)
     _check_accuracies(runs)
@@ -153,7 +153,7 @@ def rate(scores: Sequence[float | None]) -> str:
     if not scored:
         return ""
     count = sum(score >= HOLDS for score in scored)
-    low, high = clopper_pearson(count, len(scored))
+    low, high = wilson(count, len(scored))
     digits = 1 if high < 1 and 100 * high >= 99.5 else 0  # no "100 %" where it is not
     return f"{count} of {len(scored)} ({100 * low:.0f} to {100 * high:.{digits}f} %)"
 

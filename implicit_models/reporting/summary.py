@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from implicit_models.parameters.names import TESTED_APART
 from implicit_models.reporting.entry_results import EntryResults
-from implicit_models.reporting.intervals import clopper_pearson
+from implicit_models.reporting.intervals import wilson
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import RunResults
 
@@ -103,5 +103,5 @@ def _success(group: list[RunResults], threshold: float) -> dict[str, Any] | None
 
 
 def _rate(solved: Sequence[bool]) -> dict[str, Any]:
-    interval = list(clopper_pearson(sum(solved), len(solved)))
+    interval = list(wilson(sum(solved), len(solved)))
     return {"num_solved": sum(solved), "rate": sum(solved) / len(solved), "interval": interval}

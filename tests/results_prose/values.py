@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from implicit_models.reporting.intervals import clopper_pearson
+from implicit_models.reporting.intervals import wilson
 from scripts import results_tables
 
 PARTS = {2: "half", 3: "a third", 4: "a quarter", 7: "a seventh", 8: "an eighth"}
@@ -82,7 +82,7 @@ def held(scores: Sequence[float]) -> int:
 
 def rate(scores: Sequence[float]) -> str:
     """Return the 95 % interval of the share of seeds that hold."""
-    low, high = clopper_pearson(held(scores), len(scores))
+    low, high = wilson(held(scores), len(scores))
     return f"{100 * low:.0f} to {100 * high:.0f} %"
 
 

@@ -30,7 +30,7 @@ def success_table(success: Mapping[str, Any], runs: Sequence[RunResults]) -> Tab
     return Table(
         title="Success rate over all runs",
         note="A group holds every run whose parameters differ in the seed only, and counts all of "
-        "them, not the best. The interval is that of Clopper and Pearson, 95 %, of the share that "
+        "them, not the best. The interval is Wilson's, 95 %, of the share that "
         "further seeds would solve. A run is solved when it reads at least the threshold over "
         f"{' or '.join(over)}. A group's first length is the longest evaluated one that is not "
         "longer than the training length; all others are longer than what was trained on.",

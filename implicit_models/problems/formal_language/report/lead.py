@@ -9,7 +9,7 @@ from implicit_models.problems.formal_language.report.results import (
     FormalLanguageResults,
 )
 from implicit_models.reporting.comparison import best_of_kinds, candidates
-from implicit_models.reporting.intervals import clopper_pearson
+from implicit_models.reporting.intervals import wilson
 from implicit_models.reporting.lead import (
     compared,
     cost_sentences,
@@ -89,7 +89,7 @@ def _learned(
     parts = []
     for name, group in group_by_seed(runs).items():
         count = sum(run.evaluation["accuracy"][split] >= threshold for run in group)
-        ends = " to ".join(percent(end, 0) for end in clopper_pearson(count, len(group)))
+        ends = " to ".join(percent(end, 0) for end in wilson(count, len(group)))
         interval = f" (95 % interval of the share: {ends})" if len(group) > 1 else ""
         seeds = "seed" if len(group) == 1 else "seeds"
         parts.append(f"{count} of {len(group)} {seeds} of {name}{interval}")

@@ -7,7 +7,7 @@ from implicit_models.problems.word_problem.data import groups
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
 from implicit_models.problems.word_problem.report.results import WordProblemResults
 from implicit_models.reporting.comparison import Score, best_of_kinds, candidates
-from implicit_models.reporting.intervals import clopper_pearson
+from implicit_models.reporting.intervals import wilson
 from implicit_models.reporting.lead import (
     compared,
     cost_sentences,
@@ -81,7 +81,7 @@ def solved(runs: Sequence[WordProblemResults], threshold: float) -> str:
     for name, group in group_by_seed(runs).items():
         count = sum(run.solutions()[run.solved_length] >= threshold for run in group)
         if len(group) > 1:
-            ends = " to ".join(percent(end, 0) for end in clopper_pearson(count, len(group)))
+            ends = " to ".join(percent(end, 0) for end in wilson(count, len(group)))
             name = f"{name} ({count} of {len(group)} seeds; 95 % interval of the share: {ends})"
         (did if count else did_not).append(name)
     what = f"the length trained on ({percent(threshold, 0)} or more of its last 10 tokens right)"
