@@ -22,11 +22,13 @@ PANELS = {
     "distance, equal over unequal products": ("distance_equal", "distance_unequal"),
     "norm of the carry": ("carry_norm",),
     "self-iterations of a token": ("self_iterations",),
+    "residual of a token's search": ("residual",),
     "spectral radius of the cell": ("spectral_radius",),
 }
 """What is drawn: a quantity, or the first of two over the second."""
 
 _SHARES = 3  # of the panels, the first ones
+_OVER_DECADES = ("residual",)
 
 
 def diagnosis_figure(
@@ -43,8 +45,8 @@ def diagnosis_figure(
     training_length
         The longest sequences of the training are marked there; None marks nothing.
     """
-    figure = Figure(figsize=(9.5, 11), layout="constrained")
-    *axes, past = figure.subplots(4, 2).flatten()
+    figure = Figure(figsize=(12, 9), layout="constrained")
+    *axes, past = figure.subplots(3, 3).flatten()
     for number, ((title, quantities), axis) in enumerate(zip(PANELS.items(), axes, strict=True)):
         for place, (name, rows) in enumerate(found.items()):
             over = [_column(rows, quantity) for quantity in quantities]
@@ -55,7 +57,14 @@ def diagnosis_figure(
             axis.plot(_column(rows, "position"), values, label=name, **_line(place))
         axis.set_title(title)
         axis.set_xlabel("position (tokens)")
-        _finish(axis, training_length, is_share=number < _SHARES)
+        if number < _SHARES:
+            percent(axis)
+            axis.set_ylim(-0.03, 1.03)
+        elif quantities == _OVER_DECADES:
+            axis.set_yscale("log")
+        else:
+            axis.set_ylim(bottom=0)
+        _finish(axis, training_length)
     for place, name in enumerate(found):
         if name in pasts:
             distances = _column(pasts[name], "distance")
@@ -82,13 +91,8 @@ def _column(rows: Rows, name: str) -> Float[np.ndarray, " L"]:
     return np.array([row[name] for row in rows], dtype=np.float64)  # None becomes NaN
 
 
-def _finish(axis: Axes, training_length: int | None, *, is_share: bool) -> None:
+def _finish(axis: Axes, training_length: int | None) -> None:
     axis.set_xscale("log", base=2)
     axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    if is_share:
-        percent(axis)
-        axis.set_ylim(-0.03, 1.03)
-    else:
-        axis.set_ylim(bottom=0)
     if training_length is not None:
         axis.axvline(training_length, linewidth=1, linestyle=":")
