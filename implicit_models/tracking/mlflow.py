@@ -116,7 +116,7 @@ def deliver(root: Path = Path("."), patience: float = 5.0) -> None:
     """
     deadline = time.monotonic() + patience
     while time.monotonic() < deadline and any(
-        _has_news(spool, start["destination"])
+        _has_news(spool, _store_of(spool, start))
         for spool in open_spools(root)
         if (start := spool.start()) and not spool.is_being_written()
     ):
@@ -215,7 +215,7 @@ class Sender:
                         if is_free:
                             spool.set_aside_if_lost()
                     continue
-                destination = self._destination or start["destination"]
+                destination = self._destination or _store_of(spool, start)
                 if not _has_news(spool, destination):
                     continue
                 with locked(lock, patience) as is_free:
@@ -252,7 +252,7 @@ class Sender:
         is_alive = spool.is_being_written()
         sent = spool.read_sent()
         if sent.destination != destination:
-            sent = SentState(destination=destination)
+            sent = SentState(destination=destination, moved_to=self._destination)
         sent = dataclasses.replace(sent, experiment_id=experiment_id, problem=None)
         delivery = Delivery(client, _entities(), spool, start, sent)
         try:
@@ -263,7 +263,8 @@ class Sender:
         except Exception as error:
             if getattr(error, "error_code", None) == "RESOURCE_DOES_NOT_EXIST":
                 with contextlib.suppress(OSError):
-                    spool.write_sent(SentState())  # it was deleted: begin anew next time
+                    # It was deleted: begin anew next time.
+                    spool.write_sent(SentState(moved_to=sent.moved_to))
             return reason(error)
         return None
 
@@ -277,6 +278,10 @@ class Sender:
             return client, experiment.experiment_id
         location = artifact_location(address, self._root)
         return client, client.create_experiment(start["experiment"], location, _KIND)
+
+
+def _store_of(spool: Spool, start: Event) -> str | None:
+    return spool.read_sent().moved_to or start["destination"]
 
 
 def _has_news(spool: Spool, destination: str | None) -> bool:

@@ -127,7 +127,10 @@ def _ended(root: Path, identity: Mapping[str, str | None]) -> _Ended | None:
     """Return the newest spool of an identity that nobody writes."""
     for spool, _ in newest_first(root, **identity):
         if not spool.is_being_written():
-            *_, (last, _end) = spool.events()
+            try:
+                *_, (last, _end) = spool.events()
+            except FileNotFoundError:  # sent completely since, and set aside: it is there now
+                return _ended(root, identity)
             return _Ended(spool, last["event"] == "end" and last["status"] == "FINISHED")
     return None
 

@@ -79,6 +79,8 @@ class SentState:
         The status given to the run.
     problem
         Why the last attempt to send the spool failed; None where it did not.
+    moved_to
+        The store that it was sent to by hand, in place of the one that its first event names.
     """
 
     offset: int = 0
@@ -89,6 +91,7 @@ class SentState:
     is_first_of_entry: bool = False
     status: str | None = None
     problem: str | None = None
+    moved_to: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,8 @@ class Progress:
         Wall time of this segment's loop so far, validation and checkpoints included.
     skipped_steps
         Steps of this segment that were left out, because something in them was not finite.
+    skipped_in_a_row
+        The last of them, without one between them that was not.
     changes
         What was changed in the midst of the training, in words: other code, another batch.
     history
@@ -41,6 +43,7 @@ class Progress:
     flops: float = 0.0
     seconds: float = 0.0
     skipped_steps: int = 0
+    skipped_in_a_row: int = 0
     changes: list[str] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     carried: Carried | None = field(default=None, compare=False)

@@ -29,7 +29,6 @@ class Record:
         self._training, self._processes = training, processes
         self._began = time.perf_counter() - start.seconds
         self._logged = self.progress
-        self._skipped_in_a_row = 0
 
     def now(self) -> Progress:
         """Return how far the training has come, by this moment."""
@@ -58,16 +57,17 @@ class Record:
             tokens=before.tokens + batch.num_tokens,
             flops=before.flops + flops,
             skipped_steps=before.skipped_steps + bool(outcome.fault),
+            skipped_in_a_row=before.skipped_in_a_row + 1 if outcome.fault else 0,
             carried=outcome.carried,
         )
-        self._skipped_in_a_row = self._skipped_in_a_row + 1 if outcome.fault else 0
         if outcome.fault:
             name = self._training.segment.name
             log.warning("step %d (%s) is left out: %s", step, name, outcome.fault)
-        if self._skipped_in_a_row > self._training.optimisation.max_skipped_steps:
+        in_a_row = self.progress.skipped_in_a_row
+        if in_a_row > self._training.optimisation.max_skipped_steps:
             raise FloatingPointError(
                 f"{outcome.fault} in step {step} ({self._training.segment.name}), and "
-                f"{self._skipped_in_a_row} steps in a row were left out for such reasons; the "
+                f"{in_a_row} steps in a row were left out for such reasons; the "
                 "weights before them are in the last checkpoint. Lower learning_rate or clip_norm, "
                 "or allow more with optimisation.max_skipped_steps"
             )

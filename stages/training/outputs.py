@@ -21,7 +21,11 @@ from stages.tracked import write_results
 COST = "training_cost.json"  # in a model's folder
 
 _SUMMARISED = ("loss", "accuracy", "self_iterations", "validation_loss", "validation_accuracy")
-_COSTS = ("num_training_steps", "num_tokens", "training_flops", "train_seconds")
+_COSTS = (
+    *("num_training_steps", "num_tokens", "training_flops", "train_seconds"),
+    "num_skipped_steps",
+)
+_MEASURED = {"energy_joules": sum, "peak_memory_bytes": max}  # not by every machine
 
 log = logging.getLogger(__name__)
 
@@ -171,10 +175,15 @@ class EarlierStage:
 
     def added_to(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Add the costs of the phase before; leave them out where they are not known."""
-        whole = {key: metrics[key] for key in metrics if key not in (*_COSTS, "tokens_per_second")}
+        added = (*_COSTS, *_MEASURED, "tokens_per_second")
+        whole = {key: metrics[key] for key in metrics if key not in added}
         if all(key in self.metrics for key in _COSTS):
             whole |= {key: self.metrics[key] + metrics[key] for key in _COSTS}
             whole["tokens_per_second"] = whole["num_tokens"] / max(whole["train_seconds"], 1e-9)
+        for key, combine in _MEASURED.items():
+            both = [phase.get(key) for phase in (self.metrics, metrics)]
+            if None not in both:
+                whole[key] = combine(both)
         return whole
 
 

@@ -159,13 +159,13 @@ def train_segment(this: SegmentStage) -> None:
             checkpoints.save(module, optimiser, end)
             checkpoints.wait()
             if this.state is not None:  # no times: see `write_model`
-                done = dataclasses.replace(end, seconds=0.0, skipped_steps=0, history=[])
+                done = dataclasses.replace(
+                    end, seconds=0.0, skipped_steps=0, skipped_in_a_row=0, history=[]
+                )
                 save_state(this.state, module, optimiser, done, processes)
             whole = whole_model(module, model)
             if processes.is_main:
                 _write(this, whole, data, end)
-                if had_finished:
-                    track_history(end.history, tracker)
                 measured = dataclasses.replace(measured, energy_joules=joules)
                 metrics = segment_metrics(whole, begin, end, measured)
                 is_last = this.state is None
@@ -311,6 +311,7 @@ def _open_tracker(
     track_data(tracker, this.entry.dataset, "training")
     if before is not None:
         track_earlier(before.history, tracker)
+    track_history(start.history, tracker)  # of which a spool that goes on has all
     return tracker
 
 

@@ -15,6 +15,7 @@ from implicit_models.code_digest import code_digests
 from implicit_models.parameters import ParameterError
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.spool import all_spools
+from implicit_models.training.trainer import train as training
 from stages.training import identity, train_baseline, train_bounded, train_free
 from stages.training.identity import Identity
 from tests import warm_python
@@ -46,23 +47,33 @@ def repository(tmp_path, monkeypatch, caplog):
 
 @pytest.fixture
 def run(monkeypatch):
-    """Run a training stage; returns the metrics of its steps, and the tags of its run."""
+    """Run a training stage; returns the metrics of the steps it makes, and the tags of its run.
+
+    Its run has those from before it as well, which are looked at here.
+    """
 
     def run(module=train_baseline, name=BASELINE):
-        recorder, tags = Recorder(), {}
+        recorder, tags, told_before = Recorder(), {}, []
 
         def open_run(*_, **settings):
             tags.update(settings["tags"])
             return recorder
 
+        def train(*arguments):
+            told_before.extend(recorder.calls)
+            return training(*arguments)
+
         monkeypatch.setattr("stages.training.segment.open_run", open_run)
+        monkeypatch.setattr("stages.training.segment.train", train)
         module.main(name)
+        earlier = [step for level, step, _ in told_before if level == "both"]
         rows = {}
-        for level, step, row in recorder.calls:
+        for level, step, row in recorder.calls[len(told_before) :]:
             if level == "both":
                 rows[step] = dict(row)
             elif step in rows and level == "stage":
                 rows[step] |= row
+        assert earlier == ([] if module is train_free else list(range(1, min(rows))))
         return rows, tags
 
     return run

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
 from implicit_models import LSTMConfig, LSTMLanguageModel
 from implicit_models.training.progress import Progress
-from stages.training.outputs import write_model
+from stages.training.outputs import EarlierStage, write_model
 from tests.language_models.kinds import VOCABULARY, model_of
 
 PROMPT, NEW = torch.tensor([[3, 1, 4]]), 6
@@ -75,3 +75,28 @@ def test_a_model_that_writes_nothing_has_no_end(tmp_path: Path) -> None:
         write(LSTMLanguageModel(config), tmp_path / name, end)
     configurations = [tmp_path / name / "config.json" for name in ("without", "with")]
     assert configurations[0].read_text() == configurations[1].read_text()
+
+
+BOUNDED = {
+    **{"num_training_steps": 100, "num_tokens": 1000, "training_flops": 1e9, "train_seconds": 50.0},
+    **{"num_skipped_steps": 7, "peak_memory_bytes": 900, "energy_joules": 5000.0, "loss": 2.0},
+}
+FREE = {
+    **{"num_training_steps": 50, "num_tokens": 600, "training_flops": 3e9, "train_seconds": 30.0},
+    **{"num_skipped_steps": 1, "peak_memory_bytes": 400, "energy_joules": 3000.0, "loss": 1.0},
+    **{"num_parameters": 12, "tokens_per_second": 20.0},
+}
+
+
+def test_what_an_entry_has_taken_is_what_both_its_phases_have() -> None:
+    assert EarlierStage(BOUNDED, []).added_to(FREE) == {
+        **{"num_training_steps": 150, "num_tokens": 1600, "training_flops": 4e9},
+        **{"train_seconds": 80.0, "tokens_per_second": 20.0, "num_skipped_steps": 8},
+        **{"peak_memory_bytes": 900, "energy_joules": 8000.0, "loss": 1.0, "num_parameters": 12},
+    }
+
+
+def test_what_a_phase_has_taken_and_nobody_knows_is_not_an_entrys() -> None:
+    unmeasured: dict[str, Any] = {**BOUNDED, "energy_joules": None}
+    assert "energy_joules" not in EarlierStage(unmeasured, []).added_to(FREE)
+    assert EarlierStage({}, []).added_to(FREE) == {"loss": 1.0, "num_parameters": 12}

@@ -9,6 +9,7 @@ from implicit_models.tracking import mlflow, stores
 from implicit_models.tracking.mlflow import Sender, parent_run_id
 from implicit_models.tracking.opening import open_tracker
 from implicit_models.tracking.spool import Spool, all_spools, open_spools
+from implicit_models.tracking.tracker import NullTracker
 from pipelines.sweeps.points import Point
 from pipelines.sweeps.tagging import filter_of, tag_points
 from tests.tracking.killed import leave_as_killed
@@ -240,6 +241,23 @@ def test_a_resumed_stage_continues_its_run_without_duplicates(root, store):
     tracker(root, resume_key="checkpoint").close()
     assert send(root) == []
     assert len(store.entries()) == 3  # a finished run is not continued
+
+
+def test_a_finished_spool_that_is_set_aside_while_it_is_looked_for_is_found(root, monkeypatch):
+    tracker(root, resume_key="checkpoint").close()
+    (spool,) = open_spools(root)
+    is_being_written = Spool.is_being_written
+
+    def sent_meanwhile(self: Spool) -> bool:
+        found = is_being_written(self)
+        if self == spool and self.path.exists():
+            self.retire()
+        return found
+
+    monkeypatch.setattr(Spool, "is_being_written", sent_meanwhile)
+    found = tracker(root, resume_key="checkpoint", finished_counts=True)
+    assert isinstance(found, NullTracker)
+    assert [each.path.parent.name for each in all_spools(root)] == ["sent"]
 
 
 def test_a_stage_still_running_is_not_continued(root):

@@ -140,6 +140,25 @@ def test_an_unreachable_server_warns_once_and_loses_nothing(
     assert len(store.runs()) == 2
 
 
+def test_a_killed_run_that_was_sent_elsewhere_by_hand_is_of_that_store(
+    root, store, monkeypatch, caplog, impatient
+):
+    with refusing() as port:
+        start = start_event(f"http://127.0.0.1:{port}")
+        tracker = SpoolTracker(Spool.new(root, "implicit", "train_free"), start)
+        tracker.log_metrics({"loss": 2.0}, 1)
+        tracker.__exit__(KeyboardInterrupt, None, None)
+        plain, to = ["--root", str(root)], f"sqlite:///{root}/mlflow.db"
+        assert sync.main(plain) == 1
+        assert sync.main([*plain, "--to", to]) == 0
+        caplog.clear()
+        assert sync.main(plain) == 0
+        deliver(root, patience=0.0)
+        assert "could not be sent" not in caplog.text
+    (run,) = store.stages()
+    assert (run.info.status, store.history(run, "loss")) == ("KILLED", [(1, 2.0)])
+
+
 def test_a_courier_that_gets_no_processor_is_not_waited_for(root, store, monkeypatch, caplog):
     with SpoolTracker(Spool.new(root, "implicit", "train_free"), start_event(None)) as tracker:
         tracker.log_metrics({"loss": 1.0}, 0)

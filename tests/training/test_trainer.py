@@ -243,6 +243,19 @@ def test_gradients_that_are_no_number_never_reach_the_weights(tmp_path: Path) ->
     assert_unchanged(before, model)
 
 
+def test_steps_left_out_in_a_row_are_counted_beyond_an_interruption(tmp_path: Path) -> None:
+    model, optimiser, _, _ = run(tmp_path, stop_after=8)
+    model.get_input_embeddings().weight.register_hook(lambda gradient: gradient * torch.inf)
+    checkpoints, start = CheckpointFolder(tmp_path / "new", "x"), start_of(FREE)
+    for _ in range(2):
+        with pytest.raises(FloatingPointError, match="in step 9 .free., and 5 steps in a row"):
+            train(impatient(4), start, model, optimiser, checkpoints, Recorder())
+        resumed = checkpoints.resume(model, optimiser)
+        assert resumed is not None
+        assert resumed.step == 9 and resumed.skipped_in_a_row == resumed.skipped_steps == 4
+        start = resumed
+
+
 def assert_unchanged(before: list[torch.Tensor], model: torch.nn.Module) -> None:
     for kept, parameter in zip(before, model.parameters(), strict=True):
         assert torch.equal(kept, parameter)
