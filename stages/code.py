@@ -6,10 +6,11 @@ docstring, or the code of another kind of problem or family changes.
 """
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
-from implicit_models.parameters import TABLES, read_content
-from implicit_models.parameters.structure import check_interpolations
+from implicit_models.parameters import TABLES, ParameterError, read_content
+from implicit_models.parameters.structure import check_interpolations, load_plain
 from stages.check import check_file, refuse
 from stages.code_dependencies import REPORT, digests, own_settings, roots
 from stages.common import RESULTS, own_folder, run_stage, write_text
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 
 CODE = Path("code")
 CONFIGURATION = Path("conf")
+DVC_FILE = Path("dvc.yaml")
 
 
 def main(_: str) -> None:
@@ -39,8 +41,30 @@ def main(_: str) -> None:
         log.warning("%s: %s", finding.level, finding.line)
     own = own_settings(content)
     for path, modules in roots(content).items():
-        found = digests(modules, of_report=path == REPORT) | own.get(path, {})
+        found = digests(modules, of_report=path == REPORT)
+        _check_watched(found)
+        found |= own.get(path, {})
         write_text(CODE / path, "".join(f"{found[each]}  {each}\n" for each in found))
+
+
+def _check_watched(files: Iterable[str]) -> None:
+    """See that DVC runs this stage after an edit of any of the files.
+
+    Raises
+    ------
+    ParameterError
+        Where the stage does not depend on one, in dvc.yaml.
+    """
+    if not DVC_FILE.exists():
+        return
+    watched = load_plain(DVC_FILE.read_bytes())["stages"]["code"]["deps"]
+    for file in files:
+        if not any(file == each or file.startswith(f"{each}/") for each in watched):
+            folder = file.partition("/")[0]
+            raise ParameterError(
+                f"{DVC_FILE}: stages.code.deps = {watched} is not allowed; results depend on "
+                f"{file}, an edit of which would not be noticed: add {folder}"
+            )
 
 
 _ROLES = ("prepare", "train", "evaluate", "sweep")

@@ -91,6 +91,21 @@ def run(stage: str, name: str = "") -> None:
     importlib.import_module(f"stages.{stage}").main(name)
 
 
+def test_code_that_dvc_would_not_notice_an_edit_of_is_refused():
+    pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
+    watched = pipeline["stages"]["code"]["deps"]
+    assert watched == ["implicit_models", "stages"]
+    for added in ([], ["tests/problems"]):
+        watched[2:] = added
+        Path("dvc.yaml").write_text(yaml.safe_dump(pipeline))
+        match = r"dvc.yaml: stages.code.deps = .* results depend on tests/.*: add tests$"
+        with pytest.raises(ParameterError, match=match):
+            run("code")
+    watched[2:] = ["tests"]
+    Path("dvc.yaml").write_text(yaml.safe_dump(pipeline))
+    run("code")
+
+
 @pytest.mark.parametrize("test_length", [8, 12])
 def test_they_go_from_their_data_to_the_report(test_length):
     longer = {
