@@ -7,7 +7,9 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from implicit_models.data.manifests import write_manifest
@@ -440,6 +442,38 @@ def test_domains_that_fail(tmp_path, line, words):
     source = write_source(tmp_path / "source", {"a.jsonl": [line]})
     with pytest.raises(CorpusError, match=words):
         write_corpus(parameters(source, domain_field="meta.site"), tmp_path / "data")
+
+
+NULLS = [
+    {"body": {"raw": "long enough"}, "meta": {"site": "a.org"}},
+    {"body": None, "meta": {"site": "a.org"}},
+    {"body": {"raw": None}, "meta": {"site": "a.org"}},
+    {"body": {"raw": "of no domain"}, "meta": {"site": None}},
+    {"body": {"raw": "of no domain"}, "meta": None},
+    {"body": {"raw": "of no domain"}, "meta": {"site": ""}},
+]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_nulls_on_the_way_to_a_field_are_unusable(tmp_path, name):
+    fields = {"text_field": "body.raw", "domain_field": "meta.site"}
+    for number, line in enumerate(NULLS[1:]):
+        source = write_source(tmp_path / f"source{number}", {"a.jsonl": [NULLS[0], line]})
+        if name == "a.parquet":
+            parquet.write_table(pyarrow.Table.from_pylist([NULLS[0], line]), source / name)
+            (source / "a.jsonl").unlink()
+        chosen = parameters(source, **fields)
+        with pytest.raises(CorpusError, match=rf"{name}:2: the field '\w+\.\w+' is (null|\"\")"):
+            write_corpus(chosen, tmp_path / "data")
+        skipping = chosen.replace(unusable_documents="skip")
+        assert write_corpus(skipping, tmp_path / "data")["num_unusable_documents"] == 1
+        assert texts(open_corpus(tmp_path / "data").split("train")) == ["long enough"]
+
+
+def test_a_field_in_a_column_without_fields_is_none(tmp_path):
+    parquet.write_table(pyarrow.table({"text": ["long enough"]}), tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match=r"there is no field 'text.raw'; .* set text_field to"):
+        write_corpus(parameters(tmp_path / "a.parquet", text_field="text.raw"), tmp_path / "data")
 
 
 def test_sources_that_are_not_there(tmp_path):

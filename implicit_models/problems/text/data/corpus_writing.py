@@ -122,7 +122,8 @@ def write_corpus(
             shutil.rmtree(work)
     if manifest["num_unusable_documents"]:
         log.warning(
-            "%s: %d documents of %s were left out: empty, longer than %d bytes, or no text",
+            "%s: %d documents of %s were left out: empty, longer than %d bytes, no text, or "
+            "of no domain",
             directory,
             manifest["num_unusable_documents"],
             parameters.source,
