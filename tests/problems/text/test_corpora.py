@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from implicit_models.data.manifests import write_manifest
 from implicit_models.files import unsealed
 from implicit_models.parameters import ParameterError, read_section
-from implicit_models.problems.text.checks import data_bytes
+from implicit_models.problems.text.checks import data_bytes, tokens_at_most
 from implicit_models.problems.text.data.corpora import CorpusError, open_corpus, write_corpus
 from implicit_models.problems.text.data.packing import pack
 from implicit_models.problems.text.data.shards import TokenStream
@@ -42,6 +42,7 @@ BOOKS = {
 }
 
 
+ONE_HELD_OUT = {"test": HeldOutParameters(files=("d/vocab.txt",))}
 HELD_OUT = {"validation": HeldOutParameters(files=("held/*",))}
 
 
@@ -502,6 +503,34 @@ def test_links_to_folders_and_other_kinds_are_not_read_and_named(tmp_path, caplo
     assert said.startswith(f"{source}: not everything there is read; left out: 3 .gz, 1 .")
     assert said.endswith(f", 4 other kinds, {linked}, a link to a folder")
     assert data_bytes(chosen) > 0
+
+
+@pytest.mark.parametrize(
+    ("folder", "tokenizer"),
+    [("t", "t"), ("t", "t/tokenizer.json"), ("", ""), ("", "tokenizer.json")],
+)
+def test_the_files_of_a_tokenizer_are_no_text(tmp_path, caplog, folder, tokenizer):
+    own = {"vocab.txt": "a b c d e f", "merges.txt": "#version: 0.2"}
+    files = {"d/c.txt": "at hand", "d/vocab.txt": "a document"}
+    files |= {f"{folder}/{name}".lstrip("/"): content for name, content in own.items()}
+    source = write_source(tmp_path / "source", files)
+    load_tokenizer("bytes").save(source / folder)
+    chosen = parameters(source, tokenizer=str(source / tokenizer), **ONE_HELD_OUT)
+    counted = tokens_at_most(chosen)
+    write_corpus(chosen, tmp_path / "data")
+    corpus = open_corpus(tmp_path / "data")
+    assert list(corpus.split("train").documents.names) == ["d/c.txt"]
+    assert list(corpus.split("test").documents.names) == ["d/vocab.txt"]
+    assert counted["train"] == len("at hand") + 1
+    is_said = any(f"{source / 't'}, the tokenizer's folder" in line for line in caplog.messages)
+    assert is_said == (tokenizer == "t")
+
+
+def test_a_folder_around_the_source_may_hold_its_tokenizer(tmp_path):
+    source = write_source(tmp_path / "source", {"c.txt": "at hand"})
+    load_tokenizer("bytes").save(tmp_path)
+    write_corpus(parameters(source, tokenizer=str(tmp_path)), tmp_path / "data")
+    assert list(open_corpus(tmp_path / "data").split("train").documents.names) == ["c.txt"]
 
 
 def test_a_byte_order_mark_may_be_aside_of_a_file_alone(tmp_path, monkeypatch):
