@@ -13,6 +13,7 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from os.path import commonprefix
 from typing import Any, Literal
 
 import torch
@@ -260,8 +261,7 @@ class _Streamer(BaseStreamer):
             )
             for ids in (self._known, self._known + self._new)
         )
-        before = before.rstrip(_NO_CHARACTER)  # the prompt may end within a character
-        return both[len(before) :]
+        return both[len(commonprefix([before, both])) :]  # the prompt may end within a character
 
 
 def _begun(text: str, stops: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import socket
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from transformers import ByT5Tokenizer, GPT2Config, GPT2LMHeadModel, PreTrainedT
 from implicit_models import LSTMConfig, LSTMLanguageModel
 from implicit_models.language_models.source_names import SourceError
 from implicit_models.parameters import ParameterError
+from implicit_models.problems.text.data.byte_tokenizer import byte_tokenizer
 from stages import completions, generate, serve
 from tests.language_models.kinds import VOCABULARY, model_of
 
@@ -436,8 +438,15 @@ def test_tokens_are_written_as_in_the_whole_text(
     tokenizer: Any, prompt: list[int], tokens: list[int], texts: list[str]
 ) -> None:
     """Spaces between them stay, characters come whole, and bytes that are none come at last."""
+    *found, (token, rest) = written(tokenizer, prompt, tokens)
+    assert token is None and [each for each, _ in found] == tokens
+    said = [text for _, text in found]
+    assert [*said, rest][: len(texts)] == texts
+    assert "".join([*said, rest][len(texts) :]).strip("\ufffd") == ""
 
-    async def written() -> list[tuple[int | None, str]]:
+
+def written(tokenizer: Any, prompt: list[int], tokens: list[int]) -> list[tuple[int | None, str]]:
+    async def streamed() -> list[tuple[int | None, str]]:
         streamer = completions._Streamer(tokenizer, prompt)
         for each in ([prompt], *([token] for token in tokens)):
             streamer.put(torch.tensor(each))
@@ -448,11 +457,29 @@ def test_tokens_are_written_as_in_the_whole_text(
             items.append(item)
         return items
 
-    *found, (token, rest) = asyncio.run(written())
-    assert token is None and [each for each, _ in found] == tokens
-    said = [text for _, text in found]
-    assert [*said, rest][: len(texts)] == texts
-    assert "".join([*said, rest][len(texts) :]).strip("\ufffd") == ""
+    return asyncio.run(streamed())
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "first"),
+    [
+        (PreTrainedTokenizerFast(tokenizer_object=byte_tokenizer("<|endoftext|>")), 0),
+        (ByT5Tokenizer(), 3),
+    ],
+)
+def test_a_prompt_may_end_anywhere_in_a_text(tokenizer: Any, first: int) -> None:
+    """The answer is the rest of it, from the character on in which the prompt ends."""
+    dice = random.Random(0)
+    for _ in range(500):
+        words = dice.choices(["a", "\xe9", "\u4f60", "\U0001f600", " ", "\n", "a\ufffdb"], k=12)
+        content = "".join(words).encode()
+        end = dice.randint(1, len(content))
+        if content[:end].endswith((b"\xef", b"\xef\xbf")):
+            continue  # the character that stands for what is none
+        ids = [first + byte for byte in content]
+        answer = "".join(text for _, text in written(tokenizer, ids[:end], ids[end:]))
+        whole = content[:end].decode(errors="ignore")
+        assert whole + answer == content.decode(), content[:end]
 
 
 def test_pickled_and_damaged_weights_are_refused(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def missing(key: str, data: CorpusParameters) -> Iterator[str]:
             f"{_places(data)}, or name another folder: {key}.source=FOLDER (any text will do, "
             "such as novels of gutenberg.org; docs/pretraining.md has more)"
         )
-    elif _files(source) is not None:
+    elif _files(data) is not None:
         yield from _missing_files(key, data)
 
 
@@ -88,7 +88,7 @@ def tokens_at_most(data: CorpusParameters) -> dict[str, int]:
 
     source = _path(data.source)
     is_local = not isinstance(data, HubCorpusParameters) and source.exists()
-    if not is_local or data.validation.share or data.test.share or _files(source) is None:
+    if not is_local or data.validation.share or data.test.share or _files(data) is None:
         return {}
     try:
         found = open_local_source(data, max_bytes=1)
@@ -143,7 +143,7 @@ def data_bytes(data: CorpusParameters) -> int:
     """Return what the ids of a local text take at least, a fifth of a byte for each of its own."""
     if isinstance(data, HubCorpusParameters):
         return 0
-    files = _files(_path(data.source)) or ()
+    files = _files(data) or ()
     return sum(file.stat().st_size for file in files if file.is_file()) // 5
 
 
@@ -155,11 +155,14 @@ def _path(text: str) -> Path:
         return Path(text)
 
 
-def _files(source: Path) -> list[Path] | None:
+def _files(data: CorpusParameters) -> list[Path] | None:
     """Return what is at a source; None of so much that only the preparation looks at it."""
     from implicit_models.problems.text.data.finding import walk_files
 
-    found = [source] if source.is_file() else list(islice(walk_files(source), _MOST_FILES + 1))
+    source = _path(data.source)
+    if source.is_file():
+        return [source]
+    found = list(islice(walk_files(source, data.tokenizer), _MOST_FILES + 1))
     return found if len(found) <= _MOST_FILES else None
 
 

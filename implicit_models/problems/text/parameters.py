@@ -54,8 +54,9 @@ class CorpusParameters(Parameters):
     validation, test
         What is held out; the rest is the training split.
     unusable_documents
-        What becomes of a document that is empty, too long to be tokenised at once, or no text, and
-        of an empty file: ``error`` stops and names it, ``skip`` leaves it out and counts it.
+        What becomes of a document that is empty, too long to be tokenised at once, no text, or of
+        no domain, and of an empty file: ``error`` stops and names it, ``skip`` leaves it out and
+        counts it.
     seed
         Decides, with its text, where a document falls.
     """

@@ -435,3 +435,13 @@ def test_a_mistake_on_its_command_line_is_one_line(monkeypatch, capsys, error, w
     assert harness.main() == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert all(word in line for word in words)
+
+
+def test_a_keyword_of_hf_alone_is_told_on_its_command_line(monkeypatch, capsys):
+    given = "pretrained=nowhere,revision=main,trust_remote_code=True"
+    command = ["lm-eval", "run", "--model", "implicit", "--model_args", given, "--tasks", "piqa"]
+    monkeypatch.setattr("sys.argv", command)
+    assert harness.main() == 2
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: --model implicit takes no revision, trust_remote_code; allowed")
+    assert "pretrained, tokenizer, max_length" in line and "phase" not in line

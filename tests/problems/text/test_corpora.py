@@ -7,13 +7,15 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from implicit_models.data.manifests import write_manifest
 from implicit_models.files import unsealed
 from implicit_models.parameters import ParameterError, read_section
-from implicit_models.problems.text.checks import data_bytes
+from implicit_models.problems.text.checks import data_bytes, tokens_at_most
 from implicit_models.problems.text.data.corpora import CorpusError, open_corpus, write_corpus
 from implicit_models.problems.text.data.packing import pack
 from implicit_models.problems.text.data.shards import TokenStream
@@ -40,6 +42,7 @@ BOOKS = {
 }
 
 
+ONE_HELD_OUT = {"test": HeldOutParameters(files=("d/vocab.txt",))}
 HELD_OUT = {"validation": HeldOutParameters(files=("held/*",))}
 
 
@@ -442,6 +445,38 @@ def test_domains_that_fail(tmp_path, line, words):
         write_corpus(parameters(source, domain_field="meta.site"), tmp_path / "data")
 
 
+NULLS = [
+    {"body": {"raw": "long enough"}, "meta": {"site": "a.org"}},
+    {"body": None, "meta": {"site": "a.org"}},
+    {"body": {"raw": None}, "meta": {"site": "a.org"}},
+    {"body": {"raw": "of no domain"}, "meta": {"site": None}},
+    {"body": {"raw": "of no domain"}, "meta": None},
+    {"body": {"raw": "of no domain"}, "meta": {"site": ""}},
+]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_nulls_on_the_way_to_a_field_are_unusable(tmp_path, name):
+    fields = {"text_field": "body.raw", "domain_field": "meta.site"}
+    for number, line in enumerate(NULLS[1:]):
+        source = write_source(tmp_path / f"source{number}", {"a.jsonl": [NULLS[0], line]})
+        if name == "a.parquet":
+            parquet.write_table(pyarrow.Table.from_pylist([NULLS[0], line]), source / name)
+            (source / "a.jsonl").unlink()
+        chosen = parameters(source, **fields)
+        with pytest.raises(CorpusError, match=rf"{name}:2: the field '\w+\.\w+' is (null|\"\")"):
+            write_corpus(chosen, tmp_path / "data")
+        skipping = chosen.replace(unusable_documents="skip")
+        assert write_corpus(skipping, tmp_path / "data")["num_unusable_documents"] == 1
+        assert texts(open_corpus(tmp_path / "data").split("train")) == ["long enough"]
+
+
+def test_a_field_in_a_column_without_fields_is_none(tmp_path):
+    parquet.write_table(pyarrow.table({"text": ["long enough"]}), tmp_path / "a.parquet")
+    with pytest.raises(CorpusError, match=r"there is no field 'text.raw'; .* set text_field to"):
+        write_corpus(parameters(tmp_path / "a.parquet", text_field="text.raw"), tmp_path / "data")
+
+
 def test_sources_that_are_not_there(tmp_path):
     with pytest.raises(CorpusError, match="nothing: no such file or folder; a source is"):
         write_corpus(parameters(tmp_path / "nothing"), tmp_path / "data")
@@ -468,6 +503,34 @@ def test_links_to_folders_and_other_kinds_are_not_read_and_named(tmp_path, caplo
     assert said.startswith(f"{source}: not everything there is read; left out: 3 .gz, 1 .")
     assert said.endswith(f", 4 other kinds, {linked}, a link to a folder")
     assert data_bytes(chosen) > 0
+
+
+@pytest.mark.parametrize(
+    ("folder", "tokenizer"),
+    [("t", "t"), ("t", "t/tokenizer.json"), ("", ""), ("", "tokenizer.json")],
+)
+def test_the_files_of_a_tokenizer_are_no_text(tmp_path, caplog, folder, tokenizer):
+    own = {"vocab.txt": "a b c d e f", "merges.txt": "#version: 0.2"}
+    files = {"d/c.txt": "at hand", "d/vocab.txt": "a document"}
+    files |= {f"{folder}/{name}".lstrip("/"): content for name, content in own.items()}
+    source = write_source(tmp_path / "source", files)
+    load_tokenizer("bytes").save(source / folder)
+    chosen = parameters(source, tokenizer=str(source / tokenizer), **ONE_HELD_OUT)
+    counted = tokens_at_most(chosen)
+    write_corpus(chosen, tmp_path / "data")
+    corpus = open_corpus(tmp_path / "data")
+    assert list(corpus.split("train").documents.names) == ["d/c.txt"]
+    assert list(corpus.split("test").documents.names) == ["d/vocab.txt"]
+    assert counted["train"] == len("at hand") + 1
+    is_said = any(f"{source / 't'}, the tokenizer's folder" in line for line in caplog.messages)
+    assert is_said == (tokenizer == "t")
+
+
+def test_a_folder_around_the_source_may_hold_its_tokenizer(tmp_path):
+    source = write_source(tmp_path / "source", {"c.txt": "at hand"})
+    load_tokenizer("bytes").save(tmp_path)
+    write_corpus(parameters(source, tokenizer=str(tmp_path)), tmp_path / "data")
+    assert list(open_corpus(tmp_path / "data").split("train").documents.names) == ["c.txt"]
 
 
 def test_a_byte_order_mark_may_be_aside_of_a_file_alone(tmp_path, monkeypatch):

@@ -25,6 +25,11 @@ logger = logging.getLogger(__name__)
 PIECE_LENGTH = 1024
 """Tokens of a text that are read at once."""
 
+_ON_COMMAND_LINE = (
+    *("pretrained", "tokenizer", "max_length", "device", "dtype", "batch_size"),
+    *("tolerance", "max_self_iterations", "piece_length", "shares_beginnings"),
+)
+
 # Its decorator hides from type checkers what it is.
 _HuggingFaceLM: Any = huggingface.HFLM
 
@@ -50,6 +55,8 @@ class SharedContextLM(_HuggingFaceLM):
         Where finished answers are kept.
     shares_beginnings
         False reads every context once for each of its choices, as ``hf`` does.
+    others
+        Of the harness's ``hf`` alone; they are refused.
     """
 
     def __init__(
@@ -67,7 +74,13 @@ class SharedContextLM(_HuggingFaceLM):
         piece_length: int | None = PIECE_LENGTH,
         kept: Answers | None = None,
         shares_beginnings: bool = True,
+        **others: Any,
     ) -> None:
+        if others:
+            raise HarnessError(
+                f"--model implicit takes no {', '.join(others)}; allowed in --model_args are "
+                f"{', '.join(_ON_COMMAND_LINE)}: leave the others out, or take --model hf"
+            )
         if not str(batch_size).isdigit() or not int(batch_size):
             raise HarnessError(f"batch_size is {batch_size!r}; allowed is a number from 1")
         with _no_level_below(logging.ERROR):  # it warns of being given a model, which is no mistake

@@ -122,7 +122,8 @@ def write_corpus(
             shutil.rmtree(work)
     if manifest["num_unusable_documents"]:
         log.warning(
-            "%s: %d documents of %s were left out: empty, longer than %d bytes, or no text",
+            "%s: %d documents of %s were left out: empty, longer than %d bytes, no text, or "
+            "of no domain",
             directory,
             manifest["num_unusable_documents"],
             parameters.source,
@@ -149,8 +150,8 @@ def open_source(parameters: CorpusParameters, tokenizer: TextTokenizer) -> Sourc
         from implicit_models.problems.text.data.hub_source import open_hub_source
 
         return open_hub_source(parameters, tokenizer.max_bytes)
-    source, besides = Path(parameters.source).expanduser(), Path(parameters.tokenizer)
-    if left_out := unread(source, besides):
+    source = Path(parameters.source).expanduser()
+    if left_out := unread(source, parameters.tokenizer):
         log.warning("%s: not everything there is read; left out: %s", source, left_out)
     return open_local_source(parameters, tokenizer.max_bytes)
 

@@ -15,7 +15,7 @@ class RecordError(CorpusError):
 
 
 class UnusableError(RecordError):
-    """A record is a document that cannot be tokenised: it is empty, no text, or too long."""
+    """A record is a document that cannot be used: empty, no text, too long, or of no domain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class RecordReader:
         Raises
         ------
         RecordError
-            If a field is missing, or is no text.
+            If a field is missing, or is no text or no domain.
         """
         if self.domain_field is not None:
             domain = _domain(fields, self.domain_field)
@@ -129,7 +129,7 @@ class RecordReader:
 
 
 def look_up(fields: Mapping[str, Any], name: str, key: str) -> Any:
-    """Return the field of that very name, or the one that its dots lead to.
+    """Return the field of that very name, or the one that its dots lead to; of null all is null.
 
     Raises
     ------
@@ -140,6 +140,8 @@ def look_up(fields: Mapping[str, Any], name: str, key: str) -> Any:
         return fields[name]
     found: Any = fields
     for part in name.split("."):
+        if found is None:
+            return None
         if not isinstance(found, dict) or part not in found:
             there = ", ".join(map(repr, list(fields)[:12])) or "none"
             raise RecordError(
@@ -175,7 +177,9 @@ def decode(content: bytes, position: int, file: str) -> str:
 
 def _domain(fields: Mapping[str, Any], name: str) -> str:
     domain = look_up(fields, name, "domain_field")
-    if isinstance(domain, bool | None | dict | list) or domain == "":
+    if domain is None or domain == "":
+        raise UnusableError(f"the field {name!r} is {_shown(domain)}, which is no domain; name one")
+    if isinstance(domain, bool | dict | list):
         raise RecordError(f"the field {name!r} is {_shown(domain)}; allowed is a name or a number")
     return str(domain)
 

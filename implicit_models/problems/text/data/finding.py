@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from implicit_models.problems.text.data.shards import CorpusError
@@ -11,6 +11,7 @@ SUFFIXES = (".txt", ".jsonl", ".jsonl.zst", ".parquet")
 
 _COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 _MOST_KINDS = 10  # that are named
+_BESIDE_TOKENIZERS = ("tokenizer.json", "merges.txt", "vocab.txt")
 
 _KINDS = (
     "a source is a .txt file (one document), a .jsonl, .jsonl.zst or .parquet file (a document in "
@@ -18,8 +19,13 @@ _KINDS = (
 )
 
 
-def find_files(source: Path) -> tuple[Path, list[str]]:
+def find_files(source: Path, tokenizer: str) -> tuple[Path, list[str]]:
     """Find the text files of a source, in the order of their names.
+
+    Parameters
+    ----------
+    tokenizer
+        Of the corpus. Its files are no text; of a folder inside the source that is all it holds.
 
     Returns
     -------
@@ -37,41 +43,58 @@ def find_files(source: Path) -> tuple[Path, list[str]]:
         return source.parent, [source.name]
     if not source.is_dir():
         raise CorpusError(f"{source}: no such file or folder; {_KINDS}")
-    paths = (path for path in walk_files(source) if kind_of(path.name) is not None)
+    paths = (path for path in walk_files(source, tokenizer) if kind_of(path.name) is not None)
     names = sorted(path.relative_to(source).as_posix() for path in paths)
     if not names:
         raise CorpusError(f"{source}: holds no documents; {_KINDS}")
     return source, names
 
 
-def unread(source: Path, besides: Path) -> str:
-    """Return what a source has that is not read, besides one file, in words.
+def unread(source: Path, tokenizer: str) -> str:
+    """Return what a source has that is not read, in words.
 
-    That is files of other kinds, and links to folders: DVC does not see what lies behind these.
+    That is files of other kinds, a folder that is the tokenizer's, and links to folders: DVC does
+    not see what lies behind these.
     """
     if not source.is_dir():
         return ""
-    others = (path for path in walk_files(source) if kind_of(path.name) is None)
-    counts = Counter(_suffix(path) for path in others if path != besides)
+    own = _of_tokenizer(source, tokenizer)
+    others = (path for path in walk_files(source, tokenizer) if kind_of(path.name) is None)
+    counts = Counter(map(_suffix, others))
     said = [f"{count} {suffix}" for suffix, count in counts.most_common(_MOST_KINDS)]
     said += [f"{len(counts) - _MOST_KINDS} other kinds"] if len(counts) > _MOST_KINDS else []
-    links = (Path(root, name) for root, folders, _ in _walk(source) for name in folders)
+    said += [f"{path}, the tokenizer's folder" for path in own if path.is_dir()]
+    links = (Path(root, name) for root, folders, _ in _walk(source, own) for name in folders)
     said += [f"{path}, a link to a folder" for path in links if path.is_symlink()]
     return ", ".join(said)
 
 
-def walk_files(folder: Path) -> Iterator[Path]:
-    """Yield the files under a folder; links to folders are not followed."""
-    for root, _, files in _walk(folder):
-        paths = (Path(root, name) for name in files if not name.startswith("."))
+def walk_files(folder: Path, tokenizer: str) -> Iterator[Path]:
+    """Yield the files under a folder but a tokenizer's; links to folders are not followed."""
+    for root, _, files in _walk(folder, _of_tokenizer(folder, tokenizer)):
+        paths = (Path(root, name) for name in files)
         yield from (path for path in paths if path.is_file())
 
 
-def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Walk through a folder and what it holds, but for what is hidden."""
+def _walk(folder: Path, besides: Container[Path]) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk through a folder and what it holds, but for what is hidden, or named."""
     for root, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for names in (folders, files):
+            shown = (name for name in names if not name.startswith("."))
+            names[:] = sorted(name for name in shown if Path(root, name) not in besides)
         yield root, folders, files
+
+
+def _of_tokenizer(source: Path, tokenizer: str) -> set[Path]:
+    """Return a tokenizer's folder inside a source, or its files where texts may lie beside them."""
+    path, root = Path(os.path.expanduser(tokenizer)).resolve(), source.resolve()
+    if tokenizer == "bytes" or not path.exists() or not path.is_relative_to(root):
+        return set()
+    inside = source / path.relative_to(root)
+    if path == root:
+        return {inside / name for name in _BESIDE_TOKENIZERS}
+    beside = set() if path.is_dir() else {inside.with_name(name) for name in _BESIDE_TOKENIZERS}
+    return {inside, *beside}
 
 
 def _suffix(path: Path) -> str:

@@ -198,7 +198,7 @@ def open_local_source(parameters: CorpusParameters, max_bytes: int) -> LocalSour
     ParameterError
         If a file is named for two splits, or a pattern names none.
     """
-    root, names = find_files(Path(parameters.source).expanduser())
+    root, names = find_files(Path(parameters.source).expanduser(), parameters.tokenizer)
     return LocalSource(
         root=root,
         files=_named_files(parameters, names),

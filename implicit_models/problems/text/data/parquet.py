@@ -111,5 +111,5 @@ def _column(schema: pyarrow.Schema, path: Path, field: str, key: str) -> str:
 
 def _nested(kind: pyarrow.DataType) -> Any:
     if not pyarrow.types.is_struct(kind):
-        return None
+        return kind
     return {field.name: _nested(field.type) for field in kind.fields}

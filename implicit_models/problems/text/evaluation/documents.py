@@ -80,11 +80,11 @@ class Documents:
     def sample(self, max_tokens: int, at_least: int) -> "Documents":
         """Return documents from all over the corpus, with so many tokens at most.
 
-        Each is cut to its fair share of them, though not to fewer than ``at_least``; where those
-        are too many, documents at equal distances are taken.
+        The longest are cut, all to the same length, though not to fewer than ``at_least``; where
+        those are too many, documents at equal distances are taken.
         """
         total = len(self.names)
-        shares = np.minimum(self.num_tokens, max(at_least, max_tokens // total))
+        shares = np.minimum(self.num_tokens, max(at_least, _longest(self.num_tokens, max_tokens)))
         count = max(1, min(total, int(total * max_tokens / shares.sum())))
         chosen = np.arange(count) * total // count
         fits = shares[chosen].cumsum() <= max_tokens
@@ -102,3 +102,15 @@ class Documents:
             is_cut=kept < self.num_tokens[chosen],
             _numbers=self._numbers[chosen],
         )
+
+
+def _longest(lengths: Int[np.ndarray, " D"], max_tokens: int) -> int:
+    """Return the largest length to which documents can be cut to have so many tokens at most."""
+    ordered = np.sort(lengths)
+    before = ordered.cumsum() - ordered  # in the shorter ones, which stay whole
+    num_cut = np.arange(len(ordered), 0, -1)
+    is_too_much = before + ordered * num_cut > max_tokens
+    if not is_too_much.any():
+        return int(ordered[-1])
+    first = int(is_too_much.argmax())
+    return int((max_tokens - before[first]) // num_cut[first])
