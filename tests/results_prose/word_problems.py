@@ -61,8 +61,7 @@ def mixtures() -> Iterator[str]:
         for run in runs_of(["mixtures"])
     }
     hard = [second["hard_implicit_mamba2"]["80"], second["hard_implicit_mamba2_seed_1"]["80"]]
-    assert max(hard) == 100
-    yield f"one of the two trained on hard ones has {min(hard):.1f} % at 80 tokens"
+    yield f"the two trained on hard ones have {hard[0]:.1f} and {hard[1]:.1f} % at 80 tokens"
     explicit = [second[f"{kind}_mamba2_4_layers"]["20"] for kind in ("half", "easy")]
     yield f"those trained on half or on easy tokens have {explicit[0]:.1f} and {explicit[1]:.1f} %"
     easy = [second["easy_implicit_mamba2"], second["easy_implicit_mamba2_seed_1"]]
