@@ -5,12 +5,13 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from implicit_models.kernels.dispatch import kernels_for
 from implicit_models.kernels.double_backward import backward_needs_twin, needs_gradient, transformed
 from implicit_models.kernels.reference import accumulation_dtype
+from implicit_models.language_models.padding import Alignment
 
 IGNORED = -100  # the label of a token that no loss counts, as in PyTorch and transformers
 
@@ -70,6 +71,33 @@ def next_token_loss(
     ``labels`` may be a copy of the inputs: they are shifted here.
     """
     return aligned_loss(logits[:, :-1], labels[:, 1:], num_items)
+
+
+def among_tokens(
+    labels: Int[Tensor, "B L"], mask: Shaped[Tensor, "B any"] | None, alignment: str
+) -> tuple[Int[Tensor, "B L"], str]:
+    """Return labels that ask for no token at padding before it, and their alignment.
+
+    A model has read a whole row where it comes to the padding in it, wherever that stands
+    (`Alignment`), and would tell the token behind it. Such padding is nobody's next token either.
+
+    Parameters
+    ----------
+    labels, alignment
+        As a model has them: ``next_token`` or ``aligned``.
+    mask
+        Of these tokens, and perhaps of those before them: true or 1 where one is.
+    """
+    if mask is None or alignment != "next_token":
+        return labels, alignment
+    there = mask[:, -labels.shape[1] :].to(torch.bool)
+    gaps = there.flip(1).cummax(1).values.flip(1) & ~there
+    if not bool(gaps.any()):
+        return labels, alignment
+    order = Alignment.of(~gaps, (labels.shape[0], labels.shape[1]))
+    ordered = order.to_the_left(labels.masked_fill(gaps, IGNORED))
+    following = order.back(F.pad(ordered[:, 1:], (0, 1), value=IGNORED))
+    return following.masked_fill(gaps, IGNORED), "aligned"
 
 
 def count_labels(labels: Int[Tensor, "B L"], alignment: str) -> Int[Tensor, ""]:

@@ -16,6 +16,7 @@ from implicit_models.language_models.cell import StackCell
 from implicit_models.language_models.configuration import ImplicitConfig
 from implicit_models.language_models.losses import (
     LOSSES,
+    among_tokens,
     center_loss,
     count_labels,
     predicted_loss,
@@ -160,11 +161,12 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
                 logits = logits[..., : self.config.vocab_size]
         if labels is not None:
             assert logits is not None
-            loss = LOSSES[self.config.label_alignment](logits, labels, num_items_in_batch)
+            labels, alignment = among_tokens(labels, attention_mask, self.config.label_alignment)
+            loss = LOSSES[alignment](logits, labels, num_items_in_batch)
             if found.penalty is not None:
                 share = 1.0
                 if num_items_in_batch is not None:
-                    share = count_labels(labels, self.config.label_alignment) / num_items_in_batch
+                    share = count_labels(labels, alignment) / num_items_in_batch
                 loss = loss + share * found.penalty
         output = ImplicitCausalLMOutput(
             loss=loss,

@@ -289,6 +289,21 @@ def test_without_a_phase_the_configurations_are_taken(parameters: ModelParameter
     assert torch.equal(model(text).logits, model(text, phase=bounded_phase(4)).logits)
 
 
+@pytest.mark.parametrize("parameters", [*EXPLICIT_FAMILIES.values(), LSTM])
+def test_a_loss_in_parts_is_that_of_the_whole(parameters: ModelParameters) -> None:
+    """As transformers' Trainer has them, which asks for it by `accepts_loss_kwargs`."""
+    model, text = small_model(parameters), tokens(4, 6)
+    labels = text.masked_fill(torch.rand(4, 6, generator=torch.manual_seed(0)) < 0.4, -100)
+    assert model.accepts_loss_kwargs
+    whole = model(text, labels=labels).loss
+    num_labels = (labels != -100).sum()
+    parts = [
+        model(text[part], labels=labels[part], num_items_in_batch=num_labels).loss
+        for part in (slice(0, 1), slice(1, 4))
+    ]
+    torch.testing.assert_close(sum(parts), whole, rtol=1e-6, atol=0)
+
+
 def test_parameters_are_counted_once() -> None:
     model = small_model(LSTM)
     gates = 4 * 12 * (16 + 12 + 2)

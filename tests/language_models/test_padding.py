@@ -13,6 +13,7 @@ from implicit_models.equilibrium.solution import Solution
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow
 from implicit_models.equilibrium.window import Window
+from implicit_models.language_models.losses import IGNORED
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.padding import Alignment
 from tests.language_models.models import (
@@ -164,6 +165,39 @@ def test_a_padded_text_in_pieces_gives_what_the_whole_gives(family: str, name: s
             pieces.append(output.logits)
         assert_close(torch.cat(pieces, 1)[mask], whole.logits[mask])
         assert_close(remembered(cache), remembered(whole.cache))
+
+
+@FAMILIES
+@pytest.mark.parametrize("name", ["explicit", "search"])
+@pytest.mark.parametrize("place", ["left", "right", "both", "holes", "none"])
+def test_a_padded_texts_loss_is_that_of_its_tokens(family: str, place: str, name: str) -> None:
+    phase, mask = PHASES[name], mask_of(MASKS[place])
+    model, text = model_for(family, phase), tokens(3, LENGTH)
+    model.config.label_alignment = "next_token"
+    labels = text.masked_fill(~mask, IGNORED)
+    found = model(text, attention_mask=mask, labels=labels, phase=phase)
+    losses, count = [], 0
+    for row, there in enumerate(mask):
+        alone, asked = text[row : row + 1, there], int(there.sum()) - 1
+        if asked > 0:
+            losses.append(asked * model(alone, labels=alone, phase=phase).loss)
+            count += asked
+    assert_close(found.loss, sum(losses) / count)
+
+
+@pytest.mark.parametrize("place", ["left", "both"])
+def test_the_first_token_is_asked_of_nobody_and_an_end_behind_the_last_one_is(place: str) -> None:
+    model, text, mask = model_for("llama", None), tokens(3, LENGTH), mask_of(MASKS[place])
+    model.config.label_alignment = "next_token"
+    first = mask & (mask.cumsum(1) == 1)
+    labels = text.masked_fill(~first, IGNORED)
+    assert model(text, attention_mask=mask, labels=labels).loss.isnan()  # of no label
+    ends = torch.full_like(text, IGNORED)
+    ends[:, -1] = 3
+    asked = model(text[:1, 2:], attention_mask=mask_of("11110"), labels=ends[:1, 2:])
+    gap = torch.cat([text[:1, :1], text[:1, 2:]], 1)
+    padded = model(gap, attention_mask=mask_of("011110"), labels=ends[:1, 1:])
+    assert_close(padded.loss, asked.loss)
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])

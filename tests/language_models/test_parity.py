@@ -1,12 +1,14 @@
 """Explicit Llama and Mamba2 against transformers' own, with the same weights."""
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from transformers import (
+    AutoModelForCausalLM,
     DynamicCache,
     LlamaConfig,
     LlamaForCausalLM,
@@ -162,6 +164,15 @@ def test_logits_loss_and_gradients(family: str, name: str) -> None:
     found.loss.backward()
     expected.loss.backward()
     assert_same_gradients(ours, theirs)
+
+
+@pytest.mark.parametrize("name", [*LLAMA])
+def test_a_llama_is_loaded_as_it_was_saved(name: str, tmp_path: Path) -> None:
+    ours = from_transformers(peer_of("llama", name))
+    ours.save_pretrained(tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
+    text = tokens(2, 11)
+    assert torch.equal(loaded(text).logits, ours(text).logits)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

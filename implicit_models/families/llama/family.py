@@ -257,7 +257,8 @@ def _rotary(config: ImplicitLlamaConfig) -> Rotary:
     if kind == "default":
         theta = config.rope_parameters["rope_theta"]
         return Rotary(functools.partial(inverse_powers, theta, config.head_dim))
-    scaling = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))[1]
+    with torch.device("cpu"):  # transformers builds what it loads on "meta"
+        scaling = ROPE_INIT_FUNCTIONS[kind](config, torch.device("cpu"))[1]
     return Rotary(functools.partial(_scaled_frequencies, kind, config), scaling)
 
 

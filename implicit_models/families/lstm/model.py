@@ -59,6 +59,7 @@ class LSTMLanguageModel(StrictPreTrainedModel):
     config_class = LSTMConfig
     config: LSTMConfig
     is_implicit = False
+    accepts_loss_kwargs = True
 
     def __init__(self, config: LSTMConfig) -> None:
         super().__init__(config)
@@ -84,6 +85,7 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         phase: Phase | None = None,
         use_cache: bool | None = None,
         cache: LSTMStates | None = None,
+        num_items_in_batch: Tensor | int | None = None,
     ) -> ImplicitCausalLMOutput:
         """Compute logits for each token; see `ImplicitForCausalLM.forward`.
 
@@ -108,7 +110,7 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         logits = F.linear(self.projection(hidden), self.embed_tokens.weight)
         loss = None
         if labels is not None:
-            loss = LOSSES[self.config.label_alignment](logits, labels, None)
+            loss = LOSSES[self.config.label_alignment](logits, labels, num_items_in_batch)
         return ImplicitCausalLMOutput(loss=loss, logits=logits, cache=kept)
 
     def initial_cache(self, batch: int) -> LSTMStates:
