@@ -15,6 +15,7 @@ from implicit_models.planning.plans import (
     Layout,
     TrainingPlan,
     fitting_layouts,
+    most_evaluations,
     plan_memory,
     plan_training,
 )
@@ -102,7 +103,7 @@ def plan_entries(trainings: Iterable[Training], options: PlanParameters) -> list
         vocabulary = training.vocabulary(options.vocabulary)
         entry = training.entry
         if isinstance(entry, MatchedParameters):
-            entry = _like_its_run(entry, planned, vocabulary.size)
+            entry = _like_its_run(entry, training.row_length, planned, vocabulary.size)
             training = dataclasses.replace(training, entry=entry)
         planned += [_planned(training, segment, vocabulary, options) for segment in segments(entry)]
     return planned
@@ -134,13 +135,14 @@ def _planned(
         checkpointing=options.checkpointing,
     )
     precision = entry.optimisation.precision
-    batch_size = entry.optimisation.sequences_a_step(length)
+    batch_size = entry.optimisation.sequences_a_step(training.row_length)
     if batch_size % options.gpus:
         raise ParameterError(
             f"{training.name}: gpus = {options.gpus} is not allowed; allowed is a number that "
             f"divides the sequences of a step, {batch_size}"
         )
-    expected = _expected(segment.phase, precision, options.expected_iterations)
+    most = None if segment.phase is None else most_evaluations(segment.phase, length)
+    expected = _expected(segment.phase, most, precision, options.expected_iterations)
     try:
         plan = plan_training(
             config,
@@ -162,7 +164,7 @@ def _planned(
         phase=segment.phase,
         batch_size=batch_size,
         length=length,
-        search=None if segment.phase is None else segment.phase.stopping.max_steps,
+        search=most,
         expected=expected,
         layout=layout,
         plan=plan,
@@ -176,21 +178,28 @@ def _lengths(segment: Segment, seed: int) -> list[int]:
     return [segment.length_at(step, seed) for step in range(segment.first_step, segment.last_step)]
 
 
-def _expected(phase: Phase | None, precision: str, given: float | None) -> float | None:
-    """Return the evaluations expected of a search; all of them where it cannot end earlier."""
-    if phase is None:
+def _expected(
+    phase: Phase | None, most: int | None, precision: str, given: float | None
+) -> float | None:
+    """Return the evaluations expected of a token's search; all where it cannot end earlier."""
+    if phase is None or most is None:
         return None
     stopping = phase.stopping
-    most = float(stopping.max_steps)
     # Rounding leaves a residual of about this size, however long the search.
     rounding = torch.tensor(torch.finfo(getattr(torch, precision)).eps)
     if not stopping.converged(rounding):
         return most
-    return min(most, EXPECTED_PART * most if given is None else given)
+    if given is None:
+        patience = 0 if phase.window is None else phase.window.patience
+        given = max(patience, EXPECTED_PART * stopping.max_steps)
+    return min(most, given)
 
 
 def _like_its_run(
-    baseline: MatchedParameters, planned: Iterable[PlannedPhase], vocabulary_size: int
+    baseline: MatchedParameters,
+    longest: int,
+    planned: Iterable[PlannedPhase],
+    vocabulary_size: int,
 ) -> MatchedParameters:
     """Fill in what the expected FLOPs of a run, or its parameters, mean."""
     run = baseline.match.run
@@ -206,6 +215,6 @@ def _like_its_run(
         flops=sum(phase.plan.flops for phase in phases),
         num_parameters=phases[0].num_parameters,
         vocabulary_size=vocabulary_size,
-        longest=segment.lengths.end,
+        longest=longest,
         lengths=_lengths(segment, baseline.seed),
     )

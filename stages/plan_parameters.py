@@ -65,6 +65,12 @@ class Training:
     entry: RunParameters | BaselineParameters
     data: Data
 
+    @property
+    def row_length(self) -> int:
+        """Tokens of the data's sequences, which a curriculum may cut."""
+        kind, parameters = self.data.kind, self.data.parameters
+        return parameters_of(kind).check_training(self.data.key, parameters)[0]
+
     def vocabulary(self, given: int | None) -> Vocabulary:
         """Return the number of token ids, as far as it is known before anything is prepared.
 

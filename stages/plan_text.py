@@ -169,7 +169,7 @@ def _storage(planned: Sequence[PlannedPhase], options: PlanParameters) -> list[s
     rows: list[Sequence[str]] = [
         ("storage, GB", "a checkpoint", "output of bounded", "final model", "ids read")
     ]
-    longest: dict[str, float] = {}
+    drawn: dict[str, float] = {}
     for name in dict.fromkeys(phase.entry for phase in planned):
         phases = [phase for phase in planned if phase.entry == name]
         first = phases[0]
@@ -187,9 +187,12 @@ def _storage(planned: Sequence[PlannedPhase], options: PlanParameters) -> list[s
             )
         )
         if parameters_of(first.training.data.kind).IS_TEXT:
-            longest.setdefault(entry.dataset, tokens)  # runs come first
+            rows_read = sum(phase.plan.num_steps * phase.batch_size for phase in phases)
+            drawn.setdefault(  # runs come first
+                entry.dataset, rows_read * first.training.row_length
+            )
     lines = _aligned(rows, left=1)
-    for dataset, tokens in longest.items():
+    for dataset, tokens in drawn.items():
         text = _gigabytes(options.text_bytes * tokens)
         lines.append(
             f"{dataset}: about {text} GB of text, where it is just long enough for the first of "
@@ -231,7 +234,7 @@ def _assumptions(
         ]
     if any(phase.expected != phase.search for phase in planned):
         given = options.expected_iterations
-        expected = f"{EXPECTED_PART:.0%} of what they may make" if given is None else f"{given:g}"
+        expected = f"{EXPECTED_PART:.0%} of max_steps" if given is None else f"{given:g}"
         lines += [
             f"- self-iterations of the free phase's searches: {expected} (expected_iterations=);",
             "  searches of other phases, and those whose tolerance cannot be met, make all of them",

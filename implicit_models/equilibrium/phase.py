@@ -74,7 +74,8 @@ class SearchSettings:
         Residual below which a search has converged; None makes ``max_steps`` evaluations whatever
         the residual.
     max_steps
-        The most evaluations of a sequence, or of a token in a window.
+        The most evaluations of a sequence; in a window of a token, counted from when all tokens
+        before it have ended.
     window
         Tokens that are searched together; None for whole sequences.
     patience

@@ -161,6 +161,16 @@ class TrainingPlan:
     memory: MemoryPlan
 
 
+def most_evaluations(phase: Phase, length: int) -> int:
+    """Return the most evaluations that a token's search may make, in sequences of so many tokens.
+
+    In a window its `max_steps` count from when all tokens before it have ended: it is evaluated
+    along with each of those that are in the window with it.
+    """
+    beside = 1 if phase.window is None else min(phase.window.width, length)
+    return phase.stopping.max_steps * beside
+
+
 def plan_training(
     config: ImplicitConfig,
     phase: Phase | None,
@@ -201,7 +211,7 @@ def plan_training(
     lengths = list(lengths)
     num_tokens = batch_size * sum(lengths)
     phase = _with_checkpointing(phase, layout.checkpointing)
-    most = 0 if phase is None else phase.stopping.max_steps
+    most = 0 if phase is None else most_evaluations(phase, max(lengths))
 
     alone = lengths[: len(lengths) - num_passing]
 

@@ -17,9 +17,10 @@ from torch.utils._pytree import tree_leaves
 from implicit_models.cost.flops import configuration_flops
 from implicit_models.cost.passes import step_flops
 from implicit_models.equilibrium.gradients import ImplicitFunction
-from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase
+from implicit_models.equilibrium.phase import Phase, bounded_phase, free_phase, search_phase
 from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import ResidualBelow
+from implicit_models.equilibrium.window import Window
 from implicit_models.families.llama.configuration import ImplicitLlamaConfig
 from implicit_models.families.llama.family import ImplicitLlamaForCausalLM
 from implicit_models.families.mamba2 import family as mamba2
@@ -39,6 +40,7 @@ from implicit_models.planning.plans import (
     Layout,
     MemoryPlan,
     fitting_layouts,
+    most_evaluations,
     plan_memory,
     plan_storage,
     plan_training,
@@ -304,6 +306,18 @@ def test_weights_and_files_are_those_of_a_real_model(
         header = int.from_bytes((tmp_path / path).read_bytes()[:8], "little") + 8
         state = len(torch.get_rng_state()) + 4 * len(list(model.parameters()))
         assert planned <= size <= planned + header + state
+
+
+@pytest.mark.parametrize("width", [1, 4, 40])
+@torch.no_grad()
+def test_no_token_is_evaluated_more_often_than_is_planned(width: int) -> None:
+    phase, length = search_phase(1e-12, 6, 0.8, Window(width, 2)), 24
+    model = model_of(configuration("mamba2", phase)).eval()
+    text = torch.randint(0, model.config.vocab_size, (3, length))
+    found = model(text, phase=phase).self_iterations
+    assert found.max() <= most_evaluations(phase, length) + phase.num_following
+    if 1 < width < length:
+        assert found.max() > 3 * phase.stopping.max_steps
 
 
 def test_the_flops_are_those_of_the_steps() -> None:

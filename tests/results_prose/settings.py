@@ -20,7 +20,7 @@ SETTINGS = {
         "0.01 on word problems and formal languages, 0.03 on stories, 0.05 on text",
     ),
     ("evaluation.md", "Costs"): (
-        "an estimate within 5 %",
+        "estimate, within 5 % at a batch of 3",
         "1.00x is iso-parameter",
         "differs by more than 2 %",
     ),

@@ -103,6 +103,33 @@ def test_a_search_costs_what_is_expected_of_it() -> None:
     assert "6 of 24" in " ".join(few["[2]"]) and "12 of 24" in " ".join(by_default["[2]"])
 
 
+@pytest.mark.parametrize("end", [5, 6])
+def test_a_step_has_the_sequences_of_the_training_where_a_curriculum_cuts_them(end: int) -> None:
+    """768 tokens are 64 sequences of the data's 12, however short the bounded phase has them."""
+    run = "runs.s3_implicit_mamba2"
+    batch = [f"{run}.optimisation.batch_size=null", f"+{run}.optimisation.batch_tokens=768"]
+    cut = [f"{run}.bounded.lengths.end={end}", f"{run}.bounded.lengths.minimum={end}"]
+    cut += [f"{run}.bounded.lengths.start={end}"]
+    found = trainings(main(["preset=quick", "run=s3_implicit_mamba2", *batch, *cut]))
+    steps, tokens = found["[1]"][4:6]
+    assert (steps, tokens) == ("30", {5: "9.6", 6: "11.5"}[end])
+
+
+def test_texts_are_as_long_as_the_rows_that_are_drawn_from_them() -> None:
+    """However short a curriculum cuts them: 800 steps of 8 rows of 256 bytes."""
+    assert f"about {800 * 8 * 256 * 4 / 1e9:.2g} GB of text" in main(["preset=text_small"])
+
+
+def test_a_token_in_a_window_is_evaluated_along_with_those_before_it() -> None:
+    free = "runs.s3_implicit_mamba2.free"
+    window = ["preset=quick", "run=s3_implicit_mamba2", f"+{free}.window=8", f"+{free}.patience=4"]
+    by_default, more, patient = (
+        " ".join(trainings(main([*window, *given]))["[2]"])
+        for given in ([], ["expected_iterations=40"], [f"{free}.patience=11"])
+    )
+    assert "6 of 96" in by_default and "40 of 96" in more and "11 of 96" in patient
+
+
 def test_a_tolerance_that_cannot_be_met_takes_all_iterations() -> None:
     found = trainings(main(["preset=pile_130m_llama", "run=pile_implicit_llama_130m_4_1"]))
     bounded, free = found.values()
