@@ -35,7 +35,12 @@ def asked_of(labels: Int[Tensor, "B L"]) -> Bool[Tensor, "B L"] | None:
     labelled = labels != IGNORED
     if bool(labelled[:, -1:].all()):
         return None
-    return labelled.flip(1).cummax(1).values.flip(1)
+    return _until_last(labelled)
+
+
+def _until_last(there: Bool[Tensor, "B L"]) -> Bool[Tensor, "B L"]:
+    """Return which places of a row are the last one that is there, or before it."""
+    return there.flip(1).cummax(1).values.flip(1)
 
 
 def aligned_loss(
@@ -91,7 +96,7 @@ def among_tokens(
     if mask is None or alignment != "next_token":
         return labels, alignment
     there = mask[:, -labels.shape[1] :].to(torch.bool)
-    gaps = there.flip(1).cummax(1).values.flip(1) & ~there
+    gaps = _until_last(there) & ~there
     if not bool(gaps.any()):
         return labels, alignment
     order = Alignment.of(~gaps, (labels.shape[0], labels.shape[1]))
