@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.clones import interrupted, reproduce  # noqa: E402
-from scripts.measured import take  # noqa: E402
+from scripts.measured import take_own_seeds  # noqa: E402
 from scripts.results_tables import main as write_tables  # noqa: E402
 from scripts.store_notebooks import (  # noqa: E402
     NotStoredError,
@@ -77,7 +77,7 @@ def _make(behind: Mapping[str, Sequence[str]], known: Mapping[str, Path], jobs: 
         try:
             reproduce(folder, preset, jobs=jobs, cached=True)
             if own is None:
-                take(preset, folder)
+                take_own_seeds(preset, folder)
         except RuntimeError as error:
             failed = _say_failed(preset, error)
             continue

@@ -12,7 +12,7 @@ import yaml
 from implicit_models.files import write_whole
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.names import TESTED_APART, TRAINED
-from scripts.store_notebooks import ROOT, composed
+from scripts.store_notebooks import ROOT, composed, preset_digest
 from stages.entries import read_models
 
 MEASURED = ROOT / "docs" / "measured"
@@ -57,6 +57,27 @@ def take(
                 "is overridden here; measure all of it anew, without --further"
             )
         runs = [*kept, *runs]
+    _keep(preset, runs)
+
+
+def take_own_seeds(preset: str, folder: Path) -> None:
+    """Keep what `of_folder` says of a preset with its own seeds.
+
+    Other seeds that were measured of the preset as it is now stay beside them.
+
+    Raises
+    ------
+    NotMeasuredError
+        As `of_folder`; also where what was kept before cannot be read. It stays.
+    """
+    runs = of_folder(preset, folder)
+    known = of_preset(preset) if (MEASURED / f"{preset}.json").exists() else []
+    measured, own = {run["name"] for run in runs}, preset_digest(preset)
+    beside = [run for run in known if run.get("parameters") == own and run["name"] not in measured]
+    _keep(preset, [*runs, *beside])
+
+
+def _keep(preset: str, runs: Sequence[Mapping[str, Any]]) -> None:
     MEASURED.mkdir(exist_ok=True)
     write_whole(MEASURED / f"{preset}.json", json.dumps(runs, indent=1) + "\n")
 
@@ -65,7 +86,7 @@ def of_folder(preset: str, folder: Path, overrides: Sequence[str] = ()) -> list[
     """Return what a repository's summary says of the models of a preset, whatever their seeds.
 
     What was overridden is there with them, and the day and this repository's commit; tables tell
-    both.
+    both. So is a digest of all that the preset says.
 
     Raises
     ------
@@ -78,13 +99,13 @@ def of_folder(preset: str, folder: Path, overrides: Sequence[str] = ()) -> list[
     parameters = _read(folder / "params.yaml", yaml.safe_load)
     path = folder / "results" / "summary.json"
     summary = _read(path, json.loads)
-    by = _now()
+    about = {"parameters": preset_digest(preset, overrides), "by": _now()}
     try:
         runs = [
             {"name": name, "group": groups[name], **_kept(preset, run)}
             | described(_entries(parameters)[name], run["kind"])
             | ({"overrides": list(overrides)} if overrides else {})
-            | {"by": by}
+            | about
             for name, run in summary["runs"].items()
         ]
     except (KeyError, TypeError, AttributeError) as error:

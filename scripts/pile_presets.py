@@ -59,6 +59,7 @@ def _values(size: str, row: Mapping[str, Any], family: str, common: Mapping[str,
         "same_training": _same({"num_training_steps": steps, "decay_steps": decay}),
         "learning_rate": row["learning_rate"],
         "max_steps": common["max_steps"],
+        "test_steps": 4 * common["max_steps"],
     }
 
 

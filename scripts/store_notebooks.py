@@ -124,9 +124,9 @@ def composed(preset: str, overrides: Sequence[str] = ()) -> str:
     return compose(ROOT, [f"preset={preset}", *overrides])
 
 
-def preset_digest(preset: str) -> str:
-    """Return a digest of all that a preset says."""
-    return hashlib.sha256(composed(preset).encode()).hexdigest()[:16]
+def preset_digest(preset: str, overrides: Sequence[str] = ()) -> str:
+    """Return a digest of all that a preset says, with what is overridden."""
+    return hashlib.sha256(composed(preset, overrides).encode()).hexdigest()[:16]
 
 
 def execute(notebook: Any, results: Path) -> None:

@@ -63,13 +63,16 @@ def attempt(words: Sequence[str]) -> None:
 
 def refusal(words: Sequence[str]) -> str:
     """Return what a command prints that the documentation says is refused, run to its end."""
-    if words[:3] == ["python", "-m", "pipelines.sweep"]:  # it would start a server first
+    if words[:2] == ["implicit-models", "sweep"]:  # it would start a server first
         with pytest.raises(WrongCommandError) as refused:
             attempt(words)
         return str(refused.value)
-    program, _, module, *arguments = words
-    assert program == "python"
-    status, said = _ran(partial(_run, module, arguments))
+    if words[0] == "implicit-models":
+        status, said = _ran(partial(cli.app, words[1:], prog_name="implicit-models"))
+    else:
+        program, _, module, *arguments = words
+        assert program == "python"
+        status, said = _ran(partial(_run, module, arguments))
     assert status == 2, said
     return said
 

@@ -28,7 +28,9 @@ def made(monkeypatch, tmp_path):
     monkeypatch.setattr(make_figures, "FOLDER", tmp_path)
     monkeypatch.setattr(make_figures, "reproduce", reproduce)
     monkeypatch.setattr(make_figures, "store", store)
-    monkeypatch.setattr(make_figures, "take", lambda preset, _: done.append(("take", preset)))
+    monkeypatch.setattr(
+        make_figures, "take_own_seeds", lambda preset, _: done.append(("take", preset))
+    )
     monkeypatch.setattr(make_figures, "write_tables", lambda _: done.append(("tables", "")))
     monkeypatch.setattr(make_figures, "what_is_missing", lambda preset: "")
     return done

@@ -352,6 +352,23 @@ def test_results_of_a_preset_under_other_seeds_are_its_own(measured, capsys, pre
         measurements.take(preset, clone)
 
 
+def test_other_seeds_of_the_same_parameters_stay_beside_a_presets_own(measured):
+    clone, path = measured / "clone", measured / "measured" / "quick.json"
+    measurements.take_own_seeds("quick", clone)
+    (own,) = json.loads(path.read_text())
+    other = own | {"name": "s3_implicit_mamba2_seed_1", "seed": 1}
+    path.write_text(json.dumps([own | {"train_seconds": 99}, other]))
+    measurements.take_own_seeds("quick", clone)
+    assert json.loads(path.read_text()) == [own, other]
+    path.write_text(json.dumps([other | {"parameters": "of another preset"}]))
+    measurements.take_own_seeds("quick", clone)
+    assert json.loads(path.read_text()) == [own]
+    path.write_text("{")
+    with pytest.raises(measurements.NotMeasuredError, match="cannot be read"):
+        measurements.take_own_seeds("quick", clone)
+    assert path.read_text() == "{"
+
+
 def test_results_of_a_preset_with_a_value_of_ones_own(measured, capsys):
     clone, override = measured / "clone", "runs.s3_implicit_mamba2.free.max_steps=99"
     (clone / "params.yaml").write_text(composed("quick", [override]))

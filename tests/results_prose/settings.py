@@ -44,14 +44,14 @@ SETTINGS = {
     ("models.md", "Generation"): ("at 1.3b, bfloat16", "102 MB a sequence", "201 MB a sequence"),
     ("pretraining.md", "Corpora"): ("about 64 MiB", "32 MiB, or 512 MiB as bytes"),
     ("pretraining.md", "The paper's scale"): (
-        *("(4+1) for 80 % of the steps", "a tolerance of 0.05", "70, 80 and 90 % at 130M"),
+        *("(4+1) for 80 % of the steps", "a tolerance of 0.05", "The damping of .8"),
     ),
+    ("pretraining.md", "The curriculum"): ("70, 80 and 90 % at 130M",),
     ("pretraining.md", "Before anyone spends money"): ("`utilisation` | 0.2 |",),
     ("pretraining.md", "Several processes"): ("the losses of one to 1e-6",),
     ("pretraining.md", "Batches"): ("in at most 32 MiB",),
     ("pretraining.md", "Checkpoints, interruptions"): (
         "`--shutdown-timeout`), 30 s, in flows 110 s",
-        "up to 8 GiB are compared",
     ),
     ("reliability.md", "Damage is noticed"): ("up to 8 GiB",),
     ("reliability.md", "Servers and disks that fail"): ("after 20 s",),

@@ -10,13 +10,14 @@ from tests.results_prose.values import WORDS, apart, each, mean, model, span, we
 ONE, TWO = "Mamba2, 1 layer", "Mamba2, 2 layers"
 SAME = ", training FLOPs of the implicit one"
 _COMPARED = ("i1", "e1", "same")
+_STORIES = "catbabi catbabi_seeds"
 
 
 def in_short() -> Iterator[str]:
     labels = (f"explicit {TWO}{SAME}", f"implicit {TWO}", f"explicit {TWO}")
     perplexities = [model("text_small", label).perplexities()[0] for label in labels]
     assert perplexities == sorted(perplexities)
-    for preset in ("catbabi_files", "catbabi"):
+    for preset in ("catbabi_files", _STORIES):
         implicit, words, flops = (statistics.mean(catbabi(preset)[k].scores()) for k in _COMPARED)
         assert words < implicit < flops
     found = {
@@ -146,7 +147,7 @@ def babi() -> Iterator[str]:
 
 
 def alike() -> Iterator[str]:
-    real, ours = catbabi("catbabi_files"), catbabi("catbabi")
+    real, ours = catbabi("catbabi_files"), catbabi(_STORIES)
     differences, correlations = [], []
     for name, found in real.items():
         files = found.tasks()
@@ -159,7 +160,7 @@ def alike() -> Iterator[str]:
 
 
 def generated() -> Iterator[str]:
-    m = catbabi("catbabi")
+    m = catbabi(_STORIES)
     one, two, layer, layers, same = (m[name] for name in ("i1", "i2", "e1", "e2", "same"))
     yield f"one explicit layer ({span(layer.task(5))} %) also on as many FLOPs"
     yield f"({mean(same.task(5), 0)} %), by one implicit layer in {each(one.task(5))} %"
