@@ -146,19 +146,20 @@ def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown
         if entry.get("kind", DEFAULT_KINDS[table]) == kind
     ]
     models = read_models(parameters)
-    wanted = {
-        table: {name: entry for name, entry in entries.items() if entry.dataset in names}
+    tables = {
+        name: table
         for table, entries in models.items()
+        for name, entry in entries.items()
+        if entry.dataset in names
     }
     what = kind.replace("_", " ")
-    if not any(wanted.values()):
+    if not tables:
         print(f"No entry of params.yaml learns a {what}; `implicit-models run {preset}` has some.")
         return []
     missing: dict[str, str] = {}
-    runs = read_results(root / "results" / "runs", wanted, results_of, missing)
+    runs = read_results(root / "results" / "runs", models, results_of, missing, names)
     _say_missing(missing)
     styles = run_styles(runs)
-    tables = {name: table for table, entries in wanted.items() for name in entries}
     learned = {name: [run for run in runs if run.dataset == name] for name in names}
     shown = {name: of for name, of in learned.items() if of}
     alone = len(shown) == 1

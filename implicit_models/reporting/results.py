@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -63,6 +63,8 @@ class RunResults(abc.ABC):
         The kind of what it learned and was evaluated on, such as ``"word_problem"``.
     entry
         The run's entry of params.yaml.
+    group
+        What is the same for runs whose entries differ in nothing but the seed.
     dataset
         Name of its data.
     training_length
@@ -86,6 +88,7 @@ class RunResults(abc.ABC):
     kind: str
     problem: str
     entry: TrainedEntry
+    group: str
     dataset: str
     training_length: int
     phase_change: int | None
@@ -230,6 +233,7 @@ def read_results(
     tables: Mapping[str, Mapping[str, TrainedEntry]],
     class_of: Callable[[str], type[RunResults]],
     missing: MutableMapping[str, str] | None = None,
+    datasets: Container[str] | None = None,
 ) -> list[RunResults]:
     """Read the results of all runs and baselines, in the order of params.yaml.
 
@@ -238,23 +242,29 @@ def read_results(
     directory
         One folder per run, under its name.
     tables
-        The entries of ``runs``, ``upcycled``, ``baselines`` and ``matched``.
+        All entries of ``runs``, ``upcycled``, ``baselines`` and ``matched``: seeds are told by
+        what they are made from and matched to, whether or not that has results.
     class_of
         Finds the class of the results of a kind of problem.
     missing
         Where it is given, entries without all of their results yet are left out, and are put here
         with the command that makes what they lack.
+    datasets
+        The data whose models are read; None is all.
 
     Raises
     ------
     MissingResultError
         Naming the file that a run has not produced, and the stage that writes it.
     """
+    models = {name: each for entries in tables.values() for name, each in entries.items()}
     runs = {}
     for table in _TABLES:
         for name, entry in tables.get(table, {}).items():
-            with noting_missing(name, missing):
-                runs[name] = _read_run(directory / name, table, entry, class_of)
+            if datasets is None or entry.dataset in datasets:
+                with noting_missing(name, missing):
+                    group = entry.seed_group(models)
+                    runs[name] = _read_run(directory / name, table, entry, group, class_of)
 
     def with_source(run: RunResults) -> RunResults:
         source = runs.get(trained_entry(run.entry.model.weights_source or "") or "")
@@ -264,7 +274,11 @@ def read_results(
 
 
 def _read_run(
-    folder: Path, table: str, entry: TrainedEntry, class_of: Callable[[str], type[RunResults]]
+    folder: Path,
+    table: str,
+    entry: TrainedEntry,
+    group: str,
+    class_of: Callable[[str], type[RunResults]],
 ) -> RunResults:
     training, evaluation, sweep = _TABLES[table]
     swept = None if sweep is None else read_json(folder / "test_time_compute.json", sweep)
@@ -280,6 +294,7 @@ def _read_run(
         kind=entry.model.kind,
         problem=problem,
         entry=entry,
+        group=group,
         dataset=entry.dataset,
         training_length=entry.training_length,
         phase_change=entry.phase_change,

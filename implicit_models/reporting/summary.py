@@ -58,11 +58,9 @@ def summarise(
 
 def group_by_seed(runs: Iterable[Run]) -> dict[str, list[Run]]:
     """Group the runs whose parameters differ in nothing but the seed, by their first run's name."""
-    runs = list(runs)
-    models = {run.name: run.entry for run in runs}
     groups: dict[str, list[Run]] = {}
     for run in runs:
-        groups.setdefault(run.entry.seed_group(models), []).append(run)
+        groups.setdefault(run.group, []).append(run)
     return {group[0].name: group for group in groups.values()}
 
 

@@ -35,10 +35,7 @@ def test_a_run_keeps_its_colour_whatever_else_is_in_the_report(runs):
 
 def test_more_models_than_colours_share_them_evenly(runs):
     lstm = runs[-1]
-    many = [
-        dataclasses.replace(lstm, name=f"run_{n}", entry=lstm.entry.replace(dataset=f"a5_{n}"))
-        for n in range(20)
-    ]
+    many = [dataclasses.replace(lstm, name=f"run_{n}", group=f"of_{n}") for n in range(20)]
     counts = Counter(style.colour for style in figures.run_styles(many).values())
     assert len(counts) == 8 and set(counts.values()) <= {2, 3}
 

@@ -105,6 +105,40 @@ def test_success_counts_all_runs_that_differ_in_the_seed_only(runs):
     assert [len(group) for group in group_by_seed(runs).values()] == [3, 1, 1, 1]
 
 
+@pytest.mark.parametrize("table", ["matched", "upcycled"])
+def test_seeds_are_one_model_whether_or_not_what_they_refer_to_has_results(tmp_path, table):
+    write_results(tmp_path)
+    content = parameters()
+    names, directory = [*content["runs"]], tmp_path / "results" / "runs"
+    if table == "matched":
+        seeds, referred = ("a5_mamba2_1_layer", "a5_mamba2_4_layers", "a5_lstm"), names
+        entry = content["baselines"]["a5_mamba2_1_layer"]
+        content["matched"] = {
+            name: entry | {"seed": seed, "match": {"run": names[seed], "vary": "steps"}}
+            for seed, name in enumerate(seeds)
+        }
+        content["baselines"] = {}
+    else:
+        seeds, referred = names, ("base_0", "base_1", "base_2")
+        model = {"family": "upcycled", "implicit": True}
+        entry = content["baselines"]["a5_mamba2_1_layer"]
+        content["upcycled"] = {
+            name: each | {"model": model | {"source": f"models/{base}/final"}}
+            for (name, each), base in zip(content["runs"].items(), referred, strict=True)
+        }
+        content["runs"] = {}
+        content["baselines"] = {base: entry | {"seed": n} for n, base in enumerate(referred)}
+    for name in referred:
+        shutil.rmtree(directory / name, ignore_errors=True)
+    missing: dict[str, str] = {}
+    found = read_results(directory, tables(content), results_of, missing)
+    assert [*missing] == [*referred]
+    assert {name: [run.name for run in group] for name, group in group_by_seed(found).items()} == {
+        seeds[0]: [*seeds]
+    }
+    assert read_results(directory, tables(content), results_of, {}, datasets=["b5"]) == []
+
+
 @pytest.mark.parametrize(
     ("table", "name"),
     [

@@ -58,6 +58,7 @@ def results(folder: Path, name: str, **changes: Any) -> FormalLanguageResults:
         "kind": name,
         "problem": "formal_language",
         "entry": None,
+        "group": f"of_{name}",
         "dataset": "flips",
         "training_length": 8,
         "phase_change": None,
@@ -123,7 +124,6 @@ def test_the_report_says_what_was_read(folder: Path, monkeypatch: pytest.MonkeyP
     from implicit_models.problems.formal_language.report import lead
 
     monkeypatch.setattr(lead, "cost_sentences", lambda best, runs: [])
-    monkeypatch.setattr(lead, "group_by_seed", lambda runs: {run.name: [run] for run in runs})
     monkeypatch.setattr(
         lead,
         "candidates",

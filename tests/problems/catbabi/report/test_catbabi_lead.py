@@ -173,8 +173,8 @@ def test_unfinished(tmp_path, undrawn):
 def with_model(run, name: str, **model):
     """Return a run of another entry, of which no more is known than its model."""
     stub = SimpleNamespace(kind=run.kind, weights_source=None, **model)
-    entry = SimpleNamespace(model=stub, seed_group=lambda _: name, matched_to=None)
-    return dataclasses.replace(run, name=name, entry=entry)
+    entry = SimpleNamespace(model=stub, matched_to=None)
+    return dataclasses.replace(run, name=name, group=name, entry=entry)
 
 
 def test_a_model_that_tells_no_layers_is_compared_with_none(runs):
