@@ -89,6 +89,7 @@ def main(_: str) -> None:
     write_json(RESULTS / "summary.json", report.summary)
     write_text(RESULTS / "report.html", report.html)
     write_text(RESULTS / "report.md", report.markdown)
+    (RESULTS / "figures").mkdir(exist_ok=True)  # DVC wants it where nothing is drawn too
     for file, figure in report.figures.items():
         write_text(RESULTS / "figures" / file, figure.light)
     for table in TABLES:

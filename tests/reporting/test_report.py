@@ -16,7 +16,7 @@ from implicit_models.problems.word_problem.report.tables import (
 )
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.provenance import Provenance
-from implicit_models.reporting.report import TrackedPage, make_report
+from implicit_models.reporting.report import Report, TrackedPage, make_report
 from implicit_models.tracking.tracker import NullTracker
 from stages.report import main
 from tests.reporting.synthetic import (
@@ -274,6 +274,16 @@ def test_the_stage_tracks_the_report_and_the_figures_of_each_entry(tmp_path, mon
         drawn += ["past_distances", "accuracy_by_compute"] if name in content["runs"] else []
         figures = [(f"a5_{figure}.svg", "figures") for figure in drawn]
         assert artifacts == [("report.html", None), *figures]
+
+
+def test_the_folder_of_figures_is_there_where_nothing_is_drawn(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_parameters()
+    write_results(tmp_path)
+    undrawn = Report(summary={}, html="-", markdown="-", figures={})
+    monkeypatch.setattr("implicit_models.reporting.report.make_report", lambda *_, **__: undrawn)
+    main("")
+    assert list(Path("results/figures").iterdir()) == []
 
 
 def test_a_model_of_data_that_is_not_there_is_named(tmp_path, monkeypatch):
