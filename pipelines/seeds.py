@@ -13,7 +13,7 @@ from typing import Any
 from implicit_models.parameters.names import TESTED_APART, TRAINED
 
 _COPY = re.compile(r"_seed_(\d+)$")
-_MODEL_FOLDER = re.compile(r"^models/([^/]+)/")
+_MODEL_FOLDER = re.compile(r"^(?P<before>(?:\./)?models/)(?P<entry>[^/]+)/")
 
 Parameters = dict[str, Any]
 
@@ -116,7 +116,7 @@ def _own_seed(
     if table in TRAINED:
         return originals.get(name)
     found = _MODEL_FOLDER.match(str(entry.get("model", "")))
-    return originals.get(found[1]) if found and not _COPY.search(name) else None
+    return originals.get(found["entry"]) if found and not _COPY.search(name) else None
 
 
 def _copy(
@@ -129,7 +129,9 @@ def _copy(
         return name if originals.get(name, seed) == seed else f"{name}_seed_{seed}"
 
     def folder_of_seed(folder: str) -> str:
-        return _MODEL_FOLDER.sub(lambda found: f"models/{of_seed(found[1])}/", folder)
+        return _MODEL_FOLDER.sub(
+            lambda found: f"{found['before']}{of_seed(found['entry'])}/", folder
+        )
 
     if table in TESTED_APART:
         new["model"] = folder_of_seed(new["model"])

@@ -377,7 +377,10 @@ def test_references_follow_the_seed():
         "runs": {"r": entry, "r_seed_7": {**entry, "seed": 7}},
         "baselines": {"b": entry},
         "matched": {"m": {**entry, "match": {"run": "r", "vary": "steps"}}},
-        "upcycled": {"u": {**entry, "model": {"source": "models/b/final"}}},
+        "upcycled": {
+            "u": {**entry, "model": {"source": "models/b/final"}},
+            "v": {**entry, "model": {"source": "./models/b/final"}},
+        },
         "benchmarks": {
             "of_r": {"model": "models/r/final", "tasks": "t"},
             "of_hub": {"model": "some/model", "tasks": "t"},
@@ -388,6 +391,7 @@ def test_references_follow_the_seed():
     assert set(seeded["runs"]) == {"r", "r_seed_7"}
     assert seeded["matched"]["m_seed_7"]["match"]["run"] == "r_seed_7"
     assert seeded["upcycled"]["u_seed_7"]["model"]["source"] == "models/b_seed_7/final"
+    assert seeded["upcycled"]["v_seed_7"]["model"]["source"] == "./models/b_seed_7/final"
     assert seeded["benchmarks"]["of_r_seed_7"]["model"] == "models/r_seed_7/final"
     assert "of_hub_seed_7" not in seeded["benchmarks"]
     assert seeded["datasets"] == parameters["datasets"]
