@@ -189,3 +189,10 @@ def test_perplexity_by_cost_has_a_point_for_each_model(runs):
             (getattr(run, cost), run.evaluation["perplexity"]["perplexity"]) for run in runs
         }
     assert left.get_ylabel() == "test perplexity"
+
+
+def test_a_model_that_has_diverged_has_no_point_by_cost(runs):
+    diverged = _of_size(runs[0], runs[0].name, 1, None)
+    axis = perplexity_by_cost([diverged, *runs[1:]], figures.run_styles(runs)).axes[0]
+    known = {y for line in axis.lines for y in line.get_ydata() if np.isfinite(y)}
+    assert known == {run.evaluation["perplexity"]["perplexity"] for run in runs[1:]}

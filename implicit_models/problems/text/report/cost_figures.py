@@ -45,7 +45,8 @@ def perplexity_by_parameters(runs: Sequence[TextResults], styles: Mapping[str, R
 
 def perplexity_by_cost(runs: Sequence[TextResults], styles: Mapping[str, RunStyle]) -> Figure:
     """Draw the test perplexity against training FLOPs and against training time."""
-    perplexities = {run.name: run.evaluation["perplexity"]["perplexity"] for run in runs}
+    found = column([run.evaluation["perplexity"] for run in runs], "perplexity")
+    perplexities = {run.name: each for run, each in zip(runs, found, strict=True)}
 
     def finish(axis: Axes, _: Sequence[RunResults]) -> None:
         perplexity_scale(axis, perplexities.values())
