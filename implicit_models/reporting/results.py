@@ -72,7 +72,8 @@ class RunResults(abc.ABC):
     phase_change
         Training steps done when the free phase begins; None for explicit models.
     evaluation, test_time_compute
-        The content of the files of these names; no sweep for explicit models.
+        The content of the files of these names; no sweep for explicit models. The points of a
+        sweep are in the order of what they allow, the most work last.
     position_rows
         The rows of ``evaluation_by_position.csv``.
     training
@@ -273,6 +274,15 @@ def read_results(
     return [with_source(run) for run in runs.values()]
 
 
+def _in_order(sweep: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sweep with its points in the order of what they allow, the most work last."""
+    return {
+        **sweep,
+        "self_iterations": sorted(sweep["self_iterations"], key=lambda p: p["self_iterations"]),
+        "tolerance": sorted(sweep["tolerance"], key=lambda p: -p["tolerance"]),
+    }
+
+
 def _read_run(
     folder: Path,
     table: str,
@@ -299,7 +309,7 @@ def _read_run(
         training_length=entry.training_length,
         phase_change=entry.phase_change,
         evaluation=evaluated,
-        test_time_compute=swept,
+        test_time_compute=None if swept is None else _in_order(swept),
         training=costs,
         history=read_history(join_segments(segments)),
         position_rows=read_csv(folder / "evaluation_by_position.csv", evaluation),

@@ -15,7 +15,7 @@ from implicit_models.reporting.files import DamagedResultError
 from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import MissingResultError, read_results
 from implicit_models.reporting.summary import group_by_seed, summarise
-from tests.reporting.synthetic import LENGTHS, parameters, tables, write_results
+from tests.reporting.synthetic import LENGTHS, parameters, seal, tables, write_results
 
 ROOT = Path(__file__).parents[2]
 RUN_KEYS = {
@@ -103,6 +103,19 @@ def test_success_counts_all_runs_that_differ_in_the_seed_only(runs):
     assert success["a5_lstm"]["rate"] == 1.0
     assert success["a5_mamba2_4_layers"]["num_solved"] == 0
     assert [len(group) for group in group_by_seed(runs).values()] == [3, 1, 1, 1]
+
+
+def test_the_points_of_a_sweep_are_in_order_whatever_order_it_was_asked_for_in(tmp_path, runs):
+    write_results(tmp_path)
+    folder = tmp_path / "results" / "runs" / runs[0].name
+    sweep = json.loads((folder / "test_time_compute.json").read_text())
+    shuffled = {
+        each: [*sweep[each][3:], *sweep[each][:3]] for each in ("self_iterations", "tolerance")
+    }
+    (folder / "test_time_compute.json").write_text(json.dumps(sweep | shuffled))
+    seal(folder)
+    found = read_results(folder.parent, tables(parameters()), results_of)[0].test_time_compute
+    assert found == sweep == runs[0].test_time_compute
 
 
 @pytest.mark.parametrize("table", ["matched", "upcycled"])
