@@ -118,12 +118,18 @@ def _in_a_process(part: str, quick: bool, limit: float) -> list[Row]:
     timer.start()
     rows: list[Row] = []
     assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith(_MARK):
-            rows.append(json.loads(line.removeprefix(_MARK)))
-        print(line, end="", file=sys.stderr, flush=True)
-    code = process.wait()
-    timer.cancel()
+    try:
+        for line in process.stdout:
+            if line.startswith(_MARK):
+                rows.append(json.loads(line.removeprefix(_MARK)))
+            print(line, end="", file=sys.stderr, flush=True)
+        code = process.wait()
+    finally:
+        timer.cancel()
+        if process.returncode is None:  # Ctrl-C reaches no session but this one
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        process.stdout.close()
     if timed_out.is_set():
         rows.append({"part": part, "error": f"stopped after {limit:.0f} s"})
     elif code:

@@ -1,5 +1,10 @@
 """The GPU benchmark, as far as it can be tested without one."""
 
+import signal
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -54,6 +59,28 @@ def test_operations_are_twice_the_weights_and_attention(model: str):
     assert products == 2 * matrices
     assert (gpu_counts.cell_operations(config, 1, 2048) > products) == model.startswith("llama")
     assert gpu_counts.cell_bytes(config, 0, 2) == 2 * matrices
+
+
+def test_a_part_is_killed_where_the_benchmark_is_stopped(monkeypatch: pytest.MonkeyPatch):
+    popen, started = subprocess.Popen, []
+
+    def start(command: Any, **keywords: Any) -> Any:
+        program = "import time; print('row: {}', flush=True); time.sleep(60)"
+        started.append(popen([sys.executable, "-c", program], **keywords))
+        return started[0]
+
+    def stopped(line: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(gpu, "json", SimpleNamespace(loads=stopped))
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        gpu._in_a_process("kernels", True, 60.0)
+    assert started[0].poll() == -signal.SIGKILL
+    for timer in set(threading.enumerate()) - before:
+        timer.join(5.0)
+        assert not timer.is_alive()
 
 
 def test_a_step_that_does_not_fit_is_measured_at_half_the_batch(monkeypatch: pytest.MonkeyPatch):
