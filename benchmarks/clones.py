@@ -1,16 +1,20 @@
 """Copies of this project in which a benchmark may run its pipeline."""
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Container
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 import yaml
 
+from pipelines import disk
+from pipelines.git import git, text_of
 from pipelines.sweeps.own_files import link_own_files
 from pipelines.sweeps.workspaces import cache_folder
 from pipelines.terminal import AGAIN, UNRECORDED
@@ -45,10 +49,18 @@ def clone(path: Path, *composed: str) -> None:
     ----------
     composed
         A preset and settings on top of it, as ``scripts/compose.py`` takes them.
+
+    Raises
+    ------
+    CommandError
+        Where this project is in no repository of git, or nothing can be composed.
     """
-    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.check_output(listing, cwd=ROOT, text=True).split("\0")
-    taken = [name for name in listed if name and (ROOT / name).is_file() and not _is_computed(name)]
+    listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listed.returncode:
+        said = text_of(listed.stderr).strip()
+        raise CommandError(f"git cannot list what a copy of {ROOT} has: {said}")
+    names = map(os.fsdecode, listed.stdout.split(b"\0"))
+    taken = [name for name in names if name and (ROOT / name).is_file() and not _is_computed(name)]
     for folder in {Path(name).parts[0] for name in taken if "/" in name} - {".dvc"}:
         shutil.rmtree(path / folder, ignore_errors=True)  # what git has no longer
     for name in taken:
@@ -71,21 +83,52 @@ def reproduce(path: Path, preset: str, *settings: str, jobs: int, cached: bool) 
     Raises
     ------
     CommandError
-        Where a stage fails.
+        Where a stage fails, or another call works in the copy.
     """
-    clone(path, preset, *settings)
-    link_own_files(ROOT, path, yaml.safe_load((path / "params.yaml").read_text()))
-    if cached:
-        cache = str(cache_folder(ROOT))
-        python(path, "-m", "dvc", "config", "--local", "cache.dir", cache)
-    python(path, "-m", "pipelines.reproduce", "--jobs", str(jobs), shown=True, ends=(0, UNRECORDED))
+    flow = ("-m", "pipelines.reproduce", "--jobs", str(jobs))
+    with _alone_in(path) as lock:
+        clone(path, preset, *settings)
+        link_own_files(ROOT, path, yaml.safe_load((path / "params.yaml").read_text()))
+        if cached:
+            cache = str(cache_folder(ROOT))
+            python(path, "-m", "dvc", "config", "--local", "cache.dir", cache)
+        python(path, *flow, shown=True, ends=(0, UNRECORDED), keep_open=[lock])
+
+
+@contextlib.contextmanager
+def _alone_in(path: Path) -> Iterator[int]:
+    """Keep other calls out of a copy; yield the descriptor, by which who inherits it does so too.
+
+    Raises
+    ------
+    CommandError
+        Where another call works there.
+    """
+    folder = path / ".dvc" / "tmp"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "copy.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise CommandError(f"another call works in {path}; let it end") from None
+        except OSError as error:
+            if not disk.has_no_flock(error):
+                raise
+            raise CommandError(f"{path}: {disk.NO_FLOCK}") from None
+        yield file.fileno()
 
 
 def _is_computed(name: str) -> bool:
     return name in {"dvc.lock", "params.yaml"} or name.startswith("results/")
 
 
-def python(path: Path, *arguments: str, shown: bool = False, ends: Container[int] = (0,)) -> None:
+def python(
+    path: Path,
+    *arguments: str,
+    shown: bool = False,
+    ends: Container[int] = (0,),
+    keep_open: Sequence[int] = (),
+) -> None:
     """Run this Python in a folder, on the code there, away from the user's servers.
 
     Parameters
@@ -95,6 +138,8 @@ def python(path: Path, *arguments: str, shown: bool = False, ends: Container[int
         `run_in_terminal` does; otherwise what it prints is part of the error alone.
     ends
         The exit statuses with which it has done what it should.
+    keep_open
+        File descriptors that one that is shown inherits.
 
     Raises
     ------
@@ -110,7 +155,8 @@ def python(path: Path, *arguments: str, shown: bool = False, ends: Container[int
     command = [sys.executable, *arguments]
     environment = {**kept, "PYTHONPATH": str(code), "PATH": search_path}
     if shown:
-        status, said = run_in_terminal(command, cwd=path, environment=environment), ""
+        said = ""
+        status = run_in_terminal(command, cwd=path, environment=environment, keep_open=keep_open)
     else:
         done = subprocess.run(
             command,

@@ -1,6 +1,7 @@
 """Counting the seeds that hold, from results that are made up."""
 
 import json
+import os
 import subprocess
 
 import pytest
@@ -168,6 +169,43 @@ def test_a_copy_has_the_cache_that_dvc_has_been_told_and_the_users_own_files(mon
     assert [each for each in commands if "--jobs" in each] == [
         ("-m", "pipelines.reproduce", "--jobs", "2")
     ] * 2
+
+
+def test_one_call_at_a_time_works_in_a_copy(monkeypatch, tmp_path):
+    path, done = tmp_path / "copy", []
+
+    def run(folder, *arguments, keep_open=(), **_):
+        if "--jobs" not in arguments:
+            return
+        (lock,) = keep_open
+        assert os.path.samestat(os.fstat(lock), os.stat(path / ".dvc" / "tmp" / "copy.lock"))
+        with pytest.raises(clones.CommandError, match=f"another call works in {path}; let it end"):
+            clones.reproduce(path, "quick", jobs=1, cached=True)
+        done.append(arguments)
+
+    def copy(folder, preset):
+        (folder / ".git").mkdir(exist_ok=True)
+        (folder / "params.yaml").write_text(compose(ROOT, [f"preset={preset}"]))
+
+    monkeypatch.setattr(clones, "clone", copy)
+    monkeypatch.setattr(clones, "python", run)
+    for _ in range(2):  # the second goes on where the first has ended
+        clones.reproduce(path, "quick", jobs=1, cached=True)
+    assert len(done) == 2
+
+
+def test_a_copy_has_files_of_any_name(monkeypatch, tmp_path):
+    root, name = tmp_path / "root", os.fsdecode(b"notes_\xff.txt")
+    root.mkdir()
+    monkeypatch.setattr(clones, "ROOT", root)
+    monkeypatch.setattr(clones, "python", lambda *_: None)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    with pytest.raises(clones.CommandError, match=f"what a copy of {root} has: .*not a git repo"):
+        clones.clone(tmp_path / "copy", "quick")
+    subprocess.check_call(["git", "init", "--quiet", root])
+    (root / name).write_text("mine")
+    clones.clone(tmp_path / "copy", "quick")
+    assert (tmp_path / "copy" / name).read_text() == "mine"
 
 
 def test_a_copy_whose_flow_prefect_could_not_record_has_its_results(tmp_path):
