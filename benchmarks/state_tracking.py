@@ -129,7 +129,8 @@ def _short(part: str) -> list[str]:
 def report(runs: Sequence[Mapping[str, Any]]) -> harness.Report:
     """Count the seeds that hold, of runs as docs/measured has them, and judge by that.
 
-    There is a row for each model and length that it was tested at.
+    There is a row for each model and length that it was tested at, of the seeds that have a score
+    there; where some have none, it says how many.
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
@@ -137,27 +138,31 @@ def report(runs: Sequence[Mapping[str, Any]]) -> harness.Report:
     rows = [
         _row(name, length, seeds)
         for name, seeds in groups.items()
-        for length in sorted(seeds[0]["scores"], key=int)
+        for length in sorted({length for seed in seeds for length in seed["scores"]}, key=int)
+        if any(seed["scores"].get(length) is not None for seed in seeds)
     ]
     return harness.Report(rows, _bars(rows))
 
 
 def _row(name: str, length: str, seeds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    scores = [seed["scores"][length] for seed in seeds]
+    known = [seed for seed in seeds if seed["scores"].get(length) is not None]
+    scores = [seed["scores"][length] for seed in known]
+    flops = [seed["training_flops"] for seed in known if seed["training_flops"] is not None]
     hold = sum(score >= HOLDS for score in scores)
-    low, high = wilson(hold, len(seeds))
+    low, high = wilson(hold, len(scores))
     return {
         "model": name,
         "tokens": int(length),
-        "seeds": len(seeds),
+        "seeds": len(scores),
+        **({"without_score": len(seeds) - len(known)} if len(known) < len(seeds) else {}),
         "hold": hold,
         "interval_low": low,
         "interval_high": high,
         "mean_accuracy": statistics.mean(scores),
         "lowest": min(scores),
         "highest": max(scores),
-        "training_seconds": statistics.mean(seed["train_seconds"] for seed in seeds),
-        "training_flops": statistics.mean(seed["training_flops"] for seed in seeds),
+        "training_seconds": statistics.mean(seed["train_seconds"] for seed in known),
+        "training_flops": statistics.mean(flops) if flops else None,
     }
 
 

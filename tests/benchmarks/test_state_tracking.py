@@ -38,6 +38,19 @@ def test_a_row_for_each_length():
     assert {row["training_seconds"] for row in rows} == {32.5}
 
 
+def test_seeds_without_a_score_at_a_length_are_told_and_not_counted():
+    lacking, diverged = of_seed(2, 1.0), of_seed(3, None) | {"training_flops": None}
+    del lacking["scores"]["1280"]
+    rows = state_tracking.report([lacking, diverged, *RUNS]).rows
+    assert [
+        (row["tokens"], row["hold"], row["seeds"], row.get("without_score")) for row in rows
+    ] == [(20, 4, 4, None), (40, 2, 3, 1), (1280, 0, 3, 1)]
+    assert {row["training_flops"] for row in rows} == {2e12}
+    (row, *_) = state_tracking.report([diverged]).rows
+    assert (row["tokens"], row["training_flops"]) == (20, None)
+    assert [row["tokens"] for row in state_tracking.report([diverged]).rows] == [20, 1280]
+
+
 def test_bars_are_of_the_lengths_that_were_tested():
     assert state_tracking.report(RUNS).bars == {
         "a5_implicit_mamba2: seeds with 99 % at 20 tokens": Bar(2, 10, False),
