@@ -24,6 +24,7 @@ _SCORES = {
     "text": "perplexity",
 }
 KEPT = ("kind", "data", "num_parameters", "train_seconds", "training_flops")
+_QUANTITIES = {"training_flops": "training FLOPs", "parameters": "parameters"}
 _FAMILIES = {"mamba2": "Mamba2", "llama": "Llama", "lstm": "torch's LSTM"}
 
 
@@ -235,9 +236,19 @@ def described(entry: Mapping[str, Any], kind: str) -> dict[str, Any]:
         words.append("eigenvalues in [-1, 1]")
     share = (entry.get("bounded") or {}).get("share")
     if share is not None:
-        free = f"free ({entry['free']['max_steps']}+{entry['free']['phantom_steps']})"
-        words.append(f"{100 * share:.0f} % bounded, {free}")
+        words.append(f"{100 * share:.0f} % bounded, free ({_free_steps(entry['free'])})")
     if "match" in entry:
-        words.append("training FLOPs of the implicit one")
+        quantity = entry["match"].get("quantity", "training_flops")
+        words.append(f"{_QUANTITIES[quantity]} of the implicit one")
     found = {"dataset": entry["dataset"], "label": ", ".join(words), "layers": layers or 0}
     return found | {"seed": entry["seed"]}
+
+
+def _free_steps(free: Mapping[str, Any]) -> str:
+    """Return the self-iterations of a search and of its gradient, which is named if no phantom."""
+    gradient = free.get("gradient", "phantom")
+    with_gradient = free.get(f"{gradient}_steps")
+    steps = (
+        f"{free['max_steps']}" if with_gradient is None else f"{free['max_steps']}+{with_gradient}"
+    )
+    return steps if gradient == "phantom" else f"{steps}, {gradient.replace('_', ' ')} gradient"

@@ -187,6 +187,26 @@ def test_stories_have_one_score():
             {"model": {"family": "llama", "num_layers": 4}, "match": {"run": "a", "vary": "steps"}},
             *("explicit", "explicit Llama, 4 layers, training FLOPs of the implicit one"),
         ),
+        (
+            {"model": {"family": "llama"}, "match": {"quantity": "parameters", "vary": "width"}},
+            *("explicit", "explicit Llama, parameters of the implicit one"),
+        ),
+        (
+            {
+                "model": {"family": "llama"},
+                "bounded": {"share": 0.5},
+                "free": {"max_steps": 24, "gradient": "unrolled", "unrolled_steps": 2},
+            },
+            *("implicit", "implicit Llama, 50 % bounded, free (24+2, unrolled gradient)"),
+        ),
+        (
+            {
+                "model": {"family": "llama"},
+                "bounded": {"share": 0.5},
+                "free": {"max_steps": 24, "gradient": "implicit_function", "phantom_steps": None},
+            },
+            *("implicit", "implicit Llama, 50 % bounded, free (24, implicit function gradient)"),
+        ),
         ({"model": {"family": "lstm", "num_layers": 1}}, "recurrent", "torch's LSTM, 1 layer"),
         ({"model": {"family": "huggingface"}}, "explicit", "explicit huggingface"),
     ],
