@@ -12,6 +12,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from implicit_models.files import write_whole
+
 Named = TypeVar("Named")
 
 ROOT = Path(__file__).parents[1]
@@ -105,7 +107,7 @@ _FIRST = {
 def main() -> None:
     """Write the page."""
     argparse.ArgumentParser(description="Write docs/troubleshooting.md.").parse_args()
-    PAGE.write_text(reference())
+    write_whole(PAGE, reference())
 
 
 def reference() -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from implicit_models.files import write_whole  # noqa: E402
 from implicit_models.parameters.composition import presets  # noqa: E402
 from stages.plan import make_plan  # noqa: E402
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ).parse_args(arguments)
     rows = "".join(f"{row(preset)}\n" for preset in of_the_paper(presets(ROOT)))
     page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(TABLE.sub(rf"\g<1>{_HEAD}{rows}\g<2>", page), encoding="utf-8")
+    write_whole(PAGE, TABLE.sub(rf"\g<1>{_HEAD}{rows}\g<2>", page))
 
 
 def of_the_paper(names: Sequence[str]) -> list[str]:

@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 
 from implicit_models.families.parameters import ModelParameters
 from implicit_models.families.table import FAMILIES
+from implicit_models.files import write_whole
 from implicit_models.parameters import Parameters
 from implicit_models.parameters.words import in_words
 from implicit_models.problems.downstream.tasks import TASKS
@@ -42,7 +43,7 @@ _ENTRY = re.compile(r"(?m)^(\S.*)\n((?:(?: {4}.*)?\n)+)")
 def main() -> None:
     """Write the page."""
     argparse.ArgumentParser(description="Write docs/parameters.md.").parse_args()
-    PAGE.write_text(reference())
+    write_whole(PAGE, reference())
 
 
 def reference() -> str:

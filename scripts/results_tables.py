@@ -22,6 +22,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
+from implicit_models.files import write_whole  # noqa: E402
 from scripts import measured, measured_tables  # noqa: E402
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "results.md")
@@ -74,11 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for _, preset, _, folder in wanted:
             measured.take(preset, Path(folder), options.overrides, further=options.further)
         pages = {page: written(page.read_text()) for page in PAGES}
-    except measured.NotMeasuredError as error:
+        for page, text in pages.items():
+            write_whole(page, text)
+    except (measured.NotMeasuredError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    for page, text in pages.items():
-        page.write_text(text)
     return 0
 
 

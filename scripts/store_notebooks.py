@@ -11,6 +11,7 @@ import argparse
 import base64
 import hashlib
 import io
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
+
+from implicit_models.files import write_whole  # noqa: E402
+
 NOTEBOOKS = ROOT / "notebooks"
 SECONDS = 600  # of a cell, at most
 
@@ -47,15 +51,26 @@ class NotStoredError(RuntimeError):
 
 
 def notebooks() -> dict[str, Path]:
-    """Return the notebooks by their names."""
-    return {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb"))}
+    """Return the notebooks of presets by their names; those of one's own are left out."""
+    return {path.stem: path for path in sorted(NOTEBOOKS.glob("*.ipynb")) if _has_preset(path)}
+
+
+def _has_preset(path: Path) -> bool:
+    try:
+        return "preset" in json.loads(path.read_bytes()).get("metadata", {})
+    except ValueError:
+        return False
 
 
 def read(path: Path) -> Any:
     """Read a notebook."""
+    return _parsed(path.read_bytes())
+
+
+def _parsed(content: bytes) -> Any:
     import nbformat
 
-    return nbformat.read(path, as_version=nbformat.NO_CONVERT)
+    return nbformat.reads(content.decode("utf-8"), as_version=nbformat.NO_CONVERT)
 
 
 def preset_of(path: Path) -> str:
@@ -74,18 +89,22 @@ def store(path: Path, results: Path, output: Path | None = None) -> None:
     Raises
     ------
     NotStoredError
-        Where the results are not those of its preset, a cell fails, or nothing is shown.
+        Where the results are not those of its preset, a cell fails, nothing is shown, or what
+        would be written over has changed meanwhile.
     """
     import nbformat
-    from nbclient.exceptions import CellExecutionError
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-    notebook = read(path)
+    before = path.read_bytes()
+    notebook = _parsed(before)
     if output is None:
         check_preset(notebook.metadata["preset"], results)
     try:
         execute(notebook, results)
     except CellExecutionError as error:
         raise NotStoredError(str(error.evalue)) from error
+    except (CellTimeoutError, DeadKernelError) as error:
+        raise NotStoredError(str(error).strip()) from error
     shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     if not any(each["output_type"] == "display_data" for each in shown):
         printed = "".join(each.get("text", "") for each in shown).strip()
@@ -97,7 +116,9 @@ def store(path: Path, results: Path, output: Path | None = None) -> None:
     notebook.metadata["parameters"] = preset_digest(notebook.metadata["preset"])
     target = path if output is None else output / path.name
     target.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(notebook, target)
+    if target == path and path.read_bytes() != before:
+        raise NotStoredError("it has changed while it ran; run this again")
+    write_whole(target, nbformat.writes(notebook).removesuffix("\n") + "\n")
     print(f"{target}: {target.stat().st_size / 1000:.0f} kB")
 
 

@@ -1,7 +1,9 @@
 """Tables of README.md and docs/results.md are what was measured."""
 
 import datetime
+import errno
 import json
+import os
 import re
 import subprocess
 
@@ -49,6 +51,19 @@ def test_a_page_has_what_was_measured(page):
     assert "<!-- table: " in text
     for which in ("table", "rates", "tasks", "scores"):
         assert text.count(f"<!-- {which}: ") == text.count(f"<!-- end of {which} -->")
+
+
+def test_a_full_disk_leaves_a_page_as_it_is(monkeypatch, tmp_path, capsys):
+    def full(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    page = tmp_path / "page.md"
+    page.write_text("<!-- published -->\n<!-- end of published -->\n")
+    monkeypatch.setattr(results_tables, "PAGES", [page])
+    monkeypatch.setattr("implicit_models.files.sync", full)
+    assert results_tables.main([]) == 2
+    assert f"No space left on device: '{page}'" in capsys.readouterr().err
+    assert page.read_text() == "<!-- published -->\n<!-- end of published -->\n"
 
 
 def test_what_others_have_published_is_what_the_report_tells():

@@ -1,5 +1,7 @@
 """The notebooks on made-up results, and on none; on every preset's own they run in tests/stages."""
 
+import errno
+import os
 import re
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 import yaml
 from IPython.core.interactiveshell import InteractiveShell
 from matplotlib.figure import Figure
-from nbclient.exceptions import CellExecutionError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
 from implicit_models.reporting.tables.table import Table
 from scripts import store_notebooks
@@ -178,24 +180,82 @@ def test_results_of_another_preset_are_not_stored_in_place(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("outputs", "message"),
-    [([], "shows nothing of "), (None, "KeyError: no such thing")],
-    ids=["nothing", "failed"],
+    ("error", "message"),
+    [
+        (None, "shows nothing of "),
+        (CellExecutionError("traceback", "KeyError", "no such thing"), "no such thing"),
+        (CellTimeoutError("timed out after 600 seconds"), "timed out after 600 seconds"),
+        (DeadKernelError("Kernel died"), "Kernel died"),
+    ],
+    ids=["nothing", "failed", "slow", "dead"],
 )
 def test_a_notebook_that_fails_or_shows_nothing_is_not_stored(
-    tmp_path, monkeypatch, outputs, message
+    tmp_path, monkeypatch, error, message
 ):
     def execute(notebook, results):
-        if outputs is None:
-            raise CellExecutionError("traceback", "KeyError", "no such thing")
+        if error is not None:
+            raise error
 
     monkeypatch.setattr(store_notebooks, "execute", execute)
-    path = tmp_path / "mine.ipynb"
+    path = write_notebook(tmp_path)
+    before = path.read_bytes()
+    with pytest.raises(store_notebooks.NotStoredError, match=message):
+        store_notebooks.store(path, tmp_path)
+    assert path.read_bytes() == before
+
+
+def write_notebook(folder: Path) -> Path:
+    """Write a notebook of the preset ``quick``, and the parameters that it wants beside it."""
+    path = folder / "mine.ipynb"
     cell = nbformat.v4.new_code_cell("1")
     notebook = nbformat.v4.new_notebook(cells=[cell], metadata={"preset": "quick"})
     nbformat.write(notebook, path)
+    (folder / "params.yaml").write_text(composed("quick"))
+    return path
+
+
+def show(notebook, results=None):
+    """Put an output into a notebook, as running it does."""
+    shown = nbformat.v4.new_output("display_data", {"text/plain": "a figure"})
+    notebook.cells[0].outputs = [shown]
+
+
+def test_a_notebook_that_was_saved_while_it_ran_stays_as_it_is(tmp_path, monkeypatch):
+    path = write_notebook(tmp_path)
+
+    def saved_meanwhile(notebook, results):
+        show(notebook)
+        changed = read(path)
+        changed.cells[0].source = "2"
+        nbformat.write(changed, path)
+
+    monkeypatch.setattr(store_notebooks, "execute", saved_meanwhile)
+    with pytest.raises(store_notebooks.NotStoredError, match="changed while it ran; run this ag"):
+        store_notebooks.store(path, tmp_path)
+    assert read(path).cells[0].source == "2" and not read(path).cells[0].outputs
+    store_notebooks.store(path, tmp_path, tmp_path / "elsewhere")
+    assert read(tmp_path / "elsewhere" / "mine.ipynb").cells[0].outputs
+    monkeypatch.setattr(store_notebooks, "execute", show)
+    store_notebooks.store(path, tmp_path)
+    assert read(path).cells[0].outputs
+
+
+def test_a_full_disk_leaves_a_notebook_as_it_is(tmp_path, monkeypatch):
+    def full(path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    path = write_notebook(tmp_path)
     before = path.read_bytes()
-    (tmp_path / "params.yaml").write_text(composed("quick"))
-    with pytest.raises(store_notebooks.NotStoredError, match=message.removeprefix("KeyError: ")):
+    monkeypatch.setattr(store_notebooks, "execute", show)
+    monkeypatch.setattr("implicit_models.files.sync", full)
+    with pytest.raises(OSError, match="No space left"):
         store_notebooks.store(path, tmp_path)
     assert path.read_bytes() == before
+
+
+def test_notebooks_of_ones_own_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_notebooks, "NOTEBOOKS", tmp_path)
+    path = write_notebook(tmp_path)
+    nbformat.write(nbformat.v4.new_notebook(), tmp_path / "Untitled.ipynb")
+    (tmp_path / "empty.ipynb").write_text("")
+    assert notebooks() == {"mine": path}
