@@ -12,6 +12,7 @@ import yaml
 from implicit_models.files import write_whole
 from implicit_models.parameters import ParameterError
 from implicit_models.parameters.names import TESTED_APART, TRAINED
+from scripts.recorded_parameters import why_outdated
 from scripts.store_notebooks import ROOT, composed, preset_digest
 from stages.entries import read_models
 
@@ -93,10 +94,12 @@ def of_folder(preset: str, folder: Path, overrides: Sequence[str] = ()) -> list[
     ------
     NotMeasuredError
         Where there is no such preset, the repository's params.yaml is not that of the preset with
-        these overrides under any seeds, its results cannot be read, or their kind of data has no
-        table.
+        these overrides under any seeds, its results were made with another or cannot be read, or
+        their kind of data has no table.
     """
     groups = groups_of(preset, folder, overrides)
+    if reason := why_outdated(folder):
+        raise NotMeasuredError(reason)
     parameters = _read(folder / "params.yaml", yaml.safe_load)
     path = folder / "results" / "summary.json"
     summary = _read(path, json.loads)

@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from implicit_models.files import write_whole  # noqa: E402
+from scripts.recorded_parameters import why_outdated  # noqa: E402
 
 NOTEBOOKS = ROOT / "notebooks"
 SECONDS = 600  # of a cell, at most
@@ -128,7 +129,7 @@ def check_preset(preset: str, folder: Path) -> None:
     Raises
     ------
     NotStoredError
-        Where its params.yaml is another one, or is not there.
+        Where its params.yaml is another one, or is not there, or results were made with another.
     """
     parameters = folder / "params.yaml"
     if not parameters.is_file() or parameters.read_text() != composed(preset):
@@ -136,6 +137,8 @@ def check_preset(preset: str, folder: Path) -> None:
             f"{parameters} is not that of the preset {preset}: `python scripts/compose.py {preset} "
             "&& dvc repro` there, or `make figures`, leaves its results"
         )
+    if reason := why_outdated(folder):
+        raise NotStoredError(reason)
 
 
 def composed(preset: str, overrides: Sequence[str] = ()) -> str:

@@ -15,7 +15,7 @@ from implicit_models.problems.catbabi.report.published import PUBLISHED
 from pipelines.seeds import with_seeds
 from scripts import measured as measurements
 from scripts import measured_tables, results_tables
-from scripts.store_notebooks import composed
+from scripts.store_notebooks import NotStoredError, check_preset, composed
 
 RUN = {"kind": "implicit", "data": "word_problem", "num_parameters": 1234, "train_seconds": 61.4}
 RUN |= {"training_flops": 9.74e12, "scores": {"160": 0.5, "20": 1.0}, "dataset": "a5", "seed": 0}
@@ -402,6 +402,43 @@ def test_other_seeds_of_the_same_parameters_stay_beside_a_presets_own(measured):
     with pytest.raises(measurements.NotMeasuredError, match="cannot be read"):
         measurements.take_own_seeds("quick", clone)
     assert path.read_text() == "{"
+
+
+@pytest.mark.parametrize(
+    ("stage", "key", "value"),
+    [
+        ("evaluate_benchmarks@s3_implicit_mamba2", "evaluation", {"word_problem": {}}),
+        ("train_free@s3_implicit_mamba2", "runs.s3_implicit_mamba2.free", {"max_steps": 99}),
+        ("prepare@s3", "datasets.s3", {}),
+        ("report", "runs", {}),
+    ],
+)
+def test_results_that_were_made_with_other_parameters_are_refused(
+    measured, capsys, stage, key, value
+):
+    clone = measured / "clone"
+    parameters = yaml.safe_load((clone / "params.yaml").read_text())
+    for table in key.split("."):
+        parameters = parameters[table]
+
+    def record(**stages):
+        ran = {name: {"params": {"params.yaml": {key: of}}} for name, of in stages.items()}
+        (clone / "dvc.lock").write_text(yaml.safe_dump({"schema": "2.0", "stages": ran}))
+
+    record(**{stage: value})
+    assert results_tables.main(["--measured", f"quick={clone}"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {stage} ran with another {key} than {clone}/params.yaml has")
+    assert "`dvc repro` there brings the results up to date" in said
+    with pytest.raises(NotStoredError, match=f"{stage} ran with another {key}"):
+        check_preset("quick", clone)
+    assert not (measured / "measured").exists()
+    record(**{stage: parameters, "train_free@of_another_preset": value, "code": value})
+    check_preset("quick", clone)
+    assert results_tables.main(["--measured", f"quick={clone}"]) == 0
+    (clone / "dvc.lock").write_text("stages: [")
+    assert results_tables.main(["--measured", f"quick={clone}"]) == 2
+    assert f"{clone}/dvc.lock cannot be read: " in capsys.readouterr().err
 
 
 def test_results_of_a_preset_with_a_value_of_ones_own(measured, capsys):
