@@ -7,13 +7,73 @@ from collections import Counter
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
 from implicit_models.problems.word_problem.report import figures as word_problem
 from implicit_models.problems.word_problem.report import seed_figures
 from implicit_models.problems.word_problem.report.figures import length_title
 from implicit_models.reporting import figures
 from implicit_models.reporting.figures.axes import spread
+from implicit_models.reporting.figures.style import COLOURS
 from implicit_models.reporting.illustration import illustrate
+
+
+# What protanopes and deuteranopes see of linear RGB: Machado, Oliveira and Fernandes 2009, "A
+# Physiologically-based Model for Simulation of Color Vision Deficiency", table 1, severity 1.0.
+VISIONS = {
+    "normal": np.eye(3),
+    "protan": np.array(
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ]
+    ),
+    "deutan": np.array(
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ]
+    ),
+}
+XYZ_OF_RGB = np.array(  # sRGB, white of D65
+    [
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.0721750],
+        [0.0193339, 0.1191920, 0.9503041],
+    ]
+)
+
+
+def linear_rgb(colours):
+    levels = np.array([to_rgb(colour) for colour in colours])
+    return np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb):
+    """Return CIE 1976 L*a*b* of linear RGB."""
+    shares = rgb @ XYZ_OF_RGB.T / XYZ_OF_RGB.sum(1)
+    root = np.where(shares > (6 / 29) ** 3, np.cbrt(shares), shares / (3 * (6 / 29) ** 2) + 4 / 29)
+    x, y, z = root.T
+    return np.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], axis=1)
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+def test_colours_are_told_apart_the_first_four_best(vision):
+    seen = lab(np.clip(linear_rgb(COLOURS) @ VISIONS[vision].T, 0, 1))
+    distances = np.linalg.norm(seen[:, None] - seen, axis=-1) + 1e9 * np.eye(len(COLOURS))
+    assert distances.min() > 20
+    assert distances[:4, :4].min() > 45
+
+
+@pytest.mark.parametrize("ground", ["light", "dark"])
+def test_colours_are_legible_on_either_ground(ground):
+    with figures.theme(ground):
+        paper = mpl.rcParams["figure.facecolor"]
+    own, other = linear_rgb(COLOURS) @ XYZ_OF_RGB[1], linear_rgb([paper]) @ XYZ_OF_RGB[1]
+    contrasts = (np.maximum(own, other) + 0.05) / (np.minimum(own, other) + 0.05)
+    assert contrasts.min() >= 3
 
 
 def test_seeds_share_the_colour_and_groups_do_not(runs):

@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import group_by_seed
 
-# Told apart by colour-blind readers too, and legible on white and on near-black.
-COLOURS = ("#2f7ed8", "#d9731a", "#1f9d6b", "#c2559d", "#8a6fd1", "#b08a00", "#d14b4b", "#3aa6b9")
+# Told apart by colour-blind readers too, and legible on white and on near-black. The first four
+# are the furthest from one another.
+COLOURS = ("#447755", "#9900ff", "#999911", "#0099cc", "#3366cc", "#776622", "#bb2288", "#ff5588")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
 
 WIDE, NARROW = 8.5, 4.3
