@@ -157,13 +157,12 @@ def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown
     missing: dict[str, str] = {}
     runs = read_results(root / "results" / "runs", wanted, results_of, missing)
     _say_missing(missing)
-    styles = run_styles(runs)
     tables = {name: table for table, entries in wanted.items() for name in entries}
     learned = {name: [run for run in runs if run.dataset == name] for name in names}
     shown = {name: of for name, of in learned.items() if of}
     alone = len(shown) == 1
     return [
-        Shown(root=root, title=name, runs=of, styles=styles, tables=tables, is_alone=alone)
+        Shown(root=root, title=name, runs=of, styles=run_styles(of), tables=tables, is_alone=alone)
         for name, of in shown.items()
     ]
 

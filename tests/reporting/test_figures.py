@@ -17,7 +17,6 @@ from implicit_models.reporting.figures.axes import spread
 from implicit_models.reporting.figures.style import COLOURS
 from implicit_models.reporting.illustration import illustrate
 
-
 # What protanopes and deuteranopes see of linear RGB: Machado, Oliveira and Fernandes 2009, "A
 # Physiologically-based Model for Simulation of Color Vision Deficiency", table 1, severity 1.0.
 VISIONS = {
@@ -87,20 +86,50 @@ def test_a_run_keeps_its_colour_whatever_else_is_in_the_report(runs):
     everything = figures.run_styles(runs)
     for left_out in ("a5_mamba2_1_layer", "a5_mamba2_4_layers", "a5_lstm"):
         fewer = figures.run_styles([run for run in runs if run.name != left_out])
-        kept = [name for name in fewer if fewer[name].colour == everything[name].colour]
-        assert len(kept) >= len(fewer) - 1
+        models = [name for name in fewer if "_seed" not in name]
+        kept = [name for name in models if fewer[name].colour == everything[name].colour]
+        assert len(kept) >= len(models) - 1
         assert len({style.colour for style in fewer.values()}) == 3
     assert figures.run_styles([runs[-1], *runs[:-1]]) == everything
 
 
-def test_more_models_than_colours_share_them_evenly(runs):
+def named_anew(runs, names, dataset):
+    """Return copies of a run, all of them other models."""
     lstm = runs[-1]
-    many = [
-        dataclasses.replace(lstm, name=f"run_{n}", entry=lstm.entry.replace(dataset=f"a5_{n}"))
-        for n in range(20)
+    return [
+        dataclasses.replace(
+            lstm, name=name, dataset=dataset, entry=lstm.entry.replace(dataset=f"{dataset}_{n}")
+        )
+        for n, name in enumerate(names)
     ]
-    counts = Counter(style.colour for style in figures.run_styles(many).values())
+
+
+def test_more_models_than_colours_share_them_evenly_and_have_other_dashes(runs):
+    styles = figures.run_styles(named_anew(runs, [f"run_{n}" for n in range(20)], "a5"))
+    counts = Counter(style.colour for style in styles.values())
     assert len(counts) == 8 and set(counts.values()) <= {2, 3}
+    assert len({(style.colour, str(style.dash)) for style in styles.values()}) == 20
+
+
+@pytest.mark.parametrize("count", [4, 8])
+def test_the_first_colours_come_first(runs, count):
+    styles = figures.run_styles(named_anew(runs, [f"run_{n}" for n in range(count)], "a5"))
+    assert {style.colour for style in styles.values()} == set(COLOURS[:count])
+
+
+def test_a_model_has_one_colour_on_all_data_sets(runs):
+    models = ["implicit_mamba2", "mamba2", "lstm", "mamba2_neg_eigval", "llama"]
+    first, second = (
+        figures.run_styles(named_anew(runs, [f"{data}_{model}" for model in models], data))
+        for data in ("parity", "cycle_navigation")
+    )
+    assert list(first.values()) == list(second.values())
+    both = [
+        run
+        for data in ("a5", "s5")
+        for run in named_anew(runs, [f"{data}_{model}" for model in models[:4]], data)
+    ]
+    assert len({style.colour for style in figures.run_styles(both).values()}) == 8
 
 
 def test_many_names_below_a_narrow_figure_leave_it_its_room(runs):

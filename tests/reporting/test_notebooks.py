@@ -1,6 +1,7 @@
 """The notebooks on made-up results, and on none; on every preset's own they run in tests/stages."""
 
 import re
+import shutil
 from pathlib import Path
 
 import nbformat
@@ -22,6 +23,7 @@ from scripts.store_notebooks import (
     preset_of,
     read,
 )
+from stages.notebooks import open_results
 from tests.notebooks import run_notebook
 from tests.reporting.synthetic import parameters, write_results
 from tests.reporting.synthetic_text import text_parameters, write_text_results
@@ -199,3 +201,21 @@ def test_a_notebook_that_fails_or_shows_nothing_is_not_stored(
     with pytest.raises(store_notebooks.NotStoredError, match=message.removeprefix("KeyError: ")):
         store_notebooks.store(path, tmp_path)
     assert path.read_bytes() == before
+
+
+def test_a_model_has_one_colour_on_all_data_sets(tmp_path):
+    content = parameters()
+    content["datasets"]["s5"] = content["datasets"]["a5"]
+    for table in ("runs", "baselines"):
+        anew = {
+            f"s5{name[2:]}": {**entry, "dataset": "s5"} for name, entry in content[table].items()
+        }
+        content[table] |= anew
+    write(tmp_path, content)
+    write_results(tmp_path)
+    runs = tmp_path / "results" / "runs"
+    for folder in list(runs.iterdir()):
+        shutil.copytree(folder, runs / f"s5{folder.name[2:]}")
+    first, second = open_results("word_problem", "laptop", tmp_path)
+    assert len(first.styles) == 6
+    assert [*first.styles.values()] == [*second.styles.values()]

@@ -291,6 +291,32 @@ def test_the_same_results_give_the_same_report(runs, report):
     assert again == report
 
 
+def of_several_data_sets(runs):
+    """Return runs, and the same models on two more data sets."""
+    return [
+        dataclasses.replace(run, name=f"{data}{run.name[2:]}", dataset=data)
+        for data in ("a5", "s5", "z60")
+        for run in runs
+    ]
+
+
+def test_a_model_looks_alike_in_the_sections_of_all_data_sets(runs, monkeypatch):
+    styles = []
+    section = type(runs[0]).section
+
+    def noting(group, dataset, parameters, of_group):
+        styles.append({run.name: of_group[run.name] for run in group})
+        return section(group, dataset, parameters, of_group)
+
+    monkeypatch.setattr(type(runs[0]), "section", noting)
+    monkeypatch.setattr("implicit_models.reporting.illustration.svg_of", lambda *_: "<svg></svg>\n")
+    datasets = datasets_of(parameters())
+    several = dict.fromkeys(("a5", "s5", "z60"), datasets["a5"])
+    make_report(of_several_data_sets(runs), several, ReportParameters(), {})
+    assert len(styles) == 3
+    assert [*styles[0].values()] == [*styles[1].values()] == [*styles[2].values()]
+
+
 def test_baselines_alone_make_a_report(runs):
     explicit = [run for run in runs if run.kind != "implicit"]
     report = make_report(explicit, datasets_of(parameters()), ReportParameters(), {})
