@@ -115,15 +115,15 @@ def results_root() -> Path:
     return root
 
 
-def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown]:
-    """Open the results of a kind of problem, data set by data set.
+def open_results(kinds: str | Sequence[str], preset: str, root: Path | None = None) -> list[Shown]:
+    """Open the results of a kind of problem, or of several, data set by data set.
 
     What has no results yet is left out, and a line says so. So does one where there is nothing.
 
     Parameters
     ----------
-    kind
-        ``"word_problem"``, ``"text"``, ``"catbabi"`` or ``"formal_language"``.
+    kinds
+        ``"word_problem"``, ``"text"``, ``"catbabi"`` or ``"formal_language"``, or some of them.
     preset
         The preset that has such a problem, to be named where params.yaml has none.
     root
@@ -134,8 +134,11 @@ def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown
     ValueError
         Where there is no such kind.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind = {kind!r} is no kind of problem; allowed is one of {list(KINDS)}")
+    wanted_kinds = [kinds] if isinstance(kinds, str) else list(kinds)
+    for kind in wanted_kinds:
+        if kind not in KINDS:
+            allowed = f"allowed is one of {list(KINDS)}"
+            raise ValueError(f"kind = {kind!r} is no kind of problem; {allowed}")
     root = root or results_root()
     parameters = root / "params.yaml"
     content = read_content(parameters)
@@ -143,14 +146,14 @@ def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown
         name
         for table in DATA_TABLES
         for name, entry in (content.get(table) or {}).items()
-        if entry.get("kind", DEFAULT_KINDS[table]) == kind
+        if entry.get("kind", DEFAULT_KINDS[table]) in wanted_kinds
     ]
     models = read_models(parameters)
     wanted = {
         table: {name: entry for name, entry in entries.items() if entry.dataset in names}
         for table, entries in models.items()
     }
-    what = kind.replace("_", " ")
+    what = " or a ".join(kind.replace("_", " ") for kind in wanted_kinds)
     if not any(wanted.values()):
         print(f"No entry of params.yaml learns a {what}; `implicit-models run {preset}` has some.")
         return []

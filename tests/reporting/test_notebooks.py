@@ -63,7 +63,8 @@ def test_notebooks_of_word_problems(tmp_path, monkeypatch, capsys, name, picture
 
 
 @pytest.mark.parametrize(
-    ("name", "pictures", "tables"), [("text", 4, 3), ("parameters", 1, 1), ("downstream", 0, 1)]
+    ("name", "pictures", "tables"),
+    [("text", 4, 3), ("parameters", 1, 1), ("downstream", 0, 1), ("bounded_share", 2, 2)],
 )
 def test_notebooks_of_text(tmp_path, monkeypatch, capsys, name, pictures, tables):
     write(tmp_path, text_parameters())
@@ -78,7 +79,7 @@ def test_where_nothing_is_reproduced_it_says_what_does(tmp_path, monkeypatch, ca
     write(tmp_path, content)
     ran = run_notebook(name, tmp_path, monkeypatch, capsys)
     assert not ran.shown
-    if name in WORD_PROBLEMS or name in READ_TEXT:
+    if name in WORD_PROBLEMS | READ_TEXT | {"bounded_share"}:
         trained = [
             each for table in ("runs", "baselines", "matched") for each in content.get(table, ())
         ]

@@ -10,7 +10,11 @@ from implicit_models.problems.word_problem.report import seed_figures
 from implicit_models.reporting import figures
 from implicit_models.reporting.figures.cost import score_by_cost
 from implicit_models.reporting.figures.jacobian import compared_entries, transition_jacobians
-from implicit_models.reporting.figures.share import score_by_bounded_share
+from implicit_models.reporting.figures.share import (
+    perplexity_by_bounded_share,
+    share_sentences,
+)
+from implicit_models.reporting.results import RunResults
 
 IMPLICIT = "a5_implicit_mamba2"
 
@@ -137,19 +141,50 @@ def test_scores_stand_at_their_costs(runs, styles):
     assert "chance 1.7%" in [text.get_text() for text in flops.texts]
 
 
-def test_the_line_of_shares_goes_through_their_means(runs, styles):
+@pytest.fixture
+def shared(runs, monkeypatch):
+    """Runs of two shares, one of them with two seeds, and two other models, with perplexities."""
     implicit = [run for run in runs if run.kind == "implicit"]
-    shared = [
+    found = [
         dataclasses.replace(run, training={"train": {"num_training_steps": steps}})
         for run, steps in zip(implicit, (400, 400, 250), strict=True)
     ]
-    assert {run.phase_change for run in shared} == {200}
-    scores = {run.name: score for run, score in zip(shared, (0.2, 0.4, 0.9), strict=True)}
-    (axis,) = score_by_bounded_share([*shared, runs[-1]], styles, scores, "score").axes
+    assert {run.phase_change for run in found} == {200}
+    found += [runs[-1], runs[-2]]
+    perplexities = dict(zip((run.name for run in found), (2.0, 4.0, 9.0, 5.0, None), strict=True))
+    known = property(lambda run: perplexities[run.name])
+    monkeypatch.setattr(RunResults, "test_perplexity", known)
+    return found
+
+
+def test_the_line_of_shares_goes_through_their_means_and_others_are_level(shared, styles):
+    (axis,) = perplexity_by_bounded_share(shared, styles).axes
     (line,) = solid(axis, styles[shared[0].name])
-    assert line == pytest.approx(np.array([[0.5, 0.3], [0.8, 0.9]]))
-    points = [len(each.get_xydata()) for each in axis.lines if each.get_marker() == "o"]
-    assert sum(points) == len(shared)
+    assert line == pytest.approx(np.array([[0.5, 3.0], [0.8, 9.0]]))
+    points = [each for each in axis.lines if each.get_marker() == "o"]
+    assert sum(len(each.get_xdata()) for each in points) == 3
+    (level,) = solid(axis, styles["a5_lstm"])
+    assert level[:, 1].tolist() == [5.0, 5.0]
+    ends = sorted(text.get_text() for text in axis.texts)
+    assert ends == ["a5_implicit_mamba2  9", "a5_lstm  5"]
+    assert axis.get_ylabel() == "test perplexity"
+
+
+def test_it_is_said_whether_shares_differ_by_more_than_seeds(shared, monkeypatch):
+    (sentence,) = share_sentences(shared)
+    assert sentence == (
+        "a5_implicit_mamba2: perplexity is lowest with 50 % of the steps bounded "
+        "(50 % 3.000 (mean of 2 seeds, 2.000 to 4.000), 80 % 9.000); "
+        "with one seed of a share it may be the seed."
+    )
+    again = dataclasses.replace(shared[2], name="again")
+    for other, verdict in ((9.01, "80 % worse by more"), (20.0, "80 % within what")):
+        values = {shared[0].name: 3.0, shared[1].name: 3.01, shared[2].name: 9.0, "again": other}
+        known = property(lambda run, values=values: values[run.name])
+        monkeypatch.setattr(RunResults, "test_perplexity", known)
+        (sentence,) = share_sentences([*shared[:3], again])
+        assert verdict in sentence and "(95 % intervals by the seeds)" in sentence
+    assert share_sentences(shared[:2]) == []
 
 
 def test_a_jacobian_tells_what_is_off_its_diagonal():

@@ -32,7 +32,6 @@ pytestmark = [
 
 # The presets at the paper's scale that a notebook draws, as the page says.
 AT_SCALE = {name: scaled for name, (_, scaled) in figures_of_the_paper().items()}
-del AT_SCALE["bounded_share"]  # of right answers, where the preset has perplexities
 
 
 NOT_HERE = {

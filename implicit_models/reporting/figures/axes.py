@@ -204,5 +204,6 @@ def legend(figure: Figure, axis: Axes) -> None:
     """Put the legend of an axis below the whole figure."""
     handles, labels = axis.get_legend_handles_labels()
     if handles:
-        columns = 1 if is_narrow() else min(3, len(handles))
+        room = int(100 / (max(map(len, labels)) + 8))  # characters
+        columns = 1 if is_narrow() else max(1, min(3, len(handles), room))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns)
