@@ -199,8 +199,13 @@ def test_a_jacobian_tells_what_is_off_its_diagonal():
 
 
 def test_two_jacobians_are_compared_entry_by_entry():
-    first = np.array([[1.0, 2.0], [3.0, 4.0]])
-    (axis,) = compared_entries(first, first + 0.25).axes
-    assert "2.5e-01 apart" in axis.get_title(loc="left")
-    points = axis.lines[-1].get_xydata()
-    assert points.tolist() == [[n, n + 0.25] for n in (1.0, 2.0, 3.0, 4.0)]
+    first = np.array([[1.0, -0.2], [0.0, 4.0]])
+    (axis,) = compared_entries(first, first + np.array([[0.5, -0.1], [0.0, 0.0]])).axes
+    assert axis.get_title(loc="left") == (
+        "The same Jacobian in two ways\n"
+        "(off the diagonal at most 5.0e-01 of the largest entry apart)"
+    )
+    points = {line.get_label(): line.get_xydata() for line in axis.lines}
+    assert points["on it"].tolist() == [[1.0, 1.5], [4.0, 4.0]]
+    assert points["off the diagonal"] == pytest.approx(np.array([[0.2, 0.3]]))
+    assert {axis.get_xscale(), axis.get_yscale()} == {"log"}
