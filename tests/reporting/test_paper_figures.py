@@ -53,7 +53,9 @@ def test_a_band_reaches_from_the_lowest_seed_to_the_highest(runs, styles):
     assert np.isclose(heights, min(last)).any() and np.isclose(heights, max(last)).any()
     assert heights.min() >= min(run.accuracy_at_end(n) for run in seeds for n in run.lengths) - 1e-9
     assert len(solid(axis, styles["a5_lstm"])) == 1
-    assert "up to 3 seeds" in axis.get_title(loc="left")
+    text = " ".join(label.get_text() for label in axis.texts)
+    assert "a5_implicit_mamba2 (3 seeds)  " in text and "a5_lstm (1 seed)  " in text
+    assert "(band: from the lowest seed to the highest)" in axis.get_title(loc="left")
 
 
 def test_single_seeds_have_no_band(runs, styles):
@@ -84,9 +86,9 @@ def test_layers_are_drawn_at_the_tokens_that_they_follow(runs, styles):
     assert line.tolist() == [[tracked[1], 1], [tracked[4], 4]]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == [
-        "implicit mamba2, as a5_implicit_mamba2",
-        "explicit mamba2, as a5_mamba2_1_layer",
-        "recurrent lstm, as a5_lstm",
+        "implicit mamba2: 3 runs, trained up to 16",
+        "explicit mamba2: 2 runs, trained up to 16",
+        "recurrent lstm: 1 run, trained up to 16",
     ]
     arrows = [text for text in axis.texts if getattr(text, "arrow_patch", None)]
     assert len(arrows) == sum(run.tracked_length(0.9) == 128 for run in runs) < len(runs)
@@ -98,7 +100,28 @@ def test_models_that_differ_in_more_than_layers_have_lines_of_their_own(runs, st
     figure = seed_figures.layers_by_length(
         [first, dataclasses.replace(second, entry=other)], styles
     )
-    assert len(figure.legends[0].get_texts()) == 2
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    what = "explicit mamba2: 1 run, trained up to 16"
+    assert names == [f"{what}, as {run.name}" for run in (first, second)]
+
+
+def test_runs_that_follow_as_many_tokens_do_not_hide_one_another(runs, styles):
+    first = runs[0]
+    again = [
+        dataclasses.replace(first, name=f"{first.name}_{n}", training_length=length)
+        for n, length in enumerate((16, 16, 20))
+    ]
+    shown = [first, *again]
+    (axis,) = seed_figures.layers_by_length(
+        shown, dict.fromkeys((run.name for run in shown), styles[first.name])
+    ).axes
+    places = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "o"]
+    length = first.tracked_length(0.9)
+    assert len(set(places)) == 4 and places[0] == length
+    assert all(abs(place / length - 1) < 0.15 for place in places)
+    assert axis.get_xticks()[-1] == first.tracked_at_most == 128
+    (label,) = (text.get_text() for text in axis.figure.legends[0].get_texts())
+    assert label == "implicit mamba2: 4 runs, trained up to 16 or 20"
 
 
 def test_all_seeds_are_thin_and_the_best_is_thick(runs, styles):

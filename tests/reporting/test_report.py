@@ -197,6 +197,18 @@ def test_lengths_that_a_run_was_not_tested_at_are_blank(runs, undrawn):
     assert "blank" not in accuracy_table(runs, "accuracy").note
 
 
+def test_the_table_tells_which_models_were_trained_on_which_length(runs):
+    longer = [dataclasses.replace(run, training_length=32) for run in runs[:3]]
+    assert accuracy_table(runs, "accuracy").note.startswith(
+        "Trained on sequences of up to 16 tokens. Chance is"
+    )
+    note = accuracy_table([*longer, *runs[3:]], "accuracy").note
+    assert note.startswith(
+        "a5_implicit_mamba2: trained on sequences of up to 32 tokens; a5_mamba2_1_layer, "
+        "a5_mamba2_4_layers, a5_lstm: trained on sequences of up to 16 tokens. Chance is"
+    )
+
+
 def test_chance_has_a_row_of_its_own_at_each_length(runs):
     first, second, *_ = runs
     at_end = {str(length): 1 / length for length in LENGTHS}
