@@ -222,6 +222,34 @@ def test_chance_is_drawn_at_each_length_and_of_what_is_drawn(runs):
     assert not [text for text in axis.texts if "chance" in text.get_text()]
 
 
+def box_of(figure, artist):
+    figure.draw_without_rendering()
+    return artist.get_window_extent()
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_what_marks_are_stands_beside_the_axis_and_not_over_lines(runs, narrow):
+    styles = figures.run_styles(runs)
+    shown = [*runs[:-1], dataclasses.replace(runs[-1], training_length=48)]
+    swept = [run for run in runs if run.test_time_compute is not None]
+    with figures.theme(narrow=narrow):
+        lengths = word_problem.accuracy_by_length(shown, styles)
+        compute = word_problem.accuracy_by_compute(swept, styles)
+    for figure in (lengths, compute):
+        axis = figure.axes[0]
+        inside = axis.get_window_extent()
+        marks = [t for t in axis.texts if t.get_text().startswith(("chance", "trained", "16"))]
+        assert len(marks) == (3 if figure is lengths else 1)
+        for mark in marks:
+            assert mark.get_bbox_patch() is None
+            box = box_of(figure, mark)
+            assert box.x0 >= inside.x1 or box.y0 >= inside.y1
+            assert figure.bbox.contains(box.x0, box.y0) and figure.bbox.contains(box.x1, box.y1)
+    title = box_of(lengths, lengths.axes[0]._left_title)
+    (above,) = (t for t in lengths.axes[0].texts if t.get_text() == "trained up to 48")
+    assert title.y0 >= box_of(lengths, above).y1
+
+
 def test_the_title_holds_for_runs_of_different_lengths(runs):
     def title(*shown):
         return length_title(shown).replace("\n", " ")

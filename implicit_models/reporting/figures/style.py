@@ -27,6 +27,11 @@ WIDE, NARROW = 8.5, 4.3
 
 _NARROW_TITLE = 36  # characters
 
+ABOVE = "_above the axis"
+"""The label, as artists have them, of a text between an axis and its title: in no legend."""
+
+_ABOVE_LABELS = 18  # points between an axis and a title above such texts
+
 TO_INK = "to ink"
 """A ground whose inks nothing else has: pictures on it are for `inked`."""
 
@@ -112,7 +117,8 @@ def wrapped(text: str) -> str:
 
 def set_title(axis: Axes, title: str) -> None:
     """Set the title of an axis, in lines that the page has room for."""
-    axis.set_title(wrapped(title))
+    is_free = all(text.get_label() != ABOVE for text in axis.texts)
+    axis.set_title(wrapped(title), pad=None if is_free else _ABOVE_LABELS)
 
 
 def four_axes(figure: Figure) -> tuple[Axes, Axes, Axes, Axes]:
