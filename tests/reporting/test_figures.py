@@ -14,6 +14,7 @@ from implicit_models.problems.word_problem.report import seed_figures
 from implicit_models.problems.word_problem.report.figures import length_title
 from implicit_models.reporting import figures
 from implicit_models.reporting.figures.axes import spread
+from implicit_models.reporting.figures.cost import score_by_cost
 from implicit_models.reporting.figures.style import COLOURS
 from implicit_models.reporting.illustration import illustrate
 
@@ -180,6 +181,45 @@ def test_training_curves_hold_the_history_and_mark_the_phase_change(runs):
     assert any(list(line.get_xdata()) == [200, 200] for line in axes[0].lines)
 
 
+def box_of(figure, artist):
+    figure.draw_without_rendering()
+    return artist.get_window_extent()
+
+
+def test_a_phase_change_is_named_within_the_axis_wherever_it_is(runs):
+    for change in (200, 900):
+        late = [dataclasses.replace(run, phase_change=change) for run in runs[:1]]
+        with figures.theme():
+            figure = figures.training_curves(late, figures.run_styles(late))
+        axis = figure.axes[2]
+        (text,) = (t for t in axis.texts if t.get_text() == f"free phase begins at step {change}")
+        box, inside = box_of(figure, text), axis.get_window_extent()
+        assert box.x0 > inside.x0 and box.x1 < inside.x1
+
+
+@pytest.mark.parametrize("factor", [1.05, 2, 4, 9, 30, 90])
+def test_a_logarithmic_axis_has_labels_that_do_not_overlap(runs, factor):
+    scores = {run.name: 0.5 for run in runs}
+    costs = np.geomspace(3e12, 3e12 * factor, len(runs))
+    near = [
+        dataclasses.replace(run, training={"t": {"training_flops": cost, "train_seconds": cost}})
+        for run, cost in zip(runs, costs, strict=True)
+    ]
+    for narrow in (False, True):
+        with figures.theme(narrow=narrow):
+            figure = score_by_cost(near, figures.run_styles(runs), scores, "score")
+            figure.draw_without_rendering()
+        for axis in figure.axes:
+            low, high = axis.get_xlim()
+            ticks = [*axis.xaxis.get_major_ticks(), *axis.xaxis.get_minor_ticks()]
+            labels = [tick.label1 for tick in ticks if low <= tick.get_loc() <= high]
+            boxes = [each.get_window_extent() for each in labels if each.get_text()]
+            boxes.sort(key=lambda box: box.x0)
+            assert len(boxes) >= 2
+            told = [each.get_text() for each in labels]
+            assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes)), told
+
+
 def test_accuracy_by_length_draws_every_run_the_training_length_and_chance(runs):
     axis = word_problem.accuracy_by_length(runs, figures.run_styles(runs)).axes[0]
     heights = [np.round(line.get_ydata(), 12).tolist() for line in axis.lines]
@@ -220,11 +260,6 @@ def test_chance_is_drawn_at_each_length_and_of_what_is_drawn(runs):
     elsewhere = [with_chance(run, {"16": 0.25, "32": 0.125}) for run in swept]
     axis = word_problem.accuracy_by_compute(elsewhere, styles).axes[0]
     assert not [text for text in axis.texts if "chance" in text.get_text()]
-
-
-def box_of(figure, artist):
-    figure.draw_without_rendering()
-    return artist.get_window_extent()
 
 
 @pytest.mark.parametrize("narrow", [False, True])

@@ -6,11 +6,16 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import (
     FixedLocator,
     LogFormatter,
+    LogFormatterSciNotation,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
     NullLocator,
     PercentFormatter,
     StrMethodFormatter,
@@ -20,6 +25,9 @@ from implicit_models.reporting.figures.style import ABOVE, NARROW, RunStyle, is_
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.training_notes import iteration_cap
 
+_NARROWEST = 0.35  # powers of ten, below which a logarithmic axis has the ticks of a linear one
+_BETWEEN = {0.7: (2, 3, 5, 7), 1: (2, 5), 2: (3,)}
+"""Which ticks between powers of ten there is room for, by how many powers an axis has at most."""
 _LEVEL = "_level"  # what marks a text that says what a level line is
 _ROWS = 12  # of a legend, for which narrow figures have room
 _ROW_HEIGHT = 0.24  # inches
@@ -41,6 +49,26 @@ def ticks(axis: Axes, values: Sequence[float]) -> None:
     axis.xaxis.set_major_locator(FixedLocator(list(values)))
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+
+
+def label_minor(axis: Axis, formatter: type[LogFormatter] = LogFormatterSciNotation) -> None:
+    """Label ticks between the powers of ten of a logarithmic axis that has few of these.
+
+    Call it once all is drawn.
+    """
+    low, high = axis.get_view_interval()
+    decades = abs(float(np.log10(high / low)))
+    if decades < _NARROWEST:
+        axis.set_major_locator(MaxNLocator(3))
+        axis.set_major_formatter(StrMethodFormatter("{x:.3g}"))
+        axis.set_minor_locator(NullLocator())
+        return
+    between = next((subs for most, subs in _BETWEEN.items() if decades <= most), None)
+    if between is None:
+        axis.set_minor_formatter(NullFormatter())
+    else:
+        axis.set_minor_locator(LogLocator(subs=between))
+        axis.set_minor_formatter(formatter(minor_thresholds=(np.inf, np.inf)))
 
 
 def logarithmic(axis: Axes) -> None:
