@@ -364,25 +364,47 @@ def test_settled_steps_is_where_a_token_stays_below():
     assert figures.settled_steps(residuals[1:, :1], 0.01).tolist() == [1.0]
 
 
+def front_of(residuals, *arguments):
+    with figures.theme():
+        return figures.residual_front(residuals, *arguments).axes
+
+
 def test_residual_front_says_what_settled():
     residuals = np.array([[0.5, 0.5], [0.001, 0.5], [0.0, 0.001]])
-    with figures.theme():
-        whole, part = (figures.residual_front(r, 0.01).axes[0] for r in (residuals, residuals[:2]))
-    expected = "The converged front (red) moves through all 2 tokens in 3 self-iterations"
-    assert whole.get_title(loc="left") == expected
-    assert part.get_title(loc="left") == "1 of 2 tokens settle below 0.01 (red)"
+    whole, part = (front_of(r, 0.01)[0] for r in (residuals, residuals[:2]))
+    assert whole.get_title(loc="left") == (
+        "All tokens at once, tolerance 0.01:\n"
+        "the converged front (red) moves through all 2 tokens in 3 self-iterations"
+    )
+    expected = "All tokens at once, tolerance 0.01:\n1 of 2 tokens settle (red)"
+    assert part.get_title(loc="left") == expected
 
 
-def test_residual_front_leaves_blank_what_the_window_has_not_reached():
+def test_residual_front_leaves_blank_what_the_window_has_not_reached_or_has_left():
     nan = np.nan
-    residuals = np.array([[0.5, nan, nan], [0.001, 0.5, nan], [0.001, 0.001, 0.002]])
-    with figures.theme():
-        axis = figures.residual_front(residuals, 0.01).axes[0]
+    residuals = np.array(
+        [[0.5, nan, nan], [0.001, 0.5, nan], [0.001, 0.001, 0.002], [0.001, 0.0005, 0.002]]
+    )
+    axis = front_of(residuals, 0.01, 2)[0]
     picture = axis.images[0].get_array()
-    np.testing.assert_array_equal(np.ma.getmaskarray(picture), np.isnan(residuals))
+    is_left = np.array([[0, 0, 0], [0, 0, 0], [1, 0, 0], [1, 0, 1]], dtype=bool)
+    np.testing.assert_array_equal(np.ma.getmaskarray(picture), np.isnan(residuals) | is_left)
     assert picture[2, 2] == pytest.approx(np.log10(0.002))
-    expected = "The converged front (red) moves through all 3 tokens in 3 self-iterations"
-    assert axis.get_title(loc="left") == expected
+    assert axis.get_title(loc="left") == (
+        "A window of 2 tokens, tolerance 0.01:\n"
+        "the converged front (red) moves through all 3 tokens in 3 self-iterations"
+    )
+    whole = front_of(residuals, 0.01)[0].images[0].get_array()
+    np.testing.assert_array_equal(np.ma.getmaskarray(whole), np.isnan(residuals))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "extend"),
+    [(0.5, 0.1, "neither"), (2.0, 0.1, "max"), (0.5, 1e-6, "min"), (2.0, 1e-6, "both")],
+)
+def test_the_scale_of_residuals_says_where_it_is_cut(first, last, extend):
+    picture = front_of(np.array([[first], [last]]), 0.01)[0].images[0]
+    assert picture.colorbar.extend == extend
 
 
 @pytest.mark.parametrize("values", [[0.1, 0.1, 0.1], [0.99, 1.0, 0.98], [0.0, 0.5, 1.0], [], [0.5]])
