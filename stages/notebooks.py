@@ -16,6 +16,7 @@ from implicit_models.problems.problem import parameters_of, report_of, results_o
 from implicit_models.problems.table import KINDS, TESTED_APART
 from implicit_models.problems.table import TABLES as DEFAULT_KINDS
 from implicit_models.reporting.figures import RunStyle, run_styles, theme
+from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import RunResults, read_results
 from stages.common import DATA_TABLES, Data, read_dataset, read_tests
 from stages.entries import read_models
@@ -58,6 +59,22 @@ class Shown:
     def data(self) -> Any:
         """What the models learned: its entry of params.yaml."""
         return self._dataset(self.runs[0]).parameters
+
+    @property
+    def success_threshold(self) -> float:
+        """The accuracy from which the report counts a run as solved."""
+        return read_section("report", ReportParameters, self._parameters).success_threshold
+
+    def conclusion(self, lead: Callable[..., Sequence[str]], *arguments: Any) -> str:
+        """Return in Markdown what the report says first of the models.
+
+        Parameters
+        ----------
+        lead
+            Writes the headline and further sentences of the models and of the arguments.
+        """
+        headline, *more = lead(self.runs, *arguments)
+        return " ".join([f"**{headline}**", *more])
 
     def tests(self, run: RunResults) -> Any:
         """Return how a model was evaluated: its section of params.yaml."""

@@ -8,6 +8,7 @@ import nbformat
 import pytest
 import yaml
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import Markdown
 from matplotlib.figure import Figure
 from nbclient.exceptions import CellExecutionError
 
@@ -25,6 +26,7 @@ from scripts.store_notebooks import (
 )
 from stages.notebooks import open_results
 from tests.notebooks import run_notebook
+from tests.problems.catbabi.report.synthetic import catbabi_parameters, write_catbabi_results
 from tests.reporting.synthetic import parameters, write_results
 from tests.reporting.synthetic_text import text_parameters, write_text_results
 from tests.repositories import presets
@@ -38,7 +40,10 @@ WORD_PROBLEMS = {"cost", "jacobian", "layers", "length", "mixtures", "search", "
 
 def write(root: Path, content: dict) -> None:
     for entry in content["datasets"].values():
-        entry["kind"] = "word_problem"
+        entry |= {"kind": "word_problem", "seed": 0, "train": {"num_sequences": 8, "length": 16}}
+        entry["validation"] = {"num_sequences": 4, "length": 16}
+        entry["test"] = {"num_sequences": 4, "lengths": [64]}
+    content |= {"report": {}}
     (root / "params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
 
 
@@ -59,7 +64,11 @@ def test_notebooks_of_word_problems(tmp_path, monkeypatch, capsys, name, picture
     write_results(tmp_path)
     ran = run_notebook(name, tmp_path, monkeypatch, capsys)
     assert (ran.num(Figure), ran.num(Table), ran.printed) == (pictures, tables, lines)
-    assert len(ran.shown) == pictures + tables
+    told = [each.data for each in ran.shown if isinstance(each, Markdown)]
+    assert len(ran.shown) == pictures + tables + len(told)
+    assert len(told) == (name in ("layers", "length", "mixtures"))
+    for conclusion in told:
+        assert conclusion.startswith("**a5, accuracy of the last 10 of 128 tokens (8x the length ")
 
 
 @pytest.mark.parametrize(
@@ -71,6 +80,15 @@ def test_notebooks_of_text(tmp_path, monkeypatch, capsys, name, pictures, tables
     write_text_results(tmp_path)
     ran = run_notebook(name, tmp_path, monkeypatch, capsys)
     assert (ran.num(Figure), ran.num(Table), ran.printed) == (pictures, tables, [])
+
+
+def test_the_notebook_of_catbabi_begins_with_the_conclusion(tmp_path, monkeypatch, capsys):
+    content = catbabi_parameters() | {"datasets": {"babi": {"kind": "catbabi"}}}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    write_catbabi_results(tmp_path)
+    ran = run_notebook("catbabi", tmp_path, monkeypatch, capsys)
+    assert (ran.num(Figure), ran.num(Table), ran.printed) == (2, 1, [])
+    assert ran.shown[0].data.startswith("**babi, catbAbI-style, share of right answers: ")
 
 
 @pytest.mark.parametrize("name", NAMES)
