@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
 from matplotlib.ticker import (
     FixedLocator,
     LogFormatter,
@@ -97,12 +98,11 @@ def mark_lengths(axis: Axes, lengths: Iterable[int]) -> None:
 
     The title of the axis is to be set after it: it stands above that.
     """
-    *others, last = sorted(set(lengths)) or [None]
-    if last is None:
-        return
-    texts = {length: (f"{length}", "right") for length in others}
-    texts[last] = (f"trained up to {last}", "left" if others else "center")
-    for length, (text, alignment) in texts.items():
+    ordered = sorted(set(lengths))
+    for length in ordered:
+        is_last = length == ordered[-1]
+        alignment = ("center" if len(ordered) == 1 else "left") if is_last else "right"
+        text = f"trained up to {length}" if is_last else f"{length}"
         axis.axvline(length, color=mpl.rcParams["lines.color"], linestyle=":", linewidth=1.5)
         axis.annotate(
             text,
@@ -209,7 +209,8 @@ def label_ends(
         (f"{name}  {number.format(end[1])}", end, styles[name].colour)
         for name, end in shown.items()
     ]
-    for text in [each for each in axis.texts if each.get_label() == _LEVEL]:
+    marks = [each for each in axis.texts if isinstance(each, Annotation)]
+    for text in [each for each in marks if each.get_label() == _LEVEL]:
         right = axis.get_xlim()[1]
         labels.append((text.get_text(), (right, float(text.xy[1])), ink))
         text.remove()

@@ -69,11 +69,11 @@ def by_share(runs: Sequence[RunResults]) -> dict[str, dict[float, list[float]]]:
     """
     models: dict[str, dict[float, list[float]]] = {}
     for run in runs:
-        known = run.test_perplexity is not None
-        if known and run.phase_change is not None and run.num_training_steps:
-            share = round(run.phase_change / run.num_training_steps, 3)
+        score, change, steps = run.test_perplexity, run.phase_change, run.num_training_steps
+        if score is not None and change is not None and steps:
+            share = round(change / steps, 3)
             first = next(each.name for each in runs if each.entry.model == run.entry.model)
-            models.setdefault(first, {}).setdefault(share, []).append(run.test_perplexity)
+            models.setdefault(first, {}).setdefault(share, []).append(score)
     return models
 
 
