@@ -11,6 +11,7 @@ from implicit_models.reporting import figures
 from implicit_models.reporting.figures.cost import score_by_cost
 from implicit_models.reporting.figures.jacobian import compared_entries, transition_jacobians
 from implicit_models.reporting.figures.share import (
+    by_share,
     perplexity_by_bounded_share,
     share_sentences,
 )
@@ -208,6 +209,13 @@ def test_it_is_said_whether_shares_differ_by_more_than_seeds(shared, monkeypatch
         (sentence,) = share_sentences([*shared[:3], again])
         assert verdict in sentence and "(95 % intervals by the seeds)" in sentence
     assert share_sentences(shared[:2]) == []
+
+
+def test_models_of_other_self_iterations_are_no_seeds_of_one(shared):
+    first, second, *_ = shared
+    fewer = second.entry.replace(free=second.entry.free.replace(max_steps=4))
+    found = by_share([first, dataclasses.replace(second, entry=fewer)])
+    assert found == {first.name: {0.5: [2.0]}, second.name: {0.5: [4.0]}}
 
 
 def test_a_jacobian_tells_what_is_off_its_diagonal():

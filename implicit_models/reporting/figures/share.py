@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
@@ -64,17 +65,22 @@ def share_sentences(runs: Sequence[RunResults]) -> list[str]:
 def by_share(runs: Sequence[RunResults]) -> dict[str, dict[float, list[float]]]:
     """Return the test perplexities of each model, by the share of its steps in the bounded phase.
 
-    Models are under the names of their first runs; they differ in more than shares and seeds. Runs
-    without two phases are left out, and those whose perplexity is not known.
+    Models are under the names of their first runs; they differ in their sections ``model``, or in
+    the self-iterations that they are allowed in the free phase. Runs without two phases are left
+    out, and those whose perplexity is not known.
     """
     models: dict[str, dict[float, list[float]]] = {}
     for run in runs:
         score, change, steps = run.test_perplexity, run.phase_change, run.num_training_steps
         if score is not None and change is not None and steps:
             share = round(change / steps, 3)
-            first = next(each.name for each in runs if each.entry.model == run.entry.model)
+            first = next(each.name for each in runs if _model_of(each) == _model_of(run))
             models.setdefault(first, {}).setdefault(share, []).append(score)
     return models
+
+
+def _model_of(run: RunResults) -> tuple[Any, int | None]:
+    return run.entry.model, run.entry.iteration_cap
 
 
 def _others(runs: Sequence[RunResults]) -> dict[str, float]:
