@@ -1,5 +1,6 @@
 """What the axes of several figures share: scales, marks and labels."""
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +31,7 @@ _NARROWEST = 0.35  # powers of ten, below which a logarithmic axis has the ticks
 _BETWEEN = {0.7: (2, 3, 5, 7), 1: (2, 5), 2: (3,)}
 """Which ticks between powers of ten there is room for, by how many powers an axis has at most."""
 _LEVEL = "_level"  # what marks a text that says what a level line is
+_NARROW_LABEL = 14  # characters
 _ROWS = 12  # of a legend, for which narrow figures have room
 _ROW_HEIGHT = 0.24  # inches
 
@@ -139,7 +141,7 @@ def mark_chance(axis: Axes, levels: Iterable[float | None], name: str = "chance"
     """
     for level in sorted({level for level in levels if level is not None}):
         axis.axhline(level, **_level_line())
-        _label_level(axis, level, name, f"{level:.1%}")
+        _label_level(axis, level, f"{name} {level:.1%}")
 
 
 def mark_chance_along(
@@ -159,16 +161,16 @@ def mark_chance_along(
         levels = [level for curve in known for level in curve.values()]
         ends = dict.fromkeys(f"{level:.1%}" for level in (min(levels), max(levels)))
         rightmost = max(list(curve.values())[-1] for curve in known)
-        _label_level(axis, rightmost, name, " to ".join(ends))
+        _label_level(axis, rightmost, f"{name} {' to '.join(ends)}")
 
 
 def _level_line() -> dict[str, Any]:
     return {"color": mpl.rcParams["lines.color"], "linestyle": "--", "linewidth": 1.2}
 
 
-def _label_level(axis: Axes, level: float, name: str, value: str) -> None:
+def _label_level(axis: Axes, level: float, text: str) -> None:
     axis.annotate(
-        f"{name}\n{value}" if is_narrow() else f"{name} {value}",
+        "\n".join(textwrap.wrap(text, _NARROW_LABEL)) if is_narrow() else text,
         (1.0, level),
         xycoords=("axes fraction", "data"),
         xytext=(4, 0),

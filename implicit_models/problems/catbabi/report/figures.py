@@ -21,7 +21,13 @@ from implicit_models.problems.catbabi.report.results import CatbabiResults, dist
 from implicit_models.problems.catbabi.tasks import numbered
 from implicit_models.reporting.comparison import Candidate
 from implicit_models.reporting.figures.axes import label_ends, legend, mark_chance, percent, ticks
-from implicit_models.reporting.figures.style import RunStyle, new_figure, set_title, wrapped
+from implicit_models.reporting.figures.style import (
+    RunStyle,
+    is_narrow,
+    new_figure,
+    set_title,
+    wrapped,
+)
 from implicit_models.reporting.matching import MATCHED_IN
 
 _MARKERS = {"implicit": "o", "explicit": "s", "recurrent": "^"}
@@ -58,17 +64,21 @@ def accuracy_by_task(runs: Sequence[CatbabiResults], styles: Mapping[str, RunSty
     axis.set_xlim(-0.02, 1.02)
     axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axis.set_xlabel("questions answered right")
-    set_title(axis, f"Accuracy by task\n({'; '.join(_told_by(models))})")
+    set_title(axis, "Accuracy by task" + ("" if is_narrow() else _told_by(models)))
     legend(figure, axis)
     return figure
 
 
-def _told_by(models: Sequence[Candidate]) -> list[str]:
+def _told_by(models: Sequence[Candidate]) -> str:
     """Return what stands beside the markers of `accuracy_by_task`, for its title."""
     counts = {len(model.values) for model in models}
-    dots = ["faint dots: seeds"] if max(counts, default=1) > 1 else []
-    of = " of single seeds" if dots else ""
-    return dots + ([f"lines: 95 % intervals{of}, by the questions"] if 1 in counts else [])
+    has_seeds = max(counts, default=1) > 1
+    dots = " (faint dots: seeds" if has_seeds else ""
+    if 1 not in counts:
+        return f"{dots})" if dots else ""
+    of = " of single seeds" if has_seeds else ""
+    start = f"{dots};\n" if dots else "\n("
+    return f"{start}lines: 95 % intervals{of}, by the questions)"
 
 
 def accuracy_by_layers(runs: Sequence[CatbabiResults], styles: Mapping[str, RunStyle]) -> Figure:

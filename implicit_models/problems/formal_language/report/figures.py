@@ -18,7 +18,7 @@ from implicit_models.reporting.figures.axes import (
     ticks,
 )
 from implicit_models.reporting.figures.compute import compute_figure
-from implicit_models.reporting.figures.style import RunStyle, new_figure, set_title
+from implicit_models.reporting.figures.style import RunStyle, is_narrow, new_figure, set_title
 
 
 def accuracy_by_length(
@@ -52,7 +52,7 @@ def accuracy_by_length(
     axis.set_xscale("log", base=2)
     known = sorted({length for curve in chances for length in curve})
     powers = [2**n for n in range(known[-1].bit_length()) if known[0] <= 2**n]
-    ticks(axis, powers or known)
+    ticks(axis, powers[:: 2 if is_narrow() else 1] or known)
     unit = "statements" if runs[0].language in ASKING else "symbols"
     axis.set_xlabel(f"longest strings of the bin ({unit})")
     axis.set_ylabel("share of right answers")

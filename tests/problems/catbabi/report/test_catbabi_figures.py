@@ -83,8 +83,8 @@ def test_seeds_are_dots_and_single_ones_have_intervals_within_the_axis(runs, sty
     assert len(lines) == 20
     assert lines[1] == pytest.approx([0.5 - 2 * (0.25 / 1000) ** 0.5, 0.5 + 2 * 0.0158], abs=1e-4)
     assert axis.get_title() == (
-        "Accuracy by task\n"
-        "(faint dots: seeds; lines: 95 % intervals of single seeds, by the questions)"
+        "Accuracy by task (faint dots: seeds;\n"
+        "lines: 95 % intervals of single seeds, by the questions)"
     )
 
 
