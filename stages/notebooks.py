@@ -16,6 +16,7 @@ from implicit_models.problems.problem import parameters_of, report_of, results_o
 from implicit_models.problems.table import KINDS, TESTED_APART
 from implicit_models.problems.table import TABLES as DEFAULT_KINDS
 from implicit_models.reporting.figures import RunStyle, run_styles, theme
+from implicit_models.reporting.parameters import ReportParameters
 from implicit_models.reporting.results import RunResults, read_results
 from stages.common import DATA_TABLES, Data, read_dataset, read_tests
 from stages.entries import read_models
@@ -58,6 +59,22 @@ class Shown:
     def data(self) -> Any:
         """What the models learned: its entry of params.yaml."""
         return self._dataset(self.runs[0]).parameters
+
+    @property
+    def success_threshold(self) -> float:
+        """The accuracy from which the report counts a run as solved."""
+        return read_section("report", ReportParameters, self._parameters).success_threshold
+
+    def conclusion(self, lead: Callable[..., Sequence[str]], *arguments: Any) -> str:
+        """Return in Markdown what the report says first of the models.
+
+        Parameters
+        ----------
+        lead
+            Writes the headline and further sentences of the models and of the arguments.
+        """
+        headline, *more = lead(self.runs, *arguments)
+        return " ".join([f"**{headline}**", *more])
 
     def tests(self, run: RunResults) -> Any:
         """Return how a model was evaluated: its section of params.yaml."""
@@ -115,15 +132,15 @@ def results_root() -> Path:
     return root
 
 
-def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown]:
-    """Open the results of a kind of problem, data set by data set.
+def open_results(kinds: str | Sequence[str], preset: str, root: Path | None = None) -> list[Shown]:
+    """Open the results of a kind of problem, or of several, data set by data set.
 
     What has no results yet is left out, and a line says so. So does one where there is nothing.
 
     Parameters
     ----------
-    kind
-        ``"word_problem"``, ``"text"``, ``"catbabi"`` or ``"formal_language"``.
+    kinds
+        ``"word_problem"``, ``"text"``, ``"catbabi"`` or ``"formal_language"``, or some of them.
     preset
         The preset that has such a problem, to be named where params.yaml has none.
     root
@@ -134,8 +151,11 @@ def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown
     ValueError
         Where there is no such kind.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind = {kind!r} is no kind of problem; allowed is one of {list(KINDS)}")
+    wanted_kinds = [kinds] if isinstance(kinds, str) else list(kinds)
+    for kind in wanted_kinds:
+        if kind not in KINDS:
+            allowed = f"allowed is one of {list(KINDS)}"
+            raise ValueError(f"kind = {kind!r} is no kind of problem; {allowed}")
     root = root or results_root()
     parameters = root / "params.yaml"
     content = read_content(parameters)
@@ -143,7 +163,7 @@ def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown
         name
         for table in DATA_TABLES
         for name, entry in (content.get(table) or {}).items()
-        if entry.get("kind", DEFAULT_KINDS[table]) == kind
+        if entry.get("kind", DEFAULT_KINDS[table]) in wanted_kinds
     ]
     models = read_models(parameters)
     tables = {
@@ -152,19 +172,18 @@ def open_results(kind: str, preset: str, root: Path | None = None) -> list[Shown
         for name, entry in entries.items()
         if entry.dataset in names
     }
-    what = kind.replace("_", " ")
+    what = " or a ".join(kind.replace("_", " ") for kind in wanted_kinds)
     if not tables:
         print(f"No entry of params.yaml learns a {what}; `implicit-models run {preset}` has some.")
         return []
     missing: dict[str, str] = {}
     runs = read_results(root / "results" / "runs", models, results_of, missing, names)
     _say_missing(missing)
-    styles = run_styles(runs)
     learned = {name: [run for run in runs if run.dataset == name] for name in names}
     shown = {name: of for name, of in learned.items() if of}
     alone = len(shown) == 1
     return [
-        Shown(root=root, title=name, runs=of, styles=styles, tables=tables, is_alone=alone)
+        Shown(root=root, title=name, runs=of, styles=run_styles(of), tables=tables, is_alone=alone)
         for name, of in shown.items()
     ]
 

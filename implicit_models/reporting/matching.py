@@ -10,8 +10,8 @@ from implicit_models.reporting.tables.table import percent
 TOLERANCE = 0.02
 """How far from one a ratio may be that is called matched."""
 
-_CALLED = {"training_flops": "training FLOPs", "parameters": "parameters"}
-
+MATCHED_IN = {"training_flops": "training FLOPs", "parameters": "parameters"}
+"""What of a run an entry of ``matched`` may have, in words."""
 
 _QUANTITIES = {
     "training FLOPs": "flops_with_source",
@@ -54,7 +54,7 @@ def worst_matched(runs: Sequence[RunResults], references: Mapping[str, RunResult
         if run.entry.matched_to is None or run.entry.matched_to[0] not in references:
             return 0.0
         found = quantities([run], [references[run.entry.matched_to[0]]])
-        return abs(math.log(found.get(_CALLED[run.entry.matched_to[1]], 1.0)))
+        return abs(math.log(found.get(MATCHED_IN[run.entry.matched_to[1]], 1.0)))
 
     return max(runs, key=distance)
 
@@ -68,7 +68,7 @@ def match_sentence(run: RunResults, runs: Mapping[str, RunResults]) -> str | Non
         return None
     reference = runs[run.entry.matched_to[0]]
     found = quantities([run], [reference])
-    wanted = _CALLED[run.entry.matched_to[1]]
+    wanted = MATCHED_IN[run.entry.matched_to[1]]
     if wanted not in found:
         return f"{run.name} was matched to {reference.name} in {wanted}, which are not known."
     different = [

@@ -89,12 +89,11 @@ def make_report(
     tested_apart, missing = tested_apart or {}, missing or {}
     run_ids = {name: page.run_id for name, page in tracked.items()}
     summary = summarise(runs, parameters, run_ids, tested_apart)
-    styles = figures.run_styles(runs)
     by_dataset: dict[str, list[RunResults]] = {}
     for run in runs:
         by_dataset.setdefault(run.dataset, []).append(run)
     sections = [
-        type(group[0]).section(group, datasets[name], parameters, styles)
+        type(group[0]).section(group, datasets[name], parameters, figures.run_styles(group))
         for name, group in by_dataset.items()
     ]
     for table in TESTED_APART:

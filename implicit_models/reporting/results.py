@@ -157,6 +157,11 @@ class RunResults(abc.ABC):
         return None
 
     @property
+    def test_perplexity(self) -> float | None:
+        """The perplexity of every token of the test; None where there is no such."""
+        return None
+
+    @property
     def num_parameters(self) -> int:
         """All parameters of the model."""
         return self.evaluation["num_parameters"]

@@ -2,7 +2,6 @@ import dataclasses
 import io
 import itertools
 import re
-from collections import Counter
 
 import matplotlib as mpl
 import numpy as np
@@ -13,31 +12,8 @@ from implicit_models.problems.word_problem.report import seed_figures
 from implicit_models.problems.word_problem.report.figures import length_title
 from implicit_models.reporting import figures
 from implicit_models.reporting.figures.axes import spread
+from implicit_models.reporting.figures.cost import score_by_cost
 from implicit_models.reporting.illustration import illustrate
-
-
-def test_seeds_share_the_colour_and_groups_do_not(runs):
-    styles = list(figures.run_styles(runs).values())
-    assert len({style.colour for style in styles[:3]}) == 1
-    assert len({str(style.dash) for style in styles[:3]}) == 3
-    assert len({style.colour for style in styles}) == 4
-
-
-def test_a_run_keeps_its_colour_whatever_else_is_in_the_report(runs):
-    everything = figures.run_styles(runs)
-    for left_out in ("a5_mamba2_1_layer", "a5_mamba2_4_layers", "a5_lstm"):
-        fewer = figures.run_styles([run for run in runs if run.name != left_out])
-        kept = [name for name in fewer if fewer[name].colour == everything[name].colour]
-        assert len(kept) >= len(fewer) - 1
-        assert len({style.colour for style in fewer.values()}) == 3
-    assert figures.run_styles([runs[-1], *runs[:-1]]) == everything
-
-
-def test_more_models_than_colours_share_them_evenly(runs):
-    lstm = runs[-1]
-    many = [dataclasses.replace(lstm, name=f"run_{n}", group=f"of_{n}") for n in range(20)]
-    counts = Counter(style.colour for style in figures.run_styles(many).values())
-    assert len(counts) == 8 and set(counts.values()) <= {2, 3}
 
 
 def test_many_names_below_a_narrow_figure_leave_it_its_room(runs):
@@ -88,6 +64,45 @@ def test_training_curves_hold_the_history_and_mark_the_phase_change(runs):
     assert any(list(line.get_xdata()) == [200, 200] for line in axes[0].lines)
 
 
+def box_of(figure, artist):
+    figure.draw_without_rendering()
+    return artist.get_window_extent()
+
+
+def test_a_phase_change_is_named_within_the_axis_wherever_it_is(runs):
+    for change in (200, 900):
+        late = [dataclasses.replace(run, phase_change=change) for run in runs[:1]]
+        with figures.theme():
+            figure = figures.training_curves(late, figures.run_styles(late))
+        axis = figure.axes[2]
+        (text,) = (t for t in axis.texts if t.get_text() == f"free phase begins at step {change}")
+        box, inside = box_of(figure, text), axis.get_window_extent()
+        assert box.x0 > inside.x0 and box.x1 < inside.x1
+
+
+@pytest.mark.parametrize("factor", [1.05, 2, 4, 9, 30, 90])
+def test_a_logarithmic_axis_has_labels_that_do_not_overlap(runs, factor):
+    scores = {run.name: 0.5 for run in runs}
+    costs = np.geomspace(3e12, 3e12 * factor, len(runs))
+    near = [
+        dataclasses.replace(run, training={"t": {"training_flops": cost, "train_seconds": cost}})
+        for run, cost in zip(runs, costs, strict=True)
+    ]
+    for narrow in (False, True):
+        with figures.theme(narrow=narrow):
+            figure = score_by_cost(near, figures.run_styles(runs), scores, "score")
+            figure.draw_without_rendering()
+        for axis in figure.axes:
+            low, high = axis.get_xlim()
+            ticks = [*axis.xaxis.get_major_ticks(), *axis.xaxis.get_minor_ticks()]
+            labels = [tick.label1 for tick in ticks if low <= tick.get_loc() <= high]
+            boxes = [each.get_window_extent() for each in labels if each.get_text()]
+            boxes.sort(key=lambda box: box.x0)
+            assert len(boxes) >= 2
+            told = [each.get_text() for each in labels]
+            assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes)), told
+
+
 def test_accuracy_by_length_draws_every_run_the_training_length_and_chance(runs):
     axis = word_problem.accuracy_by_length(runs, figures.run_styles(runs)).axes[0]
     heights = [np.round(line.get_ydata(), 12).tolist() for line in axis.lines]
@@ -128,6 +143,29 @@ def test_chance_is_drawn_at_each_length_and_of_what_is_drawn(runs):
     elsewhere = [with_chance(run, {"16": 0.25, "32": 0.125}) for run in swept]
     axis = word_problem.accuracy_by_compute(elsewhere, styles).axes[0]
     assert not [text for text in axis.texts if "chance" in text.get_text()]
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_what_marks_are_stands_beside_the_axis_and_not_over_lines(runs, narrow):
+    styles = figures.run_styles(runs)
+    shown = [*runs[:-1], dataclasses.replace(runs[-1], training_length=48)]
+    swept = [run for run in runs if run.test_time_compute is not None]
+    with figures.theme(narrow=narrow):
+        lengths = word_problem.accuracy_by_length(shown, styles)
+        compute = word_problem.accuracy_by_compute(swept, styles)
+    for figure in (lengths, compute):
+        axis = figure.axes[0]
+        inside = axis.get_window_extent()
+        marks = [t for t in axis.texts if t.get_text().startswith(("chance", "trained", "16"))]
+        assert len(marks) == (3 if figure is lengths else 1)
+        for mark in marks:
+            assert mark.get_bbox_patch() is None
+            box = box_of(figure, mark)
+            assert box.x0 >= inside.x1 or box.y0 >= inside.y1
+            assert figure.bbox.contains(box.x0, box.y0) and figure.bbox.contains(box.x1, box.y1)
+    title = box_of(lengths, lengths.axes[0]._left_title)
+    (above,) = (t for t in lengths.axes[0].texts if t.get_text() == "trained up to 48")
+    assert title.y0 >= box_of(lengths, above).y1
 
 
 def test_the_title_holds_for_runs_of_different_lengths(runs):
@@ -209,25 +247,47 @@ def test_settled_steps_is_where_a_token_stays_below():
     assert figures.settled_steps(residuals[1:, :1], 0.01).tolist() == [1.0]
 
 
+def front_of(residuals, *arguments):
+    with figures.theme():
+        return figures.residual_front(residuals, *arguments).axes
+
+
 def test_residual_front_says_what_settled():
     residuals = np.array([[0.5, 0.5], [0.001, 0.5], [0.0, 0.001]])
-    with figures.theme():
-        whole, part = (figures.residual_front(r, 0.01).axes[0] for r in (residuals, residuals[:2]))
-    expected = "The converged front (red) moves through all 2 tokens in 3 self-iterations"
-    assert whole.get_title(loc="left") == expected
-    assert part.get_title(loc="left") == "1 of 2 tokens settle below 0.01 (red)"
+    whole, part = (front_of(r, 0.01)[0] for r in (residuals, residuals[:2]))
+    assert whole.get_title(loc="left") == (
+        "All tokens at once, tolerance 0.01:\n"
+        "the converged front (red) moves through all 2 tokens in 3 self-iterations"
+    )
+    expected = "All tokens at once, tolerance 0.01:\n1 of 2 tokens settle (red)"
+    assert part.get_title(loc="left") == expected
 
 
-def test_residual_front_leaves_blank_what_the_window_has_not_reached():
+def test_residual_front_leaves_blank_what_the_window_has_not_reached_or_has_left():
     nan = np.nan
-    residuals = np.array([[0.5, nan, nan], [0.001, 0.5, nan], [0.001, 0.001, 0.002]])
-    with figures.theme():
-        axis = figures.residual_front(residuals, 0.01).axes[0]
+    residuals = np.array(
+        [[0.5, nan, nan], [0.001, 0.5, nan], [0.001, 0.001, 0.002], [0.001, 0.0005, 0.002]]
+    )
+    axis = front_of(residuals, 0.01, 2)[0]
     picture = axis.images[0].get_array()
-    np.testing.assert_array_equal(np.ma.getmaskarray(picture), np.isnan(residuals))
+    is_left = np.array([[0, 0, 0], [0, 0, 0], [1, 0, 0], [1, 0, 1]], dtype=bool)
+    np.testing.assert_array_equal(np.ma.getmaskarray(picture), np.isnan(residuals) | is_left)
     assert picture[2, 2] == pytest.approx(np.log10(0.002))
-    expected = "The converged front (red) moves through all 3 tokens in 3 self-iterations"
-    assert axis.get_title(loc="left") == expected
+    assert axis.get_title(loc="left") == (
+        "A window of 2 tokens, tolerance 0.01:\n"
+        "the converged front (red) moves through all 3 tokens in 3 self-iterations"
+    )
+    whole = front_of(residuals, 0.01)[0].images[0].get_array()
+    np.testing.assert_array_equal(np.ma.getmaskarray(whole), np.isnan(residuals))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "extend"),
+    [(0.5, 0.1, "neither"), (2.0, 0.1, "max"), (0.5, 1e-6, "min"), (2.0, 1e-6, "both")],
+)
+def test_the_scale_of_residuals_says_where_it_is_cut(first, last, extend):
+    picture = front_of(np.array([[first], [last]]), 0.01)[0].images[0]
+    assert picture.colorbar.extend == extend
 
 
 @pytest.mark.parametrize("values", [[0.1, 0.1, 0.1], [0.99, 1.0, 0.98], [0.0, 0.5, 1.0], [], [0.5]])

@@ -3,12 +3,14 @@
 import errno
 import os
 import re
+import shutil
 from pathlib import Path
 
 import nbformat
 import pytest
 import yaml
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import Markdown
 from matplotlib.figure import Figure
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
@@ -24,7 +26,9 @@ from scripts.store_notebooks import (
     preset_of,
     read,
 )
+from stages.notebooks import open_results
 from tests.notebooks import run_notebook
+from tests.problems.catbabi.report.synthetic import catbabi_parameters, write_catbabi_results
 from tests.reporting.synthetic import parameters, write_results
 from tests.reporting.synthetic_text import text_parameters, write_text_results
 from tests.repositories import presets
@@ -38,7 +42,10 @@ WORD_PROBLEMS = {"cost", "jacobian", "layers", "length", "mixtures", "search", "
 
 def write(root: Path, content: dict) -> None:
     for entry in content["datasets"].values():
-        entry["kind"] = "word_problem"
+        entry |= {"kind": "word_problem", "seed": 0, "train": {"num_sequences": 8, "length": 16}}
+        entry["validation"] = {"num_sequences": 4, "length": 16}
+        entry["test"] = {"num_sequences": 4, "lengths": [64]}
+    content |= {"report": {}}
     (root / "params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
 
 
@@ -59,11 +66,16 @@ def test_notebooks_of_word_problems(tmp_path, monkeypatch, capsys, name, picture
     write_results(tmp_path)
     ran = run_notebook(name, tmp_path, monkeypatch, capsys)
     assert (ran.num(Figure), ran.num(Table), ran.printed) == (pictures, tables, lines)
-    assert len(ran.shown) == pictures + tables
+    told = [each.data for each in ran.shown if isinstance(each, Markdown)]
+    assert len(ran.shown) == pictures + tables + len(told)
+    assert len(told) == (name == "length")
+    for conclusion in told:
+        assert conclusion.startswith("**a5, accuracy of the last 10 of 128 tokens (8x the length ")
 
 
 @pytest.mark.parametrize(
-    ("name", "pictures", "tables"), [("text", 4, 3), ("parameters", 1, 1), ("downstream", 0, 1)]
+    ("name", "pictures", "tables"),
+    [("text", 4, 3), ("parameters", 1, 1), ("downstream", 0, 1), ("bounded_share", 2, 2)],
 )
 def test_notebooks_of_text(tmp_path, monkeypatch, capsys, name, pictures, tables):
     write(tmp_path, text_parameters())
@@ -72,13 +84,22 @@ def test_notebooks_of_text(tmp_path, monkeypatch, capsys, name, pictures, tables
     assert (ran.num(Figure), ran.num(Table), ran.printed) == (pictures, tables, [])
 
 
+def test_the_notebook_of_catbabi_begins_with_the_conclusion(tmp_path, monkeypatch, capsys):
+    content = catbabi_parameters() | {"datasets": {"babi": {"kind": "catbabi"}}}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    write_catbabi_results(tmp_path)
+    ran = run_notebook("catbabi", tmp_path, monkeypatch, capsys)
+    assert (ran.num(Figure), ran.num(Table), ran.printed) == (2, 1, [])
+    assert ran.shown[0].data.startswith("**babi, catbAbI-style, share of right answers: ")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_where_nothing_is_reproduced_it_says_what_does(tmp_path, monkeypatch, capsys, name):
     content = parameters() if name in WORD_PROBLEMS else text_parameters()
     write(tmp_path, content)
     ran = run_notebook(name, tmp_path, monkeypatch, capsys)
     assert not ran.shown
-    if name in WORD_PROBLEMS or name in READ_TEXT:
+    if name in WORD_PROBLEMS | READ_TEXT | {"bounded_share"}:
         trained = [
             each for table in ("runs", "baselines", "matched") for each in content.get(table, ())
         ]
@@ -259,3 +280,21 @@ def test_notebooks_of_ones_own_are_left_out(tmp_path, monkeypatch):
     nbformat.write(nbformat.v4.new_notebook(), tmp_path / "Untitled.ipynb")
     (tmp_path / "empty.ipynb").write_text("")
     assert notebooks() == {"mine": path}
+
+
+def test_a_model_has_one_colour_on_all_data_sets(tmp_path):
+    content = parameters()
+    content["datasets"]["s5"] = content["datasets"]["a5"]
+    for table in ("runs", "baselines"):
+        anew = {
+            f"s5{name[2:]}": {**entry, "dataset": "s5"} for name, entry in content[table].items()
+        }
+        content[table] |= anew
+    write(tmp_path, content)
+    write_results(tmp_path)
+    runs = tmp_path / "results" / "runs"
+    for folder in list(runs.iterdir()):
+        shutil.copytree(folder, runs / f"s5{folder.name[2:]}")
+    first, second = open_results("word_problem", "laptop", tmp_path)
+    assert len(first.styles) == 6
+    assert [*first.styles.values()] == [*second.styles.values()]

@@ -10,7 +10,12 @@ from implicit_models.problems.word_problem.report import seed_figures
 from implicit_models.reporting import figures
 from implicit_models.reporting.figures.cost import score_by_cost
 from implicit_models.reporting.figures.jacobian import compared_entries, transition_jacobians
-from implicit_models.reporting.figures.share import score_by_bounded_share
+from implicit_models.reporting.figures.share import (
+    by_share,
+    perplexity_by_bounded_share,
+    share_sentences,
+)
+from implicit_models.reporting.results import RunResults
 
 IMPLICIT = "a5_implicit_mamba2"
 
@@ -49,7 +54,9 @@ def test_a_band_reaches_from_the_lowest_seed_to_the_highest(runs, styles):
     assert np.isclose(heights, min(last)).any() and np.isclose(heights, max(last)).any()
     assert heights.min() >= min(run.accuracy_at_end(n) for run in seeds for n in run.lengths) - 1e-9
     assert len(solid(axis, styles["a5_lstm"])) == 1
-    assert "up to 3 seeds" in axis.get_title(loc="left")
+    text = " ".join(label.get_text() for label in axis.texts)
+    assert "a5_implicit_mamba2 (3 seeds)  " in text and "a5_lstm (1 seed)  " in text
+    assert "(band: from the lowest seed to the highest)" in axis.get_title(loc="left")
 
 
 def test_single_seeds_have_no_band(runs, styles):
@@ -80,9 +87,9 @@ def test_layers_are_drawn_at_the_tokens_that_they_follow(runs, styles):
     assert line.tolist() == [[tracked[1], 1], [tracked[4], 4]]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == [
-        "implicit mamba2, as a5_implicit_mamba2",
-        "explicit mamba2, as a5_mamba2_1_layer",
-        "recurrent lstm, as a5_lstm",
+        "implicit mamba2: 3 runs, trained up to 16",
+        "explicit mamba2: 2 runs, trained up to 16",
+        "recurrent lstm: 1 run, trained up to 16",
     ]
     arrows = [text for text in axis.texts if getattr(text, "arrow_patch", None)]
     assert len(arrows) == sum(run.tracked_length(0.9) == 128 for run in runs) < len(runs)
@@ -94,7 +101,28 @@ def test_models_that_differ_in_more_than_layers_have_lines_of_their_own(runs, st
     figure = seed_figures.layers_by_length(
         [first, dataclasses.replace(second, entry=other)], styles
     )
-    assert len(figure.legends[0].get_texts()) == 2
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    what = "explicit mamba2: 1 run, trained up to 16"
+    assert names == [f"{what}, as {run.name}" for run in (first, second)]
+
+
+def test_runs_that_follow_as_many_tokens_do_not_hide_one_another(runs, styles):
+    first = runs[0]
+    again = [
+        dataclasses.replace(first, name=f"{first.name}_{n}", training_length=length)
+        for n, length in enumerate((16, 16, 20))
+    ]
+    shown = [first, *again]
+    (axis,) = seed_figures.layers_by_length(
+        shown, dict.fromkeys((run.name for run in shown), styles[first.name])
+    ).axes
+    places = [line.get_xdata()[0] for line in axis.lines if line.get_marker() == "o"]
+    length = first.tracked_length(0.9)
+    assert len(set(places)) == 4 and places[0] == length
+    assert all(abs(place / length - 1) < 0.15 for place in places)
+    assert axis.get_xticks()[-1] == first.tracked_at_most == 128
+    (label,) = (text.get_text() for text in axis.figure.legends[0].get_texts())
+    assert label == "implicit mamba2: 4 runs, trained up to 16 or 20"
 
 
 def test_all_seeds_are_thin_and_the_best_is_thick(runs, styles):
@@ -137,19 +165,57 @@ def test_scores_stand_at_their_costs(runs, styles):
     assert "chance 1.7%" in [text.get_text() for text in flops.texts]
 
 
-def test_the_line_of_shares_goes_through_their_means(runs, styles):
+@pytest.fixture
+def shared(runs, monkeypatch):
+    """Runs of two shares, one of them with two seeds, and two other models, with perplexities."""
     implicit = [run for run in runs if run.kind == "implicit"]
-    shared = [
+    found = [
         dataclasses.replace(run, training={"train": {"num_training_steps": steps}})
         for run, steps in zip(implicit, (400, 400, 250), strict=True)
     ]
-    assert {run.phase_change for run in shared} == {200}
-    scores = {run.name: score for run, score in zip(shared, (0.2, 0.4, 0.9), strict=True)}
-    (axis,) = score_by_bounded_share([*shared, runs[-1]], styles, scores, "score").axes
+    assert {run.phase_change for run in found} == {200}
+    found += [runs[-1], runs[-2]]
+    perplexities = dict(zip((run.name for run in found), (2.0, 4.0, 9.0, 5.0, None), strict=True))
+    known = property(lambda run: perplexities[run.name])
+    monkeypatch.setattr(RunResults, "test_perplexity", known)
+    return found
+
+
+def test_the_line_of_shares_goes_through_their_means_and_others_are_level(shared, styles):
+    (axis,) = perplexity_by_bounded_share(shared, styles).axes
     (line,) = solid(axis, styles[shared[0].name])
-    assert line == pytest.approx(np.array([[0.5, 0.3], [0.8, 0.9]]))
-    points = [len(each.get_xydata()) for each in axis.lines if each.get_marker() == "o"]
-    assert sum(points) == len(shared)
+    assert line == pytest.approx(np.array([[0.5, 3.0], [0.8, 9.0]]))
+    points = [each for each in axis.lines if each.get_marker() == "o"]
+    assert sum(len(each.get_xdata()) for each in points) == 3
+    (level,) = solid(axis, styles["a5_lstm"])
+    assert level[:, 1].tolist() == [5.0, 5.0]
+    ends = sorted(text.get_text() for text in axis.texts)
+    assert ends == ["a5_implicit_mamba2  9", "a5_lstm  5"]
+    assert axis.get_ylabel() == "test perplexity"
+
+
+def test_it_is_said_whether_shares_differ_by_more_than_seeds(shared, monkeypatch):
+    (sentence,) = share_sentences(shared)
+    assert sentence == (
+        "a5_implicit_mamba2: perplexity is lowest with 50 % of the steps bounded "
+        "(50 % 3.000 (mean of 2 seeds, 2.000 to 4.000), 80 % 9.000); "
+        "with one seed of a share it may be the seed."
+    )
+    again = dataclasses.replace(shared[2], name="again")
+    for other, verdict in ((9.01, "80 % worse by more"), (20.0, "80 % within what")):
+        values = {shared[0].name: 3.0, shared[1].name: 3.01, shared[2].name: 9.0, "again": other}
+        known = property(lambda run, values=values: values[run.name])
+        monkeypatch.setattr(RunResults, "test_perplexity", known)
+        (sentence,) = share_sentences([*shared[:3], again])
+        assert verdict in sentence and "(95 % intervals by the seeds)" in sentence
+    assert share_sentences(shared[:2]) == []
+
+
+def test_models_of_other_self_iterations_are_no_seeds_of_one(shared):
+    first, second, *_ = shared
+    fewer = second.entry.replace(free=second.entry.free.replace(max_steps=4))
+    found = by_share([first, dataclasses.replace(second, entry=fewer)])
+    assert found == {first.name: {0.5: [2.0]}, second.name: {0.5: [4.0]}}
 
 
 def test_a_jacobian_tells_what_is_off_its_diagonal():
@@ -164,8 +230,13 @@ def test_a_jacobian_tells_what_is_off_its_diagonal():
 
 
 def test_two_jacobians_are_compared_entry_by_entry():
-    first = np.array([[1.0, 2.0], [3.0, 4.0]])
-    (axis,) = compared_entries(first, first + 0.25).axes
-    assert "2.5e-01 apart" in axis.get_title(loc="left")
-    points = axis.lines[-1].get_xydata()
-    assert points.tolist() == [[n, n + 0.25] for n in (1.0, 2.0, 3.0, 4.0)]
+    first = np.array([[1.0, -0.2], [0.0, 4.0]])
+    (axis,) = compared_entries(first, first + np.array([[0.5, -0.1], [0.0, 0.0]])).axes
+    assert axis.get_title(loc="left") == (
+        "The same Jacobian in two ways\n"
+        "(off the diagonal at most 5.0e-01 of the largest entry apart)"
+    )
+    points = {line.get_label(): line.get_xydata() for line in axis.lines}
+    assert points["on it"].tolist() == [[1.0, 1.5], [4.0, 4.0]]
+    assert points["off the diagonal"] == pytest.approx(np.array([[0.2, 0.3]]))
+    assert {axis.get_xscale(), axis.get_yscale()} == {"log"}

@@ -197,6 +197,18 @@ def test_lengths_that_a_run_was_not_tested_at_are_blank(runs, undrawn):
     assert "blank" not in accuracy_table(runs, "accuracy").note
 
 
+def test_the_table_tells_which_models_were_trained_on_which_length(runs):
+    longer = [dataclasses.replace(run, training_length=32) for run in runs[:3]]
+    assert accuracy_table(runs, "accuracy").note.startswith(
+        "Trained on sequences of up to 16 tokens. Chance is"
+    )
+    note = accuracy_table([*longer, *runs[3:]], "accuracy").note
+    assert note.startswith(
+        "a5_implicit_mamba2: trained on sequences of up to 32 tokens; a5_mamba2_1_layer, "
+        "a5_mamba2_4_layers, a5_lstm: trained on sequences of up to 16 tokens. Chance is"
+    )
+
+
 def test_chance_has_a_row_of_its_own_at_each_length(runs):
     first, second, *_ = runs
     at_end = {str(length): 1 / length for length in LENGTHS}
@@ -299,6 +311,32 @@ def test_a_model_of_data_that_is_not_there_is_named(tmp_path, monkeypatch):
 def test_the_same_results_give_the_same_report(runs, report):
     again = make_report(runs, datasets_of(parameters()), ReportParameters(), TRACKED)
     assert again == report
+
+
+def of_several_data_sets(runs):
+    """Return runs, and the same models on two more data sets."""
+    return [
+        dataclasses.replace(run, name=f"{data}{run.name[2:]}", dataset=data)
+        for data in ("a5", "s5", "z60")
+        for run in runs
+    ]
+
+
+def test_a_model_looks_alike_in_the_sections_of_all_data_sets(runs, monkeypatch):
+    styles = []
+    section = type(runs[0]).section
+
+    def noting(group, dataset, parameters, of_group):
+        styles.append({run.name: of_group[run.name] for run in group})
+        return section(group, dataset, parameters, of_group)
+
+    monkeypatch.setattr(type(runs[0]), "section", noting)
+    monkeypatch.setattr("implicit_models.reporting.illustration.svg_of", lambda *_: "<svg></svg>\n")
+    datasets = datasets_of(parameters())
+    several = dict.fromkeys(("a5", "s5", "z60"), datasets["a5"])
+    make_report(of_several_data_sets(runs), several, ReportParameters(), {})
+    assert len(styles) == 3
+    assert [*styles[0].values()] == [*styles[1].values()] == [*styles[2].values()]
 
 
 def test_baselines_alone_make_a_report(runs):

@@ -1,6 +1,7 @@
 """Figures that several problems draw, and how all of them look.
 
-Draw them inside ``theme(...)``. A run has one colour and one dash in all of them: see `run_styles`.
+Draw them inside ``theme(...)``. A run has one colour and one dash in all of its data set's, and a
+model one colour on all data sets: see `run_styles`.
 """
 
 from implicit_models.reporting.figures.residual_front import residual_front, settled_steps

@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
-from implicit_models.reporting.figures.axes import legend, mark_chance, percent
+from implicit_models.reporting.figures.axes import label_minor, legend, mark_chance, percent
 from implicit_models.reporting.figures.style import RunStyle, is_narrow, new_figure, set_title
 from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import group_by_seed
@@ -58,7 +57,7 @@ def score_by_cost(
                     alpha=0.8,
                 )
         axis.set_xscale("log")
-        axis.xaxis.set_minor_formatter(NullFormatter())
+        label_minor(axis.xaxis)
         axis.set_xlabel(name)
         finish(axis, runs)
     axes[0].set_ylabel(label)

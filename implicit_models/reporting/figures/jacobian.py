@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 
+import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from implicit_models.reporting.figures.style import is_narrow, new_figure, set_title
+from implicit_models.reporting.figures.style import COLOURS, is_narrow, new_figure, set_title
 
 _FLOOR = 1e-8
 
@@ -39,8 +40,8 @@ def transition_jacobians(
         figure.colorbar(picture, ax=axis, shrink=0.8, label=f"size, at least {_FLOOR:g}")
         for labelled in (axis.xaxis, axis.yaxis):
             labelled.set_major_locator(MaxNLocator(integer=True))
-        axis.set_xlabel("entry of the state before the token")
-        axis.set_ylabel("entry of the state after it")
+        axis.set_xlabel("sampled entry of the state before the token")
+        axis.set_ylabel("sampled entry of the state after it")
         share = off_diagonal[name]
         of_norm = f"{share:.1e}\nof the squared norm" if share else "nothing"
         set_title(axis, f"{name}\noff the diagonal: {of_norm}")
@@ -48,14 +49,28 @@ def transition_jacobians(
 
 
 def compared_entries(first: Float[np.ndarray, "N N"], second: Float[np.ndarray, "N N"]) -> Figure:
-    """Draw the entries of a Jacobian taken in two ways against each other."""
+    """Draw the sizes of a Jacobian's entries, taken in two ways, against each other.
+
+    Those on the diagonal and those off it are apart. Entries that are nothing in one of the ways
+    are not drawn; the difference that the title tells counts them.
+    """
     figure = new_figure(4.6)
     axis = figure.subplots()
-    ends = [float(min(first.min(), second.min())), float(max(first.max(), second.max()))]
-    axis.plot(ends, ends, linewidth=1)
-    axis.plot(first.ravel(), second.ravel(), ".", markersize=3)
-    axis.set_xlabel("by automatic differentiation of the model")
-    axis.set_ylabel("by the formula of Theorem 1")
-    largest = float(np.abs(first - second).max())
-    set_title(axis, f"The same Jacobian in two ways: {largest:.1e} apart at most")
+    sizes = np.abs(np.stack([first, second]))
+    shown = (sizes > 0).all(0)
+    ends = [sizes[:, shown].min(initial=1.0), sizes[:, shown].max(initial=_FLOOR)]
+    axis.plot(ends, ends, linewidth=1, color=mpl.rcParams["lines.color"])
+    on = np.eye(len(first), dtype=bool)
+    for place, (label, part) in enumerate({"off the diagonal": ~on, "on it": on}.items()):
+        style = {"color": COLOURS[place], "markersize": (3, 5)[place]}
+        axis.plot(*sizes[:, part & shown], "so"[place], label=label, **style)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("size by automatic differentiation of the model")
+    axis.set_ylabel("size by the formula of Theorem 1")
+    axis.legend()
+    apart = np.abs(first - second)[~on].max(initial=0.0)
+    largest = np.abs(first)[~on].max(initial=0.0)
+    told = f"{apart / largest:.1e} of the largest entry" if largest else f"{apart:.1e}"
+    set_title(axis, f"The same Jacobian in two ways\n(off the diagonal at most {told} apart)")
     return figure

@@ -5,7 +5,7 @@ import contextlib
 import hashlib
 import itertools
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,13 +18,19 @@ from implicit_models.reporting.results import RunResults
 from implicit_models.reporting.summary import group_by_seed
 
 # Told apart by colour-blind readers too, and legible on white and on near-black.
-COLOURS = ("#2f7ed8", "#d9731a", "#1f9d6b", "#c2559d", "#8a6fd1", "#b08a00", "#d14b4b", "#3aa6b9")
+COLOURS = ("#447755", "#9900ff", "#999911", "#0099cc", "#3366cc", "#776622", "#bb2288", "#ff5588")
+_FIRST = 4  # of the colours: those that are furthest from one another
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
 
 WIDE, NARROW = 8.5, 4.3
 """Widths of figures in inches: beside a page of text, and on a telephone."""
 
 _NARROW_TITLE = 36  # characters
+
+ABOVE = "_above the axis"
+"""The label, as artists have them, of a text between an axis and its title: in no legend."""
+
+_ABOVE_LABELS = 18  # points between an axis and a title above such texts
 
 TO_INK = "to ink"
 """A ground whose inks nothing else has: pictures on it are for `inked`."""
@@ -111,7 +117,8 @@ def wrapped(text: str) -> str:
 
 def set_title(axis: Axes, title: str) -> None:
     """Set the title of an axis, in lines that the page has room for."""
-    axis.set_title(wrapped(title))
+    is_free = all(text.get_label() != ABOVE for text in axis.texts)
+    axis.set_title(wrapped(title), pad=None if is_free else _ABOVE_LABELS)
 
 
 def four_axes(figure: Figure) -> tuple[Axes, Axes, Axes, Axes]:
@@ -129,18 +136,26 @@ def four_axes(figure: Figure) -> tuple[Axes, Axes, Axes, Axes]:
 
 
 def run_styles(runs: Sequence[RunResults]) -> dict[str, RunStyle]:
-    """Return a style for each run: one in all figures, and if possible in all reports.
+    """Return a style for each run of some that are drawn together: those on one data set.
 
-    Colours belong to names. Each name ranks the colours in an order of its own, and whoever ranks
-    one highest has it, so that an entry more or less changes few of the others.
+    Colours belong to names, without that of the data set before them: a model has one colour on
+    all data sets. Each name ranks the colours in an order of its own, and whoever ranks one highest
+    has it, the first four colours before the others, so that an entry more or less changes few of
+    the others. Where models share a colour, because there are more of them, they start at different
+    dashes.
     """
     groups = group_by_seed(runs)
-    colours = _colours(list(groups))
-    return {
-        run.name: RunStyle(colour=colours[name], dash=dash)
-        for name, group in groups.items()
-        for run, dash in zip(group, itertools.cycle(DASHES), strict=False)
-    }
+    models = {name: name.removeprefix(f"{group[0].dataset}_") for name, group in groups.items()}
+    starts: collections.Counter[str] = collections.Counter()
+    styles = {}
+    for name, colour in _colours(models).items():
+        dashes = itertools.islice(itertools.cycle(DASHES), starts[colour], None)
+        starts[colour] += 1
+        styles |= {
+            run.name: RunStyle(colour=colour, dash=dash)
+            for run, dash in zip(groups[name], dashes, strict=False)
+        }
+    return {run.name: styles[run.name] for run in runs}
 
 
 def told_apart(styles: Iterable[RunStyle]) -> list[RunStyle]:
@@ -149,14 +164,24 @@ def told_apart(styles: Iterable[RunStyle]) -> list[RunStyle]:
     return [replace(style, dash=next(dashes[style.colour])) for style in styles]
 
 
-def _colours(names: Sequence[str]) -> dict[str, str]:
-    def rank(pair: tuple[str, str]) -> bytes:
-        return hashlib.sha256(" ".join(pair).encode()).digest()
+def _colours(models: Mapping[str, str]) -> dict[str, str]:
+    """Return a colour for each name, in the order in which they are given out.
+
+    Parameters
+    ----------
+    models
+        From a name to what of it ranks the colours.
+    """
+
+    def rank(pair: tuple[str, str]) -> tuple[bytes, str]:
+        name, colour = pair
+        return hashlib.sha256(f"{models[name]} {colour}".encode()).digest(), name
 
     found: dict[str, str] = {}
-    for _ in range(0, len(names), len(COLOURS)):  # with more names than colours, some share one
-        free = set(COLOURS)
-        for name, colour in sorted(itertools.product(names, COLOURS), key=rank):
+    banks = itertools.cycle((COLOURS[:_FIRST], COLOURS[_FIRST:]))
+    while len(found) < len(models):  # with more names than colours, some share one
+        free = set(next(banks))
+        for name, colour in sorted(itertools.product(models, free), key=rank):
             if name not in found and colour in free:
                 found[name] = colour
                 free.remove(colour)

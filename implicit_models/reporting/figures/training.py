@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
+from matplotlib.ticker import LogFormatter, StrMethodFormatter
 
-from implicit_models.reporting.figures.axes import legend, mark_caps, percent
+from implicit_models.reporting.figures.axes import label_minor, legend, mark_caps, percent
 from implicit_models.reporting.figures.style import RunStyle, new_figure, set_title
 from implicit_models.reporting.results import RunResults
 
@@ -34,18 +34,21 @@ def training_curves(runs: Sequence[RunResults], styles: Mapping[str, RunStyle]) 
         set_title(axis, title)
     axes[0].set_yscale("log")
     axes[0].yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    label_minor(axes[0].yaxis, LogFormatter)
     percent(axes[1])
     axes[2].set_ylim(0, 1.25 * axes[2].get_ylim()[1])
     mark_caps(axes[2], runs)
     axes[2].set_xlabel("training step (optimiser steps, both phases)")
     changes = sorted({run.phase_change for run in runs if run.phase_change is not None})
     if changes:
+        is_late = changes[-1] > sum(axes[2].get_xlim()) / 2
         axes[2].annotate(
-            f" free phase begins at step {', '.join(map(str, changes))}",
-            (changes[-1], 1.0),
+            f"free phase begins at step {', '.join(map(str, changes))}",
+            (changes[0] if is_late else changes[-1], 1.0),
             xycoords=("data", "axes fraction"),
-            xytext=(2, -4),
+            xytext=(-4 if is_late else 4, -4),
             textcoords="offset points",
+            ha="right" if is_late else "left",
             va="top",
             color=mpl.rcParams["text.color"],
             fontsize=10,

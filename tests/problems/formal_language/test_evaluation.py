@@ -15,6 +15,7 @@ from implicit_models.problems.formal_language.parameters import (
     FormalLanguageEvaluationParameters,
     FormalLanguageSweepParameters,
 )
+from implicit_models.problems.formal_language.report.figures import accuracy_by_length
 from implicit_models.problems.formal_language.report.lead import (
     formal_language_lead,
     split_words,
@@ -26,6 +27,7 @@ from implicit_models.problems.formal_language.report.tables import (
     published_tables,
 )
 from implicit_models.reporting.comparison import Candidate
+from implicit_models.reporting.figures.style import RunStyle
 from tests.language_models.models import EXPLICIT, IMPLICIT
 from tests.problems.formal_language.test_strings import SIZES, language
 
@@ -160,3 +162,20 @@ def test_the_table_has_a_row_for_each_split(folder: Path) -> None:
     (published,) = published_tables(language("modular_arithmetic"))
     assert ["LSTM", published.rows[1][1], "100", ""] in published.rows
     assert published_tables(language("modular_arithmetic", size=3)) == []
+
+
+def test_accuracy_by_length_has_errors_the_training_length_and_the_most_frequent_answer(folder):
+    rows = [
+        {"split": split, "shortest": n // 2, "longest": n, "accuracy": right, "num_answers": 98}
+        for split, n, right in [("validation", 4, 1.0), ("validation", 8, 0.5), (NAMES[1], 64, 0.5)]
+    ]
+    run = results(folder, "implicit", position_rows=rows, training_length=40)
+    styles = {run.name: RunStyle(colour="#123456", dash="-")}
+    (axis,) = accuracy_by_length([run], styles).axes
+    (bars,) = (each.get_segments() for each in axis.collections)
+    assert [bar[:, 0].tolist() for bar in bars] == [[4, 4], [8, 8], [64, 64]]
+    assert bars[1][:, 1] == pytest.approx([0.45, 0.55], abs=1e-3)
+    assert axis.get_xscale() == "log" and axis.get_xticks().tolist() == [4, 8, 16, 32, 64]
+    assert axis.get_xlabel() == "longest strings of the bin (symbols)"
+    text = " ".join(label.get_text() for label in axis.texts)
+    assert "trained up to 8" in text and "most frequent answer " in text

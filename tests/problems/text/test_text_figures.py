@@ -11,6 +11,7 @@ from implicit_models.problems.text.report.cost_figures import (
     perplexity_by_parameters,
 )
 from implicit_models.problems.text.report.hard_tokens import LINE_WIDTH, flow, hard_tokens, visible
+from implicit_models.problems.text.report.tables import extrapolation_tables
 from implicit_models.problems.text.report.training_figure import text_training_curves
 from implicit_models.reporting import figures
 from implicit_models.reporting.figures.style import RunStyle
@@ -60,6 +61,7 @@ def test_perplexity_by_compute_draws_the_three_modes(runs):
     axes = text_figures.perplexity_by_compute(runs, figures.run_styles(runs)).axes
     assert axes[0].lines[0].get_xdata().tolist() == [1, 2, 4, 8, 16, 32]
     assert len(axes[0].lines) == 2
+    assert axes[0].get_ylim() == axes[1].get_ylim()
     tolerances = [line.get_xdata() for line in axes[1].lines if len(line.get_xdata())]
     assert [list(values) for values in tolerances] == [[0.3, 0.1, 0.05, 0.01]] * 6
     assert [label.get_text() for label in axes[1].get_legend().get_texts()] == [
@@ -71,6 +73,9 @@ def test_perplexity_by_compute_draws_the_three_modes(runs):
 
 def test_training_is_drawn_over_tokens_and_over_flops(runs):
     axes = text_training_curves(runs, figures.run_styles(runs)).axes
+    titles = [axis.get_title() for axis in axes[:2]]
+    assert titles[0].endswith("(thin: batches; marked: held out)")
+    assert titles[1].endswith("(dotted line: the free phase begins)")
     marked = {line.get_label(): line for line in axes[0].lines}
     assert marked[runs[0].name].get_xdata()[-1] == runs[0].num_training_tokens
     over_flops = {line.get_label(): line for line in axes[1].lines}
@@ -196,3 +201,8 @@ def test_a_model_that_has_diverged_has_no_point_by_cost(runs):
     axis = perplexity_by_cost([diverged, *runs[1:]], figures.run_styles(runs)).axes[0]
     known = {y for line in axis.lines for y in line.get_ydata() if np.isfinite(y)}
     assert known == {run.evaluation["perplexity"]["perplexity"] for run in runs[1:]}
+
+
+def test_the_table_of_the_last_tokens_says_that_they_are_others_at_each_length(runs):
+    _, last = extrapolation_tables(runs)
+    assert last.note.endswith("compare models in a column, not lengths in a row.")

@@ -111,14 +111,6 @@ def best_comparison(runs: Sequence[CatbabiResults]) -> TaskComparison | None:
     return max(compare_tasks(runs), key=lambda each: each.implicit.mean, default=None)
 
 
-def shown_by_task(runs: Sequence[CatbabiResults]) -> list[Candidate]:
-    """Return the models whose tasks stand beside one another in a figure."""
-    found = best_comparison(runs)
-    if found is not None:
-        return [found.implicit, found.explicit]
-    return best_of_kinds(models_of(runs), higher_is_better=True)
-
-
 def iterations_of(model: Candidate, task: int) -> float | None:
     """Return the mean self-iterations of a task over a model's seeds; None where unknown."""
     found = [run.iterations_by_task.get(task) for run in runs_of(model)]

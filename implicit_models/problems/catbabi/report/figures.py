@@ -3,13 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib as mpl
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from implicit_models.problems.catbabi.report.bars import bar_figure, draw_bars, name_rows
+from implicit_models.problems.catbabi.report.bars import name_rows
 from implicit_models.problems.catbabi.report.comparing import (
     family_of,
     layers_known,
@@ -17,7 +15,6 @@ from implicit_models.problems.catbabi.report.comparing import (
     models_of,
     of_task,
     part_of,
-    shown_by_task,
     tasks_of,
 )
 from implicit_models.problems.catbabi.report.results import CatbabiResults, distances_of
@@ -26,39 +23,62 @@ from implicit_models.reporting.comparison import Candidate
 from implicit_models.reporting.figures.axes import label_ends, legend, mark_chance, percent, ticks
 from implicit_models.reporting.figures.style import (
     RunStyle,
+    is_narrow,
     new_figure,
     set_title,
     wrapped,
 )
+from implicit_models.reporting.matching import MATCHED_IN
 
 _MARKERS = {"implicit": "o", "explicit": "s", "recurrent": "^"}
+_ROW, _MARGIN = 0.32, 1.7  # inches: a task, and what stands above and below them
 
 
 def accuracy_by_task(runs: Sequence[CatbabiResults], styles: Mapping[str, RunStyle]) -> Figure:
-    """Draw a bar for each task and model: the best implicit one beside the explicit one."""
-    models, tasks = shown_by_task(runs), tasks_of(runs)
-    figure, axis = bar_figure(len(tasks), len(models))
+    """Draw the accuracy of every model on each task, in rows, with its seeds as faint dots.
+
+    Of a model with one seed a thin line is the 95 % interval by the test questions.
+    """
+    models, tasks = models_of(runs), tasks_of(runs)
+    figure = new_figure(_MARGIN + _ROW * len(tasks))
+    axis = figure.subplots()
     for place, model in enumerate(models):
-        found = [of_task(model, task) for task in tasks]
-        bars = draw_bars(
-            axis,
-            [np.nan if each is None else each.mean for each in found],
-            (place, len(models)),
-            model,
-            styles,
-        )
-        middles = [bar.get_y() + bar.get_height() / 2 for bar in bars]
-        for each, middle in zip(found, middles, strict=True):
-            if each is not None:
-                low, high = max(each.mean - each.margin, 0), min(each.mean + each.margin, 1)
-                axis.plot([low, high], [middle, middle], color=mpl.rcParams["text.color"], lw=1)
+        shift = 0.7 * ((place + 0.5) / len(models) - 0.5)
+        rows = {
+            row + shift: each for row, task in enumerate(tasks) if (each := of_task(model, task))
+        }
+        look: dict[str, Any] = {"color": styles[model.name].colour, "linestyle": ""}
+        for height, each in rows.items():
+            if len(each.values) > 1:
+                seeds = [height] * len(each.values)
+                axis.plot(each.values, seeds, marker=".", markersize=5, alpha=0.4, **look)
+            else:
+                ends = max(each.mean - each.margin, 0), min(each.mean + each.margin, 1)
+                axis.plot(ends, [height] * 2, color=look["color"], linewidth=1)
+        label = model.name
+        if len(model.values) > 1:
+            label += f" (mean of {len(model.values)} seeds)"
+        look |= {"marker": _MARKERS[model.kind], "markersize": 5, "label": label}
+        axis.plot([each.mean for each in rows.values()], list(rows), **look)
     name_rows(axis, [numbered(task) for task in tasks])
-    axis.set_xlim(0, 1.02)
+    axis.set_xlim(-0.02, 1.02)
     axis.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axis.set_xlabel("questions answered right")
-    set_title(axis, "Accuracy by task")
+    set_title(axis, "Accuracy by task" + ("" if is_narrow() else _told_by(models)))
     legend(figure, axis)
     return figure
+
+
+def _told_by(models: Sequence[Candidate]) -> str:
+    """Return what stands beside the markers of `accuracy_by_task`, for its title."""
+    counts = {len(model.values) for model in models}
+    has_seeds = max(counts, default=1) > 1
+    dots = " (faint dots: seeds" if has_seeds else ""
+    if 1 not in counts:
+        return f"{dots})" if dots else ""
+    of = " of single seeds" if has_seeds else ""
+    start = f"{dots};\n" if dots else "\n("
+    return f"{start}lines: 95 % intervals{of}, by the questions)"
 
 
 def accuracy_by_layers(runs: Sequence[CatbabiResults], styles: Mapping[str, RunStyle]) -> Figure:
@@ -141,13 +161,18 @@ def model_layers(model: Candidate) -> int:
 
 
 def _lines(runs: Sequence[CatbabiResults]) -> dict[str, list[Candidate]]:
-    """Return the models of each kind whose layers are known, with the family where it differs."""
+    """Return the models of each kind whose layers are known, with the family where it differs.
+
+    Those that were matched to a run are apart: they were trained for longer, or are larger.
+    """
     models = [model for model in models_of(runs) if layers_of(model) is not None]
     kinds = {(model.kind, family_of(model)) for model in models}
     found: dict[str, list[Candidate]] = {}
     for model in models:
         is_one = sum(kind == model.kind for kind, _ in kinds) == 1
         name = model.kind if is_one else f"{model.kind} {family_of(model)}"
+        if (matched := model.runs[0].entry.matched_to) is not None:
+            name += f", {MATCHED_IN[matched[1]]} of a run"
         found.setdefault(name, []).append(model)
     return {name: sorted(of, key=model_layers) for name, of in found.items()}
 

@@ -103,6 +103,11 @@ class CatbabiResults(RunResults):
         return self.chance_of("accuracy")
 
     @property
+    def test_perplexity(self) -> float | None:
+        """The perplexity of every word of the test stream; None where answers alone are learned."""
+        return self.evaluation.get("perplexity") if self.objective == "all" else None
+
+    @property
     def chance_loss(self) -> float | None:
         """The training loss of a model that knows nothing.
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from implicit_models.problems.catbabi.report import tables
-from implicit_models.problems.catbabi.report.comparing import best_comparison, layers_known
+from implicit_models.problems.catbabi.report.comparing import layers_known
 from implicit_models.problems.catbabi.report.figures import (
     accuracy_by_distance,
     accuracy_by_layers,
@@ -32,13 +32,17 @@ from implicit_models.reporting.tables.compute import compute_tables
 from implicit_models.reporting.tables.cost import cost_tables
 from implicit_models.reporting.training_notes import training_notes
 
+_BY_TASK = (
+    "Accuracy by task of every model: the mean of its seeds, which are the faint dots. Of a model "
+    "with one seed a line is the 95 % interval by the test questions."
+)
 _Drawn = list[tuple[Draw, Sequence[CatbabiResults], str]]
 
 
 def catbabi_section(runs: Sequence[CatbabiResults], styles: Mapping[str, RunStyle]) -> Section:
     """Write the section."""
     implicit = [run for run in runs if run.kind == "implicit"]
-    drawn: _Drawn = [(accuracy_by_task, runs, _by_task_caption(runs))]
+    drawn: _Drawn = [(accuracy_by_task, runs, _BY_TASK)]
     shown = [tables.accuracy_table(runs), *cost_tables(runs), tables.task_table(runs)]
     if len(layers_known(runs)) > 1:
         caption = "Accuracy over all questions against the number of layers; of several models "
@@ -84,14 +88,3 @@ def _search_figures(implicit: Sequence[CatbabiResults]) -> _Drawn:
         )
         drawn.append((self_iterations_by_word, implicit, caption))
     return drawn
-
-
-def _by_task_caption(runs: Sequence[CatbabiResults]) -> str:
-    found = best_comparison(runs)
-    if found is None:
-        return "Accuracy by task of the best model of each kind; lines are 95 % intervals."
-    layers = "1 layer" if found.num_layers == 1 else f"{found.num_layers} layers"
-    return (
-        f"Accuracy by task: {found.implicit.name} (implicit, filled) beside {found.explicit.name} "
-        f"(explicit, outlined), both of {layers}; lines are 95 % intervals."
-    )

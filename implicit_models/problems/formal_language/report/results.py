@@ -22,6 +22,12 @@ class LengthAccuracy(NamedTuple):
     shortest: int
     longest: int
     accuracy: float
+    num_answers: int
+
+    @property
+    def error(self) -> float:
+        """Its standard error, as if all answers were independent."""
+        return share_error(self.accuracy, self.num_answers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +57,12 @@ class FormalLanguageResults(RunResults):
     def by_length(self, split: str) -> list[LengthAccuracy]:
         """Return the accuracy by length of the strings of a split."""
         return [
-            LengthAccuracy(int(row["shortest"]), int(row["longest"]), float(row["accuracy"]))
+            LengthAccuracy(
+                shortest=int(row["shortest"]),
+                longest=int(row["longest"]),
+                accuracy=float(row["accuracy"]),
+                num_answers=int(row["num_answers"]),
+            )
             for row in self.position_rows
             if row["split"] == split
         ]

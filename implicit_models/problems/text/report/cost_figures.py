@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
 
 from implicit_models.problems.text.report.results import TextResults
-from implicit_models.reporting.figures.axes import column, label_ends, perplexity_scale
+from implicit_models.reporting.figures.axes import column, label_ends, label_minor, perplexity_scale
 from implicit_models.reporting.figures.cost import score_by_cost
 from implicit_models.reporting.figures.style import RunStyle, new_figure, set_title, told_apart
 from implicit_models.reporting.results import RunResults
@@ -34,7 +33,7 @@ def perplexity_by_parameters(runs: Sequence[TextResults], styles: Mapping[str, R
         drawn[label] = style
         heights += values
     axis.set_xscale("log")
-    axis.xaxis.set_minor_formatter(NullFormatter())
+    label_minor(axis.xaxis)
     axis.set_xlabel("parameters")
     axis.set_ylabel("test perplexity")
     perplexity_scale(axis, heights)

@@ -94,8 +94,9 @@ def perplexity_by_compute(runs: Sequence[TextResults], styles: Mapping[str, RunS
             right.plot(allowed, column(points, "perplexity"), **marked)
             work = [mean_of(point["evaluations_per_token"]) for point in points]
             right_bottom.plot(allowed, [np.nan if w is None else w for w in work], **marked)
+    right.sharey(top)
+    perplexity_scale(top, [*_heights(top), *_heights(right)])
     for axis in (top, right):
-        perplexity_scale(axis, _heights(axis))
         set_title(axis, f"Perplexity, {_listed({s['length'] for _, s in swept})} tokens")
     bottom.set_xscale("log", base=2)
     ticks(bottom, _allowed(swept, "self_iterations"))

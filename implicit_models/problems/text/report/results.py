@@ -84,6 +84,11 @@ class TextResults(RunResults):
         }
 
     @property
+    def test_perplexity(self) -> float | None:
+        """The perplexity of the test text; None where it is no number."""
+        return self.evaluation["perplexity"]["perplexity"]
+
+    @property
     def chance_loss(self) -> float | None:
         """The first training loss that was logged, where the weights began at random."""
         losses = self.history.get("loss")

@@ -107,7 +107,8 @@ def extrapolation_tables(runs: Sequence[TextResults]) -> list[Table]:
         ),
         table(
             "Length extrapolation: the last eighth of the sequences",
-            "The perplexity of the last eighth of each sequence, which has the most context.",
+            "The perplexity of the last eighth of each sequence, which has the most context. They "
+            "are other tokens at each length: compare models in a column, not lengths in a row.",
             "perplexity_last",
             None,
         ),

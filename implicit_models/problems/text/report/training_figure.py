@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, StrMethodFormatter
 
 from implicit_models.problems.text.report.results import TextResults
-from implicit_models.reporting.figures.axes import legend, mark_caps
+from implicit_models.reporting.figures.axes import label_minor, legend, mark_caps
 from implicit_models.reporting.figures.style import RunStyle, is_narrow, new_figure, set_title
 
 
@@ -31,8 +31,11 @@ def text_training_curves(runs: Sequence[TextResults], styles: Mapping[str, RunSt
     flops.sharey(tokens)
     if flops.lines:
         flops.set_xscale("log")
-    set_title(tokens, "Loss (nats per token)")
-    set_title(flops, "The same loss")
+        label_minor(flops.xaxis)
+    has_phases = any(run.phase_change is not None for run in runs)
+    set_title(tokens, "Loss (nats per token)\n(thin: batches; marked: held out)")
+    dotted = "\n(dotted line: the free phase begins)" if has_phases else ""
+    set_title(flops, f"The same loss{dotted}")
     tokens.set_xlabel("training tokens")
     flops.set_xlabel("training FLOPs")
     tokens.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

@@ -1,5 +1,6 @@
 """Figures of word problems in which all seeds of a model are one: bands, and layers by length."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -31,9 +32,10 @@ def accuracy_of_seeds(runs: Sequence[WordProblemResults], styles: Mapping[str, R
     """
     figure = new_figure(4.6, 5.4)
     axis = figure.subplots()
-    ends = {}
+    ends, drawn = {}, {}
     shown: set[int] = set()
     groups = group_by_seed(runs)
+    most = max(map(len, groups.values()), default=0)
     for name, group in groups.items():
         lengths = sorted(set.intersection(*(set(run.lengths) for run in group)))
         if not lengths:
@@ -43,7 +45,10 @@ def accuracy_of_seeds(runs: Sequence[WordProblemResults], styles: Mapping[str, R
         if len(group) > 1:
             low, high = table.min(0), table.max(0)
             axis.fill_between(lengths, low, high, color=styles[name].colour, alpha=0.2, linewidth=0)
-        ends[name] = (lengths[-1], float(table.mean(0)[-1]))
+        seeds = "1 seed" if len(group) == 1 else f"{len(group)} seeds"
+        label = f"{name} ({seeds})" if most > 1 else name
+        ends[label] = (lengths[-1], float(table.mean(0)[-1]))
+        drawn[label] = styles[name]
         shown |= set(lengths)
     axis.set_xscale("log", base=2)
     ticks(axis, sorted(shown))
@@ -52,9 +57,8 @@ def accuracy_of_seeds(runs: Sequence[WordProblemResults], styles: Mapping[str, R
     percent(axis)
     mark_training_lengths(axis, runs)
     mark_chance_at_end(axis, runs, shown)
-    label_ends(axis, ends, styles, "{:.1%}")
-    most = max((len(groups[name]) for name in ends), default=0)
-    title = f"The mean of up to {most} seeds a model, and from the lowest to the highest"
+    label_ends(axis, ends, drawn, "{:.1%}")
+    title = "The mean over the seeds of each model (band: from the lowest seed to the highest)"
     set_title(axis, title if most > 1 else "Accuracy by length")
     return figure
 
@@ -63,30 +67,37 @@ def layers_by_length(runs: Sequence[WordProblemResults], styles: Mapping[str, Ru
     """Draw how many tokens models follow, against the number of their layers.
 
     A model follows so many tokens as come before the first position with an accuracy below
-    `TRACKED`, in the longest test with enough sequences. Every run is a point, an arrow says that
-    it followed all of that test, and a line goes through the best of each number of layers. Models
-    that differ in more than layers and seed have lines of their own; those without a number of
-    layers are not drawn.
+    `TRACKED`, in the longest test with enough sequences. Every run is a point, beside the others
+    where they would hide it; an arrow says that it followed all of that test, and a line goes
+    through the best of each number of layers. Models that differ in more than layers and seed have
+    lines of their own; those without a number of layers are not drawn.
     """
     figure = new_figure(4.6, 5.4)
     axis = figure.subplots()
     drawn = [run for run in runs if run.num_layers is not None]
     longest = max((run.tracked_at_most for run in drawn), default=1)
-    for name, alike in _alike_but_layers(drawn).items():
+    groups = _alike_but_layers(drawn)
+    labels = {name: _trained(alike) for name, alike in groups.items()}
+    places = Counter()
+    for name, alike in groups.items():
         line = styles[name].line()
         points = [(run.tracked_length(TRACKED), run.num_layers or 0) for run in alike]
         best = {layers: max(n for n, each in points if each == layers) for _, layers in points}
         ordered = sorted(best)
-        label = f"{alike[0].kind} {alike[0].entry.model.family}, as {name}"
+        is_one = list(labels.values()).count(labels[name]) == 1
+        label = labels[name] if is_one else f"{labels[name]}, as {name}"
         axis.plot([best[layers] for layers in ordered], ordered, label=label, **line)
-        axis.plot(*zip(*points, strict=True), "o", color=line["color"], markersize=6, alpha=0.7)
         for run, (length, layers) in zip(alike, points, strict=True):
+            beside = _beside(length, places[length, layers])
+            places[length, layers] += 1
+            axis.plot(beside, layers, "o", color=line["color"], markersize=6, alpha=0.7)
             if length >= run.tracked_at_most:
                 arrow = {"arrowstyle": "->", "color": line["color"]}
-                axis.annotate("", (length * 1.35, layers), (length, layers), arrowprops=arrow)
+                axis.annotate("", (beside * 1.35, layers), (beside, layers), arrowprops=arrow)
     axis.set_xscale("symlog", base=2, linthresh=1)
-    axis.set_xlim(-0.1, 1.5 * longest)
-    ticks(axis, [0, *(2**power for power in range(longest.bit_length() + 1))])
+    axis.set_xlim(-0.3, 1.7 * longest)
+    powers = [2**power for power in range(longest.bit_length()) if 1.4 * 2**power < longest]
+    ticks(axis, [0, *powers, longest])
     axis.yaxis.set_major_locator(MaxNLocator(integer=True))
     axis.set_ylim(bottom=0)
     axis.set_xlabel(f"tokens followed (accuracy at each at least {TRACKED:.0%})")
@@ -95,6 +106,20 @@ def layers_by_length(runs: Sequence[WordProblemResults], styles: Mapping[str, Ru
     legend(figure, axis)
     set_title(axis, "How many layers it takes to follow a product for so long")
     return figure
+
+
+def _trained(alike: Sequence[WordProblemResults]) -> str:
+    """Return what some runs are, and up to which length they were trained."""
+    lengths = " or ".join(map(str, sorted({run.training_length for run in alike})))
+    runs = "1 run" if len(alike) == 1 else f"{len(alike)} runs"
+    what = f"{alike[0].kind} {alike[0].entry.model.family}"
+    return f"{what}: {runs}, trained up to {lengths}"
+
+
+def _beside(length: int, before: int) -> float:
+    """Return where a point is drawn that comes after others at one place: right, left, right."""
+    side = (before + 1) // 2 * (1 if before % 2 else -1)
+    return length * 2 ** (0.09 * side) if length else 0.09 * side
 
 
 def _alike_but_layers(runs: Sequence[WordProblemResults]) -> dict[str, list[WordProblemResults]]:

@@ -6,6 +6,7 @@ from implicit_models.problems.word_problem.report.results import (
     WordProblemResults,
     chance_by_length,
 )
+from implicit_models.reporting.summary import group_by_seed
 from implicit_models.reporting.tables.table import (
     RESIDUALS,
     SELF_ITERATIONS,
@@ -13,6 +14,7 @@ from implicit_models.reporting.tables.table import (
     Table,
     number,
     percent,
+    said_of_each,
 )
 
 _CHANCE = (
@@ -24,7 +26,14 @@ def accuracy_table(runs: Sequence[WordProblemResults], metric: str) -> Table:
     """Return a table of accuracies at every length."""
     lengths = sorted({length for run in runs for length in run.lengths})
     what = {"accuracy_last_10": "the last 10 tokens", "accuracy": "all positions"}[metric]
-    trained = ", ".join(map(str, sorted({run.training_length for run in runs})))
+    trained = said_of_each(
+        {
+            name: f"trained on sequences of up to {group[0].training_length} tokens"
+            for name, group in group_by_seed(runs).items()
+        }
+    )
+    told = "; ".join(trained)
+    told = told.capitalize() if len(trained) == 1 else told
     rows = [
         [
             run.name,
@@ -38,7 +47,7 @@ def accuracy_table(runs: Sequence[WordProblemResults], metric: str) -> Table:
         rows.append([name, "", *(_tested(levels, length) for length in lengths)])
     return Table(
         title=f"Accuracy over {what}, by length",
-        note=f"Trained on sequences of up to {trained} tokens. {_CHANCE}"
+        note=f"{told}. {_CHANCE}"
         + (
             " A blank: this model was not tested at this length."
             if any(run.lengths != lengths for run in runs)

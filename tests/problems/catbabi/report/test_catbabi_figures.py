@@ -1,13 +1,16 @@
 """Figures on streams of bAbI's tasks."""
 
+import dataclasses
+
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgba
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from implicit_models.problems.catbabi.report import figures as drawn
 from implicit_models.problems.catbabi.report import search_figures
 from implicit_models.reporting import figures
+from stages.entries import MatchedParameters
 from tests.problems.catbabi.report.synthetic import (
     DISTANCES,
     EXPLICIT,
@@ -47,51 +50,63 @@ def rows_of(axis) -> list[str]:
     return [label.get_text() for label in axis.get_yticklabels()]
 
 
+def markers_of(axis) -> list[Line2D]:
+    return [line for line in axis.lines if line.get_marker() in ("o", "s", "^")]
+
+
 @pytest.mark.parametrize("narrow", [False, True])
-def test_every_task_has_a_bar_of_the_implicit_model_and_one_of_its_rival(runs, styles, narrow):
+def test_every_task_has_a_marker_of_every_model_and_none_hides_another(runs, styles, narrow):
     with figures.theme(narrow=narrow):
         figure = drawn.accuracy_by_task(list(runs.values()), styles)
     (axis,) = figure.axes
-    bars = bars_of(axis)
-    assert len(bars) == 2 * 20
-    expected = [accuracy(name, task) for name in (WIDE, EXPLICIT[1]) for task in TASKS]
-    np.testing.assert_allclose([bar.get_width() for bar in bars], expected)
-    assert labels_of(figure) == [WIDE, EXPLICIT[1]]
-    assert bars[0].get_facecolor() == to_rgba(styles[WIDE].colour)
-    assert bars[20].get_facecolor() == to_rgba(styles[EXPLICIT[1]].colour, 0.3)
+    names = [IMPLICIT[0], WIDE, *EXPLICIT, LSTM]
+    assert [line.get_color() for line in markers_of(axis)] == [styles[n].colour for n in names]
+    assert [line.get_marker() for line in markers_of(axis)] == [*"oo", *"sss", "^"]
+    assert labels_of(figure) == [f"{IMPLICIT[0]} (mean of 3 seeds)", *names[1:]]
+    for line, name in zip(markers_of(axis)[1:], names[1:], strict=True):
+        np.testing.assert_allclose(line.get_xdata(), [accuracy(name, task) for task in TASKS])
+    heights = np.concatenate([line.get_ydata() for line in markers_of(axis)])
+    assert len(set(heights.round(6))) == len(heights) == 6 * 20
+    assert (np.abs(heights - heights.round()) < 0.5).all()
     assert rows_of(axis)[0] == "1 single supporting fact" and len(rows_of(axis)) == 20
-    first, last = (bars[index].get_y() for index in (0, 19))
-    assert axis.get_ylim()[0] > last > first > axis.get_ylim()[1]  # the first at the top
-    assert figure.get_figwidth() == (4.3 if narrow else 8.5)
-    assert {len(line.get_xdata()) for line in axis.lines} == {2} and len(axis.lines) == 40
+    assert axis.get_ylim()[0] > axis.get_ylim()[1]  # the first at the top
+    assert figure.get_size_inches() == pytest.approx((4.3 if narrow else 8.5, 1.7 + 0.32 * 20))
 
 
-def test_seeds_share_a_bar_and_their_error(runs, styles):
+def test_seeds_are_dots_and_single_ones_have_intervals_within_the_axis(runs, styles):
     shown = [runs[name] for name in (*IMPLICIT, EXPLICIT[0])]
-    figure = drawn.accuracy_by_task(shown, styles)
-    bars = bars_of(figure.axes[0])
-    assert len(bars) == 40 and bars[1].get_width() == pytest.approx(0.9)
-    assert labels_of(figure)[0] == f"{IMPLICIT[0]} (mean of 3 seeds)"
-    low, high = figure.axes[0].lines[1].get_xdata()
-    assert (low + high) / 2 == pytest.approx(0.9) and (high - low) / 2 == pytest.approx(
-        0.0215, abs=2e-4
+    (axis,) = drawn.accuracy_by_task(shown, styles).axes
+    dots = [line for line in axis.lines if line.get_marker() == "."]
+    np.testing.assert_allclose(dots[1].get_xdata(), [0.896, 0.9, 0.904])
+    assert len(dots) == 20 and {line.get_color() for line in dots} == {styles[IMPLICIT[0]].colour}
+    lines = [line.get_xdata() for line in axis.lines if line.get_linestyle() == "-"]
+    assert len(lines) == 20
+    assert lines[1] == pytest.approx([0.5 - 2 * (0.25 / 1000) ** 0.5, 0.5 + 2 * 0.0158], abs=1e-4)
+    assert axis.get_title() == (
+        "Accuracy by task (faint dots: seeds;\n"
+        "lines: 95 % intervals of single seeds, by the questions)"
     )
 
 
-def test_without_a_rival_of_as_many_layers_the_best_of_each_kind_are_drawn(runs, styles):
-    shown = [runs[name] for name in (WIDE, EXPLICIT[0], EXPLICIT[2], LSTM)]
-    figure = drawn.accuracy_by_task(shown, styles)
-    assert labels_of(figure) == [WIDE, EXPLICIT[2], LSTM]
-    assert len(bars_of(figure.axes[0])) == 60
-
-
-def test_a_task_that_is_not_known_leaves_a_gap(runs, styles):
+def test_a_task_that_is_not_known_is_left_out(runs, styles):
     fewer = {"1": 0.5, "3": 0.25}
     shown = [changed(runs[WIDE], accuracy_by_task=fewer), runs[EXPLICIT[1]]]
-    figure = drawn.accuracy_by_task(shown, styles)
-    widths = [bar.get_width() for bar in bars_of(figure.axes[0])]
-    assert np.isnan(widths[1]) and widths[2] == 0.25 and len(widths) == 40
-    assert len(figure.axes[0].lines) == 2 + 20
+    wide, explicit = markers_of(drawn.accuracy_by_task(shown, styles).axes[0])
+    np.testing.assert_allclose(wide.get_xydata(), [[0.5, -0.175], [0.25, 1.825]])
+    assert len(explicit.get_xdata()) == 20
+
+
+def test_models_with_the_training_flops_of_a_run_have_a_line_of_their_own(runs, styles):
+    deep = runs[EXPLICIT[2]]
+    match = {"run": WIDE, "vary": "steps"}
+    entry = MatchedParameters(**deep.entry.model_dump(), match=match)
+    longer = dataclasses.replace(runs[EXPLICIT[1]], name="longer", group="longer", entry=entry)
+    shown = [runs[WIDE], *(runs[name] for name in EXPLICIT), longer]
+    (axis,) = drawn.accuracy_by_layers(shown, figures.run_styles(shown)).axes
+    text = " ".join(label.get_text() for label in axis.texts)
+    assert "explicit, training FLOPs of a run  " in text
+    lines = [line.get_xdata() for line in axis.lines if line.get_linewidth() == 2]
+    assert [1, 2, 4] in [list(layers) for layers in lines] and len(lines) == 3
 
 
 def test_accuracy_by_layers_has_a_line_for_each_kind(runs, styles):
