@@ -76,6 +76,17 @@ def test_seeds_share_the_colour_and_groups_do_not(runs):
     assert len({style.colour for style in styles}) == 4
 
 
+def test_five_seeds_have_a_dash_each(runs):
+    first = runs[0]
+    seeds = [
+        dataclasses.replace(first, name=f"{first.name}_{n}", entry=first.entry.replace(seed=n))
+        for n in range(5)
+    ]
+    styles = figures.run_styles(seeds).values()
+    assert len({style.colour for style in styles}) == 1
+    assert len({str(style.dash) for style in styles}) == 5
+
+
 def test_a_run_keeps_its_colour_whatever_else_is_in_the_report(runs):
     everything = figures.run_styles(runs)
     for left_out in ("a5_mamba2_1_layer", "a5_mamba2_4_layers", "a5_lstm"):

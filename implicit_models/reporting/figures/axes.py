@@ -31,7 +31,7 @@ _NARROWEST = 0.35  # powers of ten, below which a logarithmic axis has the ticks
 _BETWEEN = {0.7: (2, 3, 5, 7), 1: (2, 5), 2: (3,)}
 """Which ticks between powers of ten there is room for, by how many powers an axis has at most."""
 _LEVEL = "_level"  # what marks a text that says what a level line is
-_NARROW_LABEL = 14  # characters
+_NARROW_LABEL = 10  # characters
 _ROWS = 12  # of a legend, for which narrow figures have room
 _ROW_HEIGHT = 0.24  # inches
 
@@ -173,9 +173,9 @@ def _label_level(axis: Axes, level: float, text: str) -> None:
         "\n".join(textwrap.wrap(text, _NARROW_LABEL)) if is_narrow() else text,
         (1.0, level),
         xycoords=("axes fraction", "data"),
-        xytext=(4, 0),
+        xytext=(4, -6 if is_narrow() else 0),
         textcoords="offset points",
-        va="center",
+        va="bottom" if is_narrow() else "center",
         fontsize=10,
         label=_LEVEL,
         annotation_clip=False,

@@ -20,7 +20,10 @@ from implicit_models.reporting.summary import group_by_seed
 # Told apart by colour-blind readers too, and legible on white and on near-black.
 COLOURS = ("#447755", "#9900ff", "#999911", "#0099cc", "#3366cc", "#776622", "#bb2288", "#ff5588")
 _FIRST = 4  # of the colours: those that are furthest from one another
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
+DASHES: tuple[Any, ...] = (
+    *("-", (0, (5, 1.5)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5))),
+    (0, (6, 1.5, 1.5, 1.5, 1.5, 1.5)),
+)
 
 WIDE, NARROW = 8.5, 4.3
 """Widths of figures in inches: beside a page of text, and on a telephone."""
