@@ -90,6 +90,6 @@ def test_the_list_says_what_is_behind_each(made, capsys):
     assert make_figures.main(["--list", "length", "cost", "catbabi"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "laptop: length, cost",
-        "catbabi_quick: catbabi",
+        "catbabi_seeds: catbabi",
     ]
     assert not made

@@ -10,7 +10,7 @@ from tests.results_prose.values import WORDS, apart, each, mean, model, span, we
 ONE, TWO = "Mamba2, 1 layer", "Mamba2, 2 layers"
 SAME = ", training FLOPs of the implicit one"
 _COMPARED = ("i1", "e1", "same")
-_STORIES = "catbabi catbabi_seeds"
+_STORIES = "catbabi_seeds catbabi"
 
 
 def in_short() -> Iterator[str]:
