@@ -53,9 +53,12 @@ def clone(path: Path, *composed: str) -> None:
     Raises
     ------
     CommandError
-        Where this project is in no repository of git, or nothing can be composed.
+        Where there is no git, or no repository of it here, or nothing can be composed.
     """
-    listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    try:
+        listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    except FileNotFoundError:
+        raise CommandError("git is not installed, by which a copy is made") from None
     if listed.returncode:
         said = text_of(listed.stderr).strip()
         raise CommandError(f"git cannot list what a copy of {ROOT} has: {said}")

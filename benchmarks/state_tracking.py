@@ -139,7 +139,6 @@ def report(runs: Sequence[Mapping[str, Any]]) -> harness.Report:
         _row(name, length, seeds)
         for name, seeds in groups.items()
         for length in sorted({length for seed in seeds for length in seed["scores"]}, key=int)
-        if any(seed["scores"].get(length) is not None for seed in seeds)
     ]
     return harness.Report(rows, _bars(rows))
 
@@ -149,7 +148,7 @@ def _row(name: str, length: str, seeds: Sequence[Mapping[str, Any]]) -> dict[str
     scores = [seed["scores"][length] for seed in known]
     flops = [seed["training_flops"] for seed in known if seed["training_flops"] is not None]
     hold = sum(score >= HOLDS for score in scores)
-    low, high = wilson(hold, len(scores))
+    low, high = wilson(hold, len(scores)) if scores else (None, None)
     return {
         "model": name,
         "tokens": int(length),
@@ -158,10 +157,10 @@ def _row(name: str, length: str, seeds: Sequence[Mapping[str, Any]]) -> dict[str
         "hold": hold,
         "interval_low": low,
         "interval_high": high,
-        "mean_accuracy": statistics.mean(scores),
-        "lowest": min(scores),
-        "highest": max(scores),
-        "training_seconds": statistics.mean(seed["train_seconds"] for seed in known),
+        "mean_accuracy": statistics.mean(scores) if scores else None,
+        "lowest": min(scores, default=None),
+        "highest": max(scores, default=None),
+        "training_seconds": statistics.mean(seed["train_seconds"] for seed in seeds),
         "training_flops": statistics.mean(flops) if flops else None,
     }
 

@@ -3,6 +3,7 @@
 import datetime
 import json
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,10 @@ def take(
                 f"{MEASURED / preset}.json has {other[0]}, which is not of this preset with what "
                 "is overridden here; measure all of it anew, without --further"
             )
+        own = preset_digest(preset, overrides)
+        if older := [run["name"] for run in kept if run.get("parameters") != own]:
+            told = ", ".join(older)
+            print(f"{preset}: kept, from before the preset changed: {told}", file=sys.stderr)
         runs = [*kept, *runs]
     _keep(preset, runs)
 
@@ -75,7 +80,10 @@ def take_own_seeds(preset: str, folder: Path) -> None:
     runs = of_folder(preset, folder)
     known = of_preset(preset) if (MEASURED / f"{preset}.json").exists() else []
     measured, own = {run["name"] for run in runs}, preset_digest(preset)
-    beside = [run for run in known if run.get("parameters") == own and run["name"] not in measured]
+    others = [run for run in known if run["name"] not in measured]
+    beside = [run for run in others if run.get("parameters") == own]
+    if gone := [run["name"] for run in others if run not in beside]:
+        print(f"{preset}: no longer kept, of other parameters: {', '.join(gone)}", file=sys.stderr)
     _keep(preset, [*runs, *beside])
 
 

@@ -60,6 +60,8 @@ def _values(size: str, row: Mapping[str, Any], family: str, common: Mapping[str,
         "learning_rate": row["learning_rate"],
         "max_steps": common["max_steps"],
         "test_steps": 4 * common["max_steps"],
+        "same_test_steps": f"'${{{run}.evaluation.max_steps}}'",
+        "same_test_steps_4_1": f"'${{{run}_4_1.evaluation.max_steps}}'",
     }
 
 

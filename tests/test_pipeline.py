@@ -208,7 +208,7 @@ def test_notebooks_draw_what_was_reproduced(quick_repro, monkeypatch, capsys, na
     ran = run_notebook(name, quick_repro.path, monkeypatch, capsys)
     assert ran.num(Figure) == num_pictures
     assert len(ran.printed) == (2 if name == "jacobian" else 0)  # how many entries are shown
-    assert all("128 of the 1024 entries" in line for line in ran.printed)
+    assert all("114 of the 1024 entries" in line for line in ran.printed)
 
 
 def test_a_docstring_runs_nothing_again(quick_repro, tmp_path):

@@ -46,9 +46,9 @@ def test_seeds_without_a_score_at_a_length_are_told_and_not_counted():
         (row["tokens"], row["hold"], row["seeds"], row.get("without_score")) for row in rows
     ] == [(20, 4, 4, None), (40, 2, 3, 1), (1280, 0, 3, 1)]
     assert {row["training_flops"] for row in rows} == {2e12}
-    (row, *_) = state_tracking.report([diverged]).rows
-    assert (row["tokens"], row["training_flops"]) == (20, None)
-    assert [row["tokens"] for row in state_tracking.report([diverged]).rows] == [20, 1280]
+    alone = state_tracking.report([diverged]).rows
+    assert [row["training_flops"] for row in alone] == [None] * 3
+    assert [(row["tokens"], row["seeds"]) for row in alone] == [(20, 1), (40, 0), (1280, 1)]
 
 
 def test_bars_are_of_the_lengths_that_were_tested():
@@ -87,7 +87,7 @@ def test_what_a_part_leaves_is_kept_and_judged(asked, tmp_path, capsys):
     assert capsys.readouterr().out == said and len(asked) == 2
 
 
-def test_further_seeds_that_were_measured_stay(asked, monkeypatch, tmp_path):
+def test_further_seeds_that_were_measured_stay(asked, monkeypatch, tmp_path, capsys):
     further = RUNS[1] | {"name": "measured_before", "seed": 9}
     path = tmp_path / "measured" / "layers.json"
     path.parent.mkdir()
@@ -95,6 +95,16 @@ def test_further_seeds_that_were_measured_stay(asked, monkeypatch, tmp_path):
     monkeypatch.setattr(measured, "groups_of", lambda *_: {"x": "a5_implicit_mamba2"})
     assert state_tracking.main(["layers"]) == 1
     assert json.loads(path.read_text()) == [further, *RUNS]
+    told = "layers: kept, from before the preset changed: measured_before\n"
+    assert told in capsys.readouterr().err
+
+
+def test_a_bar_where_no_seed_has_a_score_is_missed():
+    none = [{**run, "scores": dict.fromkeys(run["scores"])} for run in RUNS]
+    found = state_tracking.report(none)
+    assert found.bars.keys() == state_tracking.report(RUNS).bars.keys()
+    assert not any(bar.holds for bar in found.bars.values())
+    assert {row["seeds"] for row in found.rows} == {0}
 
 
 def test_pages_that_cannot_be_written_end_it(asked, monkeypatch):

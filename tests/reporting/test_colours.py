@@ -107,7 +107,6 @@ def named_anew(runs, names, dataset):
             name=name,
             group=name,
             dataset=dataset,
-            entry=lstm.entry.replace(dataset=f"{dataset}_{n}"),
         )
         for n, name in enumerate(names)
     ]

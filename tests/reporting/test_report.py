@@ -316,7 +316,9 @@ def test_the_same_results_give_the_same_report(runs, report):
 def of_several_data_sets(runs):
     """Return runs, and the same models on two more data sets."""
     return [
-        dataclasses.replace(run, name=f"{data}{run.name[2:]}", dataset=data)
+        dataclasses.replace(
+            run, name=f"{data}{run.name[2:]}", group=f"{data}{run.group[2:]}", dataset=data
+        )
         for data in ("a5", "s5", "z60")
         for run in runs
     ]

@@ -1,5 +1,6 @@
 """Every preset passes every strict reader."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -161,7 +162,9 @@ def test_word_problems_have_the_papers_sizes(preset, compose):
         assert (optimisation.batch_size, optimisation.learning_rate) == (512, 1e-3)
         assert (optimisation.beta2, optimisation.weight_decay) == (0.95, 0.0)
         free = run.free
-        assert (free.max_steps, free.tolerance, free.phantom_steps) == (32, 0.05, 4)
+        fewer = re.search(r"_(\d+)_steps$", name)  # the paper's other numbers of iterations
+        assert free.max_steps == (int(fewer[1]) if fewer else 32)
+        assert (free.tolerance, free.phantom_steps) == (0.05, 4)
         assert (run.model.num_layers, run.model.d_model) == (1, 256)
         if run.model.family == "mamba2":
             assert (run.model.d_state, run.model.expand, run.model.head_dim) == (128, 4, 64)
@@ -186,8 +189,11 @@ def test_mixtures_are_searched_as_far_as_in_the_paper(preset, compose):
 def test_mixtures_are_the_papers_seven(compose):
     compose("mixtures_paper")
     found = {name: read_dataset("runs", name).parameters for name in read_names("runs")}
-    easy = sorted(data.identity_probability for data in found.values())
+    easy = sorted({data.identity_probability for data in found.values()})
     assert easy == [0, 0.5, 0.75, 0.9, 0.95, 0.98, 1]
+    fewer = {name for name in found if name.endswith("_steps")}
+    assert fewer == {f"a5_m_p90_implicit_mamba2_{steps}_steps" for steps in (2, 4, 8, 16)}
+    assert len(found) == len(easy) + len(fewer)
     for name, data in found.items():
         assert data.train.model_dump() == {"num_sequences": 8388608, "length": 256}
         assert (data.test.num_sequences, data.test.lengths) == (4096, (256, 1024))
@@ -236,7 +242,9 @@ def test_pile_presets_are_the_papers(preset, compose):
     (matched,) = (read_baseline("matched", name) for name in read_names("matched"))
     for entry in (run, four_and_one, baseline, matched):
         expected = from_size(
-            f"{family}-{size}", implicit=entry.model.implicit, weight_normalisation=True
+            f"{family}-{size}",
+            implicit=entry.model.implicit,
+            weight_normalisation=entry.model.implicit,
         )
         found = configuration(entry.model, VOCABULARY, "next_token")
         assert count_parameters(found) == count_parameters(expected)
@@ -273,6 +281,14 @@ def test_pile_presets_are_the_papers(preset, compose):
     assert first.gradient == second.gradient and first.solver == second.solver
     assert first.stopping.max_steps == second.stopping.max_steps
     assert second.stopping.tolerance < 1e-9
+    # Tests search whole pieces, to four times a training step's evaluations.
+    own = [each.evaluation["max_steps"] for each in (run, four_and_one)]
+    assert own == [4 * SEARCHES[family], 16]
+    content = yaml.safe_load(Path("params.yaml").read_text())
+    assert content["evaluation"]["text"]["window"] == "whole"
+    benchmarks = content["benchmarks"].values()
+    assert [each.get("max_steps") for each in benchmarks][:2] == own
+    assert {each["window"] for each in benchmarks} == {"whole"}
 
 
 @pytest.mark.parametrize("share", [0.7, 0.9])
@@ -307,7 +323,12 @@ def test_parameters_are_of_all_sizes_and_trained_in_the_papers_three_ways(compos
     }
     assert len(found) == len(entries)
     assert found == {
-        (count_parameters(from_size(size, implicit=is_implicit, weight_normalisation=True)), cap)
+        (
+            count_parameters(
+                from_size(size, implicit=is_implicit, weight_normalisation=is_implicit)
+            ),
+            cap,
+        )
         for size in SIZES
         for is_implicit, cap in (
             (False, None),

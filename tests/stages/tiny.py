@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -132,7 +133,9 @@ def _two_seeds(entries: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield two of the entries that differ in their seed alone."""
     times = Counter()
     for name, entry in entries.items():
-        others = json.dumps({**entry, "seed": None}, sort_keys=True)
+        match = entry.get("match") or {}
+        alike = {"run": re.sub(r"_seed_\d+$", "", match.get("run", ""))}
+        others = json.dumps({**entry, "seed": None, "match": match | alike}, sort_keys=True)
         times[others] += 1
         if times[others] <= 2:
             yield name, entry

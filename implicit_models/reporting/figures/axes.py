@@ -63,7 +63,8 @@ def label_minor(axis: Axis, formatter: type[LogFormatter] = LogFormatterSciNotat
     decades = abs(float(np.log10(high / low)))
     if decades < _NARROWEST:
         axis.set_major_locator(MaxNLocator(3))
-        axis.set_major_formatter(StrMethodFormatter("{x:.3g}"))
+        digits = max(3, 2 - int(np.floor(np.log10(high / low - 1))))
+        axis.set_major_formatter(StrMethodFormatter(f"{{x:.{digits}g}}"))
         axis.set_minor_locator(NullLocator())
         return
     between = next((subs for most, subs in _BETWEEN.items() if decades <= most), None)

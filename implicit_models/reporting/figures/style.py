@@ -139,13 +139,13 @@ def four_axes(figure: Figure) -> tuple[Axes, Axes, Axes, Axes]:
 
 
 def run_styles(runs: Sequence[RunResults]) -> dict[str, RunStyle]:
-    """Return a style for each run of some that are drawn together: those on one data set.
+    """Return a style for each run of some that are drawn together.
 
     Colours belong to names, without that of the data set before them: a model has one colour on
-    all data sets. Each name ranks the colours in an order of its own, and whoever ranks one highest
-    has it, the first four colours before the others, so that an entry more or less changes few of
-    the others. Where models share a colour, because there are more of them, they start at different
-    dashes.
+    all data sets that are drawn by themselves, and one on each of those that are drawn together.
+    Each name ranks the colours in an order of its own, and whoever ranks one highest has it, the
+    first four colours before the others, so that an entry more or less changes few of the others.
+    Where models share a colour, because there are more of them, they start at different dashes.
     """
     groups = group_by_seed(runs)
     models = {name: name.removeprefix(f"{group[0].dataset}_") for name, group in groups.items()}

@@ -1,5 +1,6 @@
 """Figures of catbAbI: accuracy by task, by layers and by distance."""
 
+import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,12 +27,14 @@ from implicit_models.reporting.figures.style import (
     is_narrow,
     new_figure,
     set_title,
+    told_apart,
     wrapped,
 )
 from implicit_models.reporting.matching import MATCHED_IN
 
 _MARKERS = {"implicit": "o", "explicit": "s", "recurrent": "^"}
-_ROW, _MARGIN = 0.32, 1.7  # inches: a task, and what stands above and below them
+_FILLS = ("full", "none", "left", "top")  # of models with one colour and marker, in turn
+_ROW, _MODEL, _MARGIN = 0.32, 0.05, 1.7  # inches: a task, a model in it, and what is around them
 
 
 def accuracy_by_task(runs: Sequence[CatbabiResults], styles: Mapping[str, RunStyle]) -> Figure:
@@ -40,8 +43,9 @@ def accuracy_by_task(runs: Sequence[CatbabiResults], styles: Mapping[str, RunSty
     Of a model with one seed a thin line is the 95 % interval by the test questions.
     """
     models, tasks = models_of(runs), tasks_of(runs)
-    figure = new_figure(_MARGIN + _ROW * len(tasks))
+    figure = new_figure(_MARGIN + max(_ROW, _MODEL * len(models)) * len(tasks))
     axis = figure.subplots()
+    drawn: collections.Counter[tuple[str, str]] = collections.Counter()
     for place, model in enumerate(models):
         shift = 0.7 * ((place + 0.5) / len(models) - 0.5)
         rows = {
@@ -58,7 +62,10 @@ def accuracy_by_task(runs: Sequence[CatbabiResults], styles: Mapping[str, RunSty
         label = model.name
         if len(model.values) > 1:
             label += f" (mean of {len(model.values)} seeds)"
+        alike = styles[model.name].colour, model.kind
         look |= {"marker": _MARKERS[model.kind], "markersize": 5, "label": label}
+        look["fillstyle"] = _FILLS[drawn[alike] % len(_FILLS)]
+        drawn[alike] += 1
         axis.plot([each.mean for each in rows.values()], list(rows), **look)
     name_rows(axis, [numbered(task) for task in tasks])
     axis.set_xlim(-0.02, 1.02)
@@ -84,21 +91,22 @@ def _told_by(models: Sequence[Candidate]) -> str:
 def accuracy_by_layers(runs: Sequence[CatbabiResults], styles: Mapping[str, RunStyle]) -> Figure:
     """Draw the accuracy over all questions against the layers, a line for each kind of model.
 
-    The line runs through the best model of each number of layers; the others are points.
+    Families, and models that are matched to another, have lines of their own. A line runs through
+    the best model of each number of layers; the others are points.
     """
     figure = new_figure(4.6, 5.4)
     axis = figure.subplots()
     ends, of_lines = {}, {}
-    for name, models in _lines(runs).items():
+    lines = _lines(runs)
+    best_of = [styles[max(models, key=lambda model: model.mean).name] for models in lines.values()]
+    for (name, models), style in zip(lines.items(), told_apart(best_of), strict=True):
         best = {model_layers(model): model for model in sorted(models, key=lambda m: m.mean)}
         top = [best[layers] for layers in sorted(best)]
-        style = styles[max(models, key=lambda model: model.mean).name]
         dots: dict[str, Any] = {"color": style.colour, "marker": _MARKERS[models[0].kind]}
         axis.plot(
             [model_layers(model) for model in top],
             [model.mean for model in top],
-            color=style.colour,
-            linewidth=2.0,
+            **style.line(),
         )
         axis.errorbar(
             [model_layers(model) for model in models],
@@ -109,7 +117,7 @@ def accuracy_by_layers(runs: Sequence[CatbabiResults], styles: Mapping[str, RunS
             capsize=3,
             **dots,
         )
-        of_lines[name] = RunStyle(colour=style.colour, dash="-")
+        of_lines[name] = style
         ends[name] = (model_layers(top[-1]), top[-1].mean)
     axis.set_xscale("log", base=2)
     ticks(axis, layers_known(runs))

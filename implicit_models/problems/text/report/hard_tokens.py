@@ -26,7 +26,8 @@ def hard_tokens(runs: Sequence[TextResults], _: Mapping[str, RunStyle]) -> Figur
     """Colour a text by the self-iterations that each token took, and by its nats.
 
     A token counts as one letter where it is one byte of several of a letter. Line ends and what
-    has no letter are shown as signs.
+    has no letter are shown as signs. Self-iterations are left out where all tokens took as many, as
+    in a search of whole sequences.
     """
     panels = [
         (run, name, values)
@@ -35,7 +36,7 @@ def hard_tokens(runs: Sequence[TextResults], _: Mapping[str, RunStyle]) -> Figur
             ("self-iterations", [token.self_iterations for token in run.shown_tokens]),
             ("nats", [token.nats for token in run.shown_tokens]),
         )
-        if np.isfinite(values).any()
+        if np.isfinite(values).any() and (name == "nats" or np.ptp(values) > 0)
     ]
     texts = [[visible(token.text) for token in run.shown_tokens] for run, _, _ in panels]
     width = NARROW_LINE_WIDTH if is_narrow() else LINE_WIDTH

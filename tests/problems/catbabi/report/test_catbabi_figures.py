@@ -88,6 +88,14 @@ def test_seeds_are_dots_and_single_ones_have_intervals_within_the_axis(runs, sty
     )
 
 
+def test_models_of_one_colour_and_kind_differ_in_their_markers(runs):
+    first = runs[EXPLICIT[1]]
+    many = [dataclasses.replace(first, name=f"of_{n}", group=f"of_{n}") for n in range(16)]
+    (axis,) = drawn.accuracy_by_task(many, figures.run_styles(many)).axes
+    looks = [(line.get_color(), line.get_fillstyle()) for line in markers_of(axis)]
+    assert len(looks) == len(set(looks)) == 16
+
+
 def test_a_task_that_is_not_known_is_left_out(runs, styles):
     fewer = {"1": 0.5, "3": 0.25}
     shown = [changed(runs[WIDE], accuracy_by_task=fewer), runs[EXPLICIT[1]]]
