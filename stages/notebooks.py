@@ -71,10 +71,11 @@ class Shown:
         Parameters
         ----------
         lead
-            Writes the headline and further sentences of the models and of the arguments.
+            Writes the headline of the models and of the arguments, and sentences that only the
+            report has.
         """
-        headline, *more = lead(self.runs, *arguments)
-        return " ".join([f"**{headline}**", *more])
+        headline, *_ = lead(self.runs, *arguments)
+        return f"**{headline}**"
 
     def tests(self, run: RunResults) -> Any:
         """Return how a model was evaluated: its section of params.yaml."""

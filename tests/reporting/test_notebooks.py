@@ -71,6 +71,7 @@ def test_notebooks_of_word_problems(tmp_path, monkeypatch, capsys, name, picture
     assert len(told) == (name == "length")
     for conclusion in told:
         assert conclusion.startswith("**a5, accuracy of the last 10 of 128 tokens (8x the length ")
+        assert conclusion.endswith("**") and conclusion.count("**") == 2
 
 
 @pytest.mark.parametrize(
