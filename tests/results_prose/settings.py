@@ -7,7 +7,7 @@ SETTINGS = {
         "in training it is 80",
     ),
     ("results.md", "How much of a training is bounded"): (
-        *("70, 80 or 90 % of the steps", "with 70 % bounded as with 90 %"),
+        *("70, 80 or 90 % of the steps", "With 70 % bounded", "of one with 90 %"),
         "(70 % overfits, 90 % underfits)",
     ),
     ("results.md", "All seeds"): ("32 of 16,384 and 8 of 65,536",),
