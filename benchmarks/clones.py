@@ -73,8 +73,11 @@ def clone(path: Path, *composed: str) -> None:
     python(path, "scripts/compose.py", *composed)
 
 
-def reproduce(path: Path, preset: str, *settings: str, jobs: int, cached: bool) -> None:
+@contextlib.contextmanager
+def reproduced(path: Path, preset: str, *settings: str, jobs: int, cached: bool) -> Iterator[None]:
     """Run a preset in a copy, which goes on where an earlier call was stopped.
+
+    No other call works in the copy until the block has ended, which reads what has come out.
 
     Parameters
     ----------
@@ -96,6 +99,7 @@ def reproduce(path: Path, preset: str, *settings: str, jobs: int, cached: bool) 
             cache = str(cache_folder(ROOT))
             python(path, "-m", "dvc", "config", "--local", "cache.dir", cache)
         python(path, *flow, shown=True, ends=(0, UNRECORDED), keep_open=[lock])
+        yield
 
 
 @contextlib.contextmanager

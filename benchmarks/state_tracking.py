@@ -25,7 +25,7 @@ from typing import Any
 import yaml
 
 from benchmarks import harness
-from benchmarks.clones import ROOT, CommandError, interrupted, reproduce
+from benchmarks.clones import ROOT, CommandError, interrupted, reproduced
 from implicit_models.parameters.composition import compose
 from implicit_models.reporting.intervals import wilson
 from pipelines.terminal import AGAIN
@@ -89,16 +89,18 @@ def _measure(part: str) -> int:
 
     Further seeds of its models that were measured before stay there. Returns the status of writing.
     """
-    reproduce(CLONES / part, part, jobs=2, cached=True)
-    take(part, CLONES / part, further=(measured.MEASURED / f"{part}.json").exists())
+    with reproduced(CLONES / part, part, jobs=2, cached=True):
+        take(part, CLONES / part, further=(measured.MEASURED / f"{part}.json").exists())
     return write_tables([])
 
 
 def _briefly(part: str) -> list[dict[str, Any]]:
     """Run a preset with trainings of a few steps; return what comes out."""
     settings = _short(part)
-    with tempfile.TemporaryDirectory() as folder:
-        reproduce(Path(folder), part, *settings, jobs=2, cached=False)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        reproduced(Path(folder), part, *settings, jobs=2, cached=False),
+    ):
         return of_folder(part, Path(folder), settings)
 
 

@@ -25,7 +25,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks.clones import interrupted, reproduce  # noqa: E402
+from benchmarks.clones import interrupted, reproduced  # noqa: E402
 from scripts.measured import take_own_seeds  # noqa: E402
 from scripts.results_tables import main as write_tables  # noqa: E402
 from scripts.store_notebooks import (  # noqa: E402
@@ -75,17 +75,17 @@ def _make(behind: Mapping[str, Sequence[str]], known: Mapping[str, Path], jobs: 
         folder = FOLDER / preset
         own = folder / "notebooks" if _reads_files(preset) else None
         try:
-            reproduce(folder, preset, jobs=jobs, cached=True)
-            if own is None:
-                take_own_seeds(preset, folder)
+            with reproduced(folder, preset, jobs=jobs, cached=True):
+                if own is None:
+                    take_own_seeds(preset, folder)
+                for name in names:
+                    try:
+                        store(known[name], folder, own)
+                    except NotStoredError as error:
+                        failed = _say_failed(f"{name}.ipynb", error)
         except RuntimeError as error:
             failed = _say_failed(preset, error)
             continue
-        for name in names:
-            try:
-                store(known[name], folder, own)
-            except NotStoredError as error:
-                failed = _say_failed(f"{name}.ipynb", error)
         print(f"{preset}: {time.monotonic() - start:,.0f} s", flush=True)
     if write_tables([]):
         failed = 1

@@ -1,5 +1,6 @@
 """`make figures`: which presets run, which are left out, and what a failure leaves."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,13 @@ def made(monkeypatch, tmp_path):
     """Nothing is run: presets that would be, and notebooks with the folders they would read."""
     done = []
 
-    def reproduce(folder, preset, *, jobs, cached):
+    @contextlib.contextmanager
+    def reproduced(folder, preset, *, jobs, cached):
         assert folder == tmp_path / preset and cached
         if preset == "layers":
             raise RuntimeError("a stage has failed")
         done.append((preset, jobs))
+        yield
 
     def store(path, folder, output):
         if path.stem == "cost":
@@ -26,7 +29,7 @@ def made(monkeypatch, tmp_path):
         done.append((path.stem, folder.name if output is None else output.relative_to(tmp_path)))
 
     monkeypatch.setattr(make_figures, "FOLDER", tmp_path)
-    monkeypatch.setattr(make_figures, "reproduce", reproduce)
+    monkeypatch.setattr(make_figures, "reproduced", reproduced)
     monkeypatch.setattr(make_figures, "store", store)
     monkeypatch.setattr(
         make_figures, "take_own_seeds", lambda preset, _: done.append(("take", preset))

@@ -1,5 +1,6 @@
 """Counting the seeds that hold, from results that are made up."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -63,13 +64,15 @@ def asked(monkeypatch, tmp_path):
     """What would have been run, and what is left of it: seeds of which too few hold."""
     asked = []
 
+    @contextlib.contextmanager
     def reproduced(folder, part, *settings, jobs, cached):
         asked.append((part, cached, bool(settings)))
+        yield
 
     def of_folder(part, folder, settings=()):
         return RUNS
 
-    monkeypatch.setattr(state_tracking, "reproduce", reproduced)
+    monkeypatch.setattr(state_tracking, "reproduced", reproduced)
     monkeypatch.setattr(state_tracking, "of_folder", of_folder)
     monkeypatch.setattr(measured, "of_folder", of_folder)
     monkeypatch.setattr(measured, "MEASURED", tmp_path / "measured")
@@ -185,8 +188,8 @@ def test_a_copy_has_the_cache_that_dvc_has_been_told_and_the_users_own_files(mon
     monkeypatch.setattr(clones, "python", run)
     folders = {cached: tmp_path / f"copy_{cached}" for cached in (True, False)}
     for cached, folder in folders.items():
-        clones.reproduce(folder, "text_small", jobs=2, cached=cached)
-        assert (folder / "text" / "train").is_dir()
+        with clones.reproduced(folder, "text_small", jobs=2, cached=cached):
+            assert (folder / "text" / "train").is_dir()
     (setting,) = (each for each in commands if "cache.dir" in each)
     assert setting[-1] == str(tmp_path / "elsewhere")
     assert [each for each in commands if "--jobs" in each] == [
@@ -202,9 +205,16 @@ def test_one_call_at_a_time_works_in_a_copy(monkeypatch, tmp_path):
             return
         (lock,) = keep_open
         assert os.path.samestat(os.fstat(lock), os.stat(path / ".dvc" / "tmp" / "copy.lock"))
-        with pytest.raises(clones.CommandError, match=f"another call works in {path}; let it end"):
-            clones.reproduce(path, "quick", jobs=1, cached=True)
+        refused()
         done.append(arguments)
+
+    def refused():
+        told = f"another call works in {path}; let it end"
+        with (
+            pytest.raises(clones.CommandError, match=told),
+            clones.reproduced(path, "quick", jobs=1, cached=True),
+        ):
+            pass
 
     def copy(folder, preset):
         (folder / ".git").mkdir(exist_ok=True)
@@ -213,7 +223,8 @@ def test_one_call_at_a_time_works_in_a_copy(monkeypatch, tmp_path):
     monkeypatch.setattr(clones, "clone", copy)
     monkeypatch.setattr(clones, "python", run)
     for _ in range(2):  # the second goes on where the first has ended
-        clones.reproduce(path, "quick", jobs=1, cached=True)
+        with clones.reproduced(path, "quick", jobs=1, cached=True):
+            refused()
     assert len(done) == 2
 
 
@@ -244,7 +255,7 @@ def test_one_that_is_stopped_is_one_line_and_leaves_no_results(
     def stopped(*_, **__):
         clones.python(tmp_path, "-c", "raise SystemExit(143)")
 
-    monkeypatch.setattr(state_tracking, "reproduce", stopped)
+    monkeypatch.setattr(state_tracking, "reproduced", stopped)
     assert state_tracking.main(["layers"]) == 1
     said = capsys.readouterr().err
     assert "ended with 143" in said and "the same command goes on from there" in said
