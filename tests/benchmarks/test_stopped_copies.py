@@ -30,7 +30,7 @@ COMMAND = """
 import pathlib, sys
 from benchmarks import state_tracking
 from benchmarks.clones import python
-state_tracking.reproduce = lambda *_, **__: python(
+state_tracking.reproduced = lambda *_, **__: python(
     pathlib.Path(), "-c", pathlib.Path("flow").read_text(), shown=True
 )
 sys.exit(state_tracking.main(["layers"]))
@@ -70,7 +70,7 @@ def test_ctrl_c_is_one_line(command, name, monkeypatch, capsys):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command, "reproduce", stopped)
+    monkeypatch.setattr(command, "reproduced", stopped)
     assert command.main([name]) == 130
     assert capsys.readouterr().err == "stopped; the same command goes on from there\n"
 
@@ -79,6 +79,6 @@ def test_short_trainings_keep_nothing_to_go_on_from(monkeypatch, capsys):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(state_tracking, "reproduce", stopped)
+    monkeypatch.setattr(state_tracking, "reproduced", stopped)
     assert state_tracking.main(["layers", "--quick"]) == 130
     assert capsys.readouterr().err == "stopped\n"
