@@ -529,6 +529,26 @@ def test_a_long_decay_overflows_nowhere() -> None:
         assert_near(one, other, VALUES)
 
 
+@pytest.mark.parametrize("length", [1, 4])
+def test_a_kernel_reads_and_writes_subnormal_numbers_as_zeros(length: int) -> None:
+    """Which take Intel's processors a hundred times as long; outside they are what they were."""
+    tensors = mixer_inputs(length)
+    tensors[0] = torch.zeros_like(tensors[0])
+    tensors[4] = torch.zeros_like(tensors[4])  # the convolution's bias and its tail: no inputs
+    tensors[1] = torch.zeros_like(tensors[1])
+    tensors[0][..., -4:] = 20.0 / length
+    tensors[6], least = -torch.ones(4), torch.finfo(torch.float32).smallest_normal
+    tensors[5] = torch.zeros(4)
+    tensors[2] = torch.full_like(tensors[2], 1e-30)
+    tensors[2][1] = 1.0
+    _, expected = advance_of(REFERENCE, settings_of())(*tensors)
+    assert 0 < expected[0].min() and expected[0].max() < least
+    _, found = advance_of(NATIVE, settings_of())(*tensors)
+    assert not found[0].any()
+    assert_near(found[1], expected[1], VALUES)
+    assert expected[0].mul(0.5).min() > 0  # the caller's arithmetic is as before
+
+
 def test_small_time_steps_keep_their_digits() -> None:
     tensors = mixer_inputs(33)
     tensors[0][..., -4:] -= 12.0

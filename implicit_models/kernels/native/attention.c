@@ -89,6 +89,7 @@ void attention_forward(const attention_t *s, float *outputs, float *logarithms) 
     index_t P = padded(s->P), T = tile_length(s), rows = (s->L + T - 1) / T * T;
 #pragma omp parallel for schedule(dynamic) if (s->B * s->H * s->L * s->L > SMALL)
     for (index_t task = 0; task < s->B * s->H; task++) {
+        SUBNORMALS_ARE_ZERO;
         index_t b = task / s->H, h = task % s->H, g = h / (s->H / s->G);
         float *values = scratch(3 * rows * P + 2 * T * P + T * T + 2 * T);
         float *keys = values + rows * P, *keys_t = keys + rows * P, *queries = keys_t + rows * P;
@@ -147,6 +148,7 @@ void attention_backward(const attention_t *s, const float *outputs, const float 
     index_t shared = s->H / s->G;
 #pragma omp parallel for schedule(dynamic) if (s->B * s->H * s->L * s->L > SMALL)
     for (index_t task = 0; task < s->B * s->G; task++) {
+        SUBNORMALS_ARE_ZERO;
         index_t b = task / s->G, g = task % s->G, size = rows * P;
         float *keys = scratch(8 * size + 2 * T * T + rows), *keys_t = keys + size;
         float *values_t = keys_t + size, *key_sums = values_t + size, *value_sums = key_sums + size;
@@ -213,6 +215,7 @@ void attention_backward(const attention_t *s, const float *outputs, const float 
 void swiglu_forward(index_t n, const float *gate, const float *up, float *outputs) {
 #pragma omp parallel for schedule(static) if (n > SMALL)
     for (index_t first = 0; first < n; first += GATE_BLOCK) {
+        SUBNORMALS_ARE_ZERO;
         index_t end = least(n, first + GATE_BLOCK);
         for (index_t i = first; i < end; i++) outputs[i] = gate[i] * sigmoid(gate[i]) * up[i];
     }
@@ -223,6 +226,7 @@ void swiglu_backward(index_t n, const float *restrict gate, const float *restric
                      float *restrict up_gradient) {
 #pragma omp parallel for schedule(static) if (n > SMALL)
     for (index_t first = 0; first < n; first += GATE_BLOCK) {
+        SUBNORMALS_ARE_ZERO;
         index_t end = least(n, first + GATE_BLOCK);
         for (index_t i = first; i < end; i++) {
             float z = gate[i], open = sigmoid(z);

@@ -9,6 +9,7 @@ void cross_entropy(index_t rows, index_t V, index_t used, float *logits, const i
                    int gradient, float scale, float *losses, index_t *predictions) {
 #pragma omp parallel for schedule(static) if (rows * V > SMALL)
     for (index_t r = 0; r < rows; r++) {
+        SUBNORMALS_ARE_ZERO;
         float *restrict row = logits + r * V, most;
         index_t whole = used / LANES * LANES, best = 0, label = labels[r];
         most = largest(row, whole);

@@ -13,6 +13,10 @@ Letters: B batch, L tokens, H heads, P head width, G groups, N state size, T chu
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
 #if defined(__AVX512F__)
 #define LANES 16
 #define VECTORS 4
@@ -40,6 +44,38 @@ static float *scratch(index_t n) {
     }
     return memory;
 }
+
+/* ---- subnormal numbers ---- */
+
+/* What is left of tokens long ago is a product of many decays, and less than the least normal float
+   long before it is zero. Processors take a hundred times as long for such numbers (Intel's; others
+   some times). To the end of its block, a thread reads and writes them as zeros. */
+#if defined(__SSE__)
+typedef unsigned int control_t;
+static inline control_t flush_subnormals(void) {
+    control_t before = _mm_getcsr();
+    _mm_setcsr(before | 0x8040); /* results that are subnormal, and operands */
+    return before;
+}
+static inline void restore_control(control_t *before) { _mm_setcsr(*before); }
+#elif defined(__aarch64__)
+typedef uint64_t control_t;
+static inline control_t flush_subnormals(void) {
+    control_t before;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(before));
+    __asm__ volatile("msr fpcr, %0" : : "r"(before | 1 << 24));
+    return before;
+}
+static inline void restore_control(control_t *before) {
+    __asm__ volatile("msr fpcr, %0" : : "r"(*before));
+}
+#else
+typedef int control_t;
+static inline control_t flush_subnormals(void) { return 0; }
+static inline void restore_control(control_t *before) { (void)before; }
+#endif
+#define SUBNORMALS_ARE_ZERO                                                                        \
+    control_t control __attribute__((cleanup(restore_control), unused)) = flush_subnormals()
 
 /* ---- elementary functions, in a form that compilers vectorise ---- */
 
@@ -223,6 +259,7 @@ void convolution_forward(const convolution_t *s, void *outputs) {
     index_t blocks = (s->L + CONVOLUTION_ROWS - 1) / CONVOLUTION_ROWS;
 #pragma omp parallel for schedule(static) if (s->B * s->L * s->C > SMALL)
     for (index_t task = 0; task < s->B * blocks; task++) {
+        SUBNORMALS_ARE_ZERO;
         index_t b = task / blocks, first = task % blocks * CONVOLUTION_ROWS;
         index_t count = least(CONVOLUTION_ROWS, s->L - first);
         float *rows = scratch((CONVOLUTION_ROWS + s->K) * CHANNELS), *sums = scratch(CHANNELS);
@@ -269,6 +306,7 @@ void convolution_backward(const convolution_t *s, const void *outgoing, void *in
     const index_t pieces = (s->C + CHANNELS - 1) / CHANNELS, K = s->K;
 #pragma omp parallel for schedule(static) if (s->B * s->L * s->C > SMALL)
     for (index_t task = 0; task < s->B * pieces; task++) {
+        SUBNORMALS_ARE_ZERO;
         index_t b = task / pieces, c0 = task % pieces * CHANNELS, n = least(CHANNELS, s->C - c0);
         float *rows = scratch((CONVOLUTION_ROWS + K) * n);
         float *inner = scratch((CONVOLUTION_ROWS + 2 * K) * n);
@@ -420,6 +458,7 @@ void scan_forward(const scan_t *s, void *outputs, float *final_state, float *sta
     index_t heads = s->H / s->G / s->blocks, N = padded(s->N), P = padded(s->P), T = padded(s->T);
 #pragma omp parallel for schedule(static) if (s->B * s->L * s->H * s->P > SMALL / 4)
     for (index_t task = 0; task < tasks; task++) {
+        SUBNORMALS_ARE_ZERO;
         index_t b = task / (s->G * s->blocks), block = task % (s->G * s->blocks);
         index_t g = block / s->blocks, length = s->counts ? least(s->counts[b], s->L) : s->L;
         float *memory = scratch(chunk_size(T, P, N)), *state = scratch(heads * N * P);
@@ -488,6 +527,7 @@ void scan_step(const scan_t *s, void *outputs, float *final_state) {
     index_t inner = s->H * s->P;
 #pragma omp parallel for schedule(static) if (s->B * inner * s->N > SMALL)
     for (index_t task = 0; task < s->B * s->H; task++) {
+        SUBNORMALS_ARE_ZERO;
         index_t b = task / s->H, h = task % s->H, g = h / (s->H / s->G);
         float *input = scratch(s->P + 2 * s->N), *map = input + s->P, *output_map = map + s->N;
         int bf16 = (int)s->bf16;
@@ -528,6 +568,7 @@ void scan_backward(const scan_t *s, const float *states, const void *outgoing,
     index_t channels = s->H * s->P + 2 * s->G * s->N;
 #pragma omp parallel for schedule(static) if (s->B * s->L * s->H * s->P > SMALL / 4)
     for (index_t task = 0; task < tasks; task++) {
+        SUBNORMALS_ARE_ZERO;
         index_t b = task / (s->G * s->blocks), block = task % (s->G * s->blocks);
         index_t g = block / s->blocks;
         float *memory = scratch(chunk_size(T, P, N)), *after = scratch(heads * N * P);
@@ -705,6 +746,7 @@ void norm_forward(const norm_t *s, void *outputs) {
     index_t blocks = (s->rows + NORM_ROWS - 1) / NORM_ROWS, width = s->D / s->groups;
 #pragma omp parallel for schedule(static) if (s->rows * s->D > SMALL)
     for (index_t block = 0; block < blocks; block++) {
+        SUBNORMALS_ARE_ZERO;
         float *row = scratch(2 * s->D), *gate = row + s->D;
         for (index_t i = block * NORM_ROWS; i < least(s->rows, (block + 1) * NORM_ROWS); i++) {
             load_gated(s, i, row, gate);
@@ -727,6 +769,7 @@ void norm_backward(const norm_t *s, const void *outgoing, void *inputs_gradient,
     index_t blocks = (s->rows + NORM_ROWS - 1) / NORM_ROWS, width = s->D / s->groups;
 #pragma omp parallel for schedule(static) if (s->rows * s->D > SMALL)
     for (index_t block = 0; block < blocks; block++) {
+        SUBNORMALS_ARE_ZERO;
         float *row = scratch(5 * s->D), *gate = row + s->D, *out = gate + s->D;
         float *input = out + s->D, *sums = input + s->D;
         zero(sums, s->D);
@@ -768,6 +811,7 @@ void update(const norm_t *s, const float *value, float damping, float *following
     index_t blocks = (s->rows + NORM_ROWS - 1) / NORM_ROWS;
 #pragma omp parallel for schedule(static) if (s->rows * s->D > SMALL)
     for (index_t block = 0; block < blocks; block++) {
+        SUBNORMALS_ARE_ZERO;
         float *row = scratch(2 * s->D), *change = row + s->D;
         for (index_t i = block * NORM_ROWS; i < least(s->rows, (block + 1) * NORM_ROWS); i++) {
             const float *restrict before = value + i * s->D;
