@@ -40,8 +40,8 @@ def transition_jacobians(
         figure.colorbar(picture, ax=axis, shrink=0.8, label=f"size, at least {_FLOOR:g}")
         for labelled in (axis.xaxis, axis.yaxis):
             labelled.set_major_locator(MaxNLocator(integer=True))
-        axis.set_xlabel("sampled entry of the state before the token")
-        axis.set_ylabel("sampled entry of the state after it")
+        axis.set_xlabel("state before the token, by entry")
+        axis.set_ylabel("state after it, by entry")
         share = off_diagonal[name]
         of_norm = f"{share:.1e}\nof the squared norm" if share else "nothing"
         set_title(axis, f"{name}\noff the diagonal: {of_norm}")
