@@ -99,6 +99,7 @@ class SearchSettings:
 
     def __post_init__(self) -> None:
         _check_name("solver", self.solver, SOLVERS)
+        check_count("max_steps", self.max_steps, minimum=0 if self.tolerance is None else 1)
         if self.window is not None:
             check_count("window", self.window)
         if (self.window is None) != (self.patience is None):

@@ -57,7 +57,8 @@ class Solver(ABC):
         """Evaluate the cell at the search's iterate; return the next, and the residual there."""
         value = search.value
         evaluated, residual = search.evaluate()
-        following, state = self.step(state, value, evaluated, residual)
+        with torch.autocast(value.device.type, enabled=False):  # it would round the products
+            following, state = self.step(state, value, evaluated, residual)
         return following, residual, state
 
     def answer(

@@ -55,7 +55,8 @@ class WholeSequences:
         evaluated = evaluate_checked(self._cell, self.value)
         if self._padding is not None:
             evaluated = torch.where(self._padding[..., None], self.value, evaluated)
-        return evaluated, self._stopping.measure(self.value, evaluated)
+        residual = self._stopping.measure(self.value, evaluated)
+        return evaluated, residual.to(evaluated.dtype)
 
     def damped_step(
         self, damping: float

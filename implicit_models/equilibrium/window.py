@@ -142,7 +142,8 @@ class SlidingWindow:
         evaluated = evaluate_checked(self._evaluate_windows, self.value)
         if self._beyond is not None:
             evaluated = torch.where(self._beyond[..., None], self.value, evaluated)
-        return evaluated, self._stopping.measure(self.value, evaluated)
+        residual = self._stopping.measure(self.value, evaluated)
+        return evaluated, residual.to(evaluated.dtype)
 
     def damped_step(
         self, damping: float

@@ -8,7 +8,8 @@ from implicit_models.equilibrium.iterate import find_fixed_point
 from implicit_models.equilibrium.solution import Result
 from implicit_models.equilibrium.solvers import BestSoFar, Picard, Solver
 from implicit_models.equilibrium.stopping import FixedSteps, ResidualBelow, relative_residual
-from tests.equilibrium.cells import AffineCell, affine_cell
+from implicit_models.equilibrium.window import Window
+from tests.equilibrium.cells import AffineCell, CausalSineCell, affine_cell, causal_cell
 
 UNEQUAL = [0.1, 0.9, 0.5, 0.7]
 
@@ -126,6 +127,33 @@ def test_small_shapes(shape: tuple[int, int, int]) -> None:
     start = torch.zeros_like(offset)
     solution = find_fixed_point(cell, start, Picard(), ResidualBelow(1e-12, 100))
     torch.testing.assert_close(solution.value, cell.fixed_point())
+
+
+def in_float32(value: torch.Tensor, evaluated: torch.Tensor) -> torch.Tensor:
+    return relative_residual(value.float(), evaluated.float())
+
+
+@pytest.mark.parametrize("window", [None, Window(2, 1)], ids=str)
+@pytest.mark.parametrize("solver", [Picard(), BestSoFar(Picard())], ids=str)
+def test_a_residual_may_be_measured_in_another_precision(
+    solver: Solver, window: Window | None
+) -> None:
+    if window is not None and not solver.is_tokenwise:
+        return
+    precise = causal_cell(2)
+    cell = CausalSineCell(precise.contraction.bfloat16(), precise.offset.bfloat16())
+    stopping, seen = ResidualBelow(0.02, 60, in_float32), []
+    solution = find_fixed_point(
+        cell,
+        torch.zeros_like(cell.offset),
+        solver,
+        stopping,
+        window=window,
+        observe=lambda step, residual: seen.append(residual),
+    )
+    assert solution.residual.dtype == seen[0].dtype == torch.bfloat16
+    assert (solution.result == Result.CONVERGED).all() and (solution.residual < 0.02).all()
+    torch.testing.assert_close(solution.value.double(), precise.fixed_point(), rtol=0.1, atol=0.1)
 
 
 def test_the_search_keeps_no_graph() -> None:

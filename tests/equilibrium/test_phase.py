@@ -86,6 +86,7 @@ def test_every_combination_is_built_or_refused(
         ({"damping": 2.0}, (), "damping is 2.0; it must lie between 0 and 2"),
         ({"tolerance": 0.0}, (), "tolerance is 0.0; it must be positive"),
         ({"max_steps": 0}, (), "max_steps is 0; it must be 1 or more"),
+        ({"tolerance": None, "max_steps": -1}, (), "max_steps is -1; it must be 0 or more"),
         ({"window": 3}, (), "patience is None and window is 3; allowed is a number with a window"),
         ({"patience": 3}, (), "patience is 3 and window is None; .* None without"),
         ({"window": 0, "patience": 2}, (), "window is 0; it must be 1 or more"),

@@ -317,6 +317,30 @@ def test_the_best_of_a_search_that_explodes_is_finite(solver: Solver) -> None:
 # Bad input.
 
 
+@dataclasses.dataclass
+class SineCell:
+    """``f(z) = sin(z) / 2 + offset``, which autocast leaves alone."""
+
+    offset: torch.Tensor  # (B, L, D)
+
+    def __call__(self, value: torch.Tensor) -> torch.Tensor:
+        return value.sin() / 2 + self.offset
+
+    def select(self, rows: torch.Tensor) -> "SineCell":
+        return SineCell(self.offset[rows])
+
+
+@every_solver
+def test_autocast_rounds_no_step(solver: Solver) -> None:
+    cell = SineCell(affine_cell([0.5, 0.9]).offset.float())
+    start, stopping = torch.zeros_like(cell.offset), ResidualBelow(1e-6, 100)
+    expected = find_fixed_point(cell, start, solver, stopping)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = find_fixed_point(cell, start, solver, stopping)
+    assert torch.equal(found.value, expected.value)
+    assert torch.equal(found.steps, expected.steps)
+
+
 @pytest.mark.parametrize("damping", [0.0, 2.0, -1.0, float("nan")])
 @pytest.mark.parametrize("solver", [Picard, Anderson, Broyden])
 def test_impossible_dampings_are_named(solver: type[Picard], damping: float) -> None:
