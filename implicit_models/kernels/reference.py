@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from implicit_models.kernels.autocast import without_autocast
+
 CHUNK_LENGTH = 32
 
 
@@ -37,6 +39,7 @@ def causal_convolution(
     return F.silu(outputs)
 
 
+@without_autocast
 def state_space_scan(
     inputs: Float[Tensor, "B L H P"],
     time_step: Float[Tensor, "B L H"],
@@ -138,6 +141,7 @@ def state_space_scan(
     return outputs.to(dtype), final_state
 
 
+@without_autocast
 def state_space_step(
     inputs: Float[Tensor, "B H P"],
     time_step: Float[Tensor, "B H"],
@@ -179,6 +183,7 @@ def advance_convolution(
     return padded.gather(1, tokens[..., None].expand(-1, -1, padded.shape[2]))
 
 
+@without_autocast
 def advance_state(
     inputs: Float[Tensor, "B L H P"],
     time_step: Float[Tensor, "B L H"],

@@ -10,11 +10,13 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from implicit_models.kernels.autocast import without_autocast
 from implicit_models.kernels.reference import accumulation_dtype, positive_time_step
 
 CHUNK_LENGTH = 16  # about the root of the lengths that are read: products are taken token by token
 
 
+@without_autocast
 def state_space_scan(
     inputs: Float[Tensor, "B L H P"],
     time_step: Float[Tensor, "B L H"],
@@ -47,6 +49,7 @@ def state_space_scan(
     return mixed.to(dtype), state if return_final_state else None
 
 
+@without_autocast
 def advance_state(
     inputs: Float[Tensor, "B L H P"],
     time_step: Float[Tensor, "B L H"],

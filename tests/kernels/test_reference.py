@@ -163,3 +163,24 @@ def test_each_group_of_a_gated_norm_is_normed_by_itself() -> None:
         for half in (slice(0, 4), slice(4, 8))
     ]
     torch.testing.assert_close(normed, torch.cat(halves, -1))
+
+
+def test_autocast_rounds_no_scan() -> None:
+    tensors = {name: tensor.float() for name, tensor in scan_inputs(7, 2).items()}
+    token = {name: tensors[name][:, 0] for name in ("inputs", "time_step")}
+    token |= {f"{name}_map": tensors[f"{name}_map"][:, 0] for name in ("input", "output")}
+    shared = {name: tensors[name] for name in ("time_step_bias", "decay_rate", "skip")}
+    found = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            scanned = reference.state_space_scan(**tensors, chunk_length=3)
+            stepped = reference.state_space_step(**token, **shared, state=tensors["initial_state"])
+            after = reference.advance_state(*advance_inputs(tensors))
+        found.append((*scanned, *stepped, after))
+    for plain, cast in zip(*found, strict=True):
+        assert torch.equal(plain, cast)
+
+
+def advance_inputs(tensors: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    names = ("inputs", "time_step", "time_step_bias", "decay_rate", "input_map", "initial_state")
+    return [tensors[name] for name in names]

@@ -107,3 +107,15 @@ def test_transformers_has_no_such_model() -> None:
     model = our_model(EXPLICIT.replace(allow_neg_eigval=True, weight_normalisation=False))
     with pytest.raises(ValueError, match="allow_neg_eigval is True; transformers' Mamba2 has only"):
         to_transformers(model)
+
+
+def test_autocast_rounds_no_scan() -> None:
+    tensors = {name: tensor.float() for name, tensor in scan_inputs(7, 2).items()}
+    names = ("inputs", "time_step", "time_step_bias", "decay_rate", "input_map", "initial_state")
+    found = []
+    for enabled in (False, True):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            scanned = signed.state_space_scan(**tensors, chunk_length=3)
+            found.append((*scanned, signed.advance_state(*(tensors[name] for name in names))))
+    for plain, cast in zip(*found, strict=True):
+        assert torch.equal(plain, cast)
