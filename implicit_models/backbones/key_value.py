@@ -107,9 +107,9 @@ class KeyValueCarry:
         return self.buffer.values[:, :, : self.reach]
 
     @property
-    def by_sequence(self) -> Int[Tensor, " B"]:
-        """The lengths."""
-        return self.lengths
+    def by_sequence(self) -> Float[Tensor, "B G 0 P"]:
+        """The keys of no slot: of the same shape for all carries of a model."""
+        return self.buffer.keys[:, :, :0]
 
     def slots(self, length: int) -> Int[Tensor, "#B L"]:
         """Return the slots, which are the positions, of each sequence's next tokens."""
@@ -191,9 +191,15 @@ class KeyValueTrail:
         if buffer.newest() is not before:  # another carry was taken, which may write
             buffer = _Buffer(buffer.keys[:, :, :end].clone(), buffer.values[:, :, :end].clone())
         if counts is None:
+            lengths, reach = before.lengths + self.length, end
+        else:
+            lengths = before.lengths + counts
+            reach = int(lengths.max()) if len(lengths) else 0
+        is_uniform = before.is_uniform and counts is None
+        tensors = buffer.keys, buffer.values
+        if not torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            shared = _Buffer(*(tensor.detach() for tensor in tensors))  # nobody may write into it
+            return KeyValueCarry(shared, lengths, reach, is_uniform)
+        if counts is None:
             buffer.written = _nobody  # what follows is written behind the tokens
-            lengths = before.lengths + self.length
-            return KeyValueCarry._newest(buffer, lengths, end, before.is_uniform)
-        lengths = before.lengths + counts
-        reach = int(lengths.max()) if len(lengths) else 0
-        return KeyValueCarry._newest(buffer, lengths, reach, False)
+        return KeyValueCarry._newest(buffer, lengths, reach, is_uniform)

@@ -20,7 +20,7 @@ class MixerCarry(Protocol):
 
     @property
     def by_sequence(self) -> Tensor:
-        """Some tensor that has a row for each sequence."""
+        """Some tensor with a row for each sequence, of the same shape in all of a model."""
         ...
 
     def select(self, rows: Tensor, /) -> "MixerCarry":

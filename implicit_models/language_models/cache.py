@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 from transformers import Cache
 
@@ -32,16 +33,51 @@ class CarryCache(Cache):
         super().__init__(layers=[])
         self.carry, self.is_detached = carry, is_detached
         self._num_tokens = num_tokens
+        # Of each sequence, without padding; None where that is not known.
+        self._num_read: Tensor | int | None = None if num_tokens else 0
 
-    def advance(self, carry: StackCarry, num_tokens: int) -> "CarryCache":
-        """Take the carry after ``num_tokens`` more tokens, padding included."""
+    def advance(
+        self, carry: StackCarry, num_tokens: int, lengths: Int[Tensor, " B"] | None = None
+    ) -> "CarryCache":
+        """Take the carry after ``num_tokens`` more tokens, padding included.
+
+        ``lengths`` are each sequence's without it; None where there is none.
+        """
         self.carry = carry
         self._num_tokens += num_tokens
+        if self._num_read is not None:
+            self._num_read = self._num_read + (num_tokens if lengths is None else lengths)
         return self
 
     def copy(self) -> "CarryCache":
         """Return another cache of the same tokens; going on with one leaves the other as it is."""
-        return CarryCache(self.carry, self._num_tokens, is_detached=self.is_detached)
+        found = CarryCache(self.carry, self._num_tokens, is_detached=self.is_detached)
+        found._num_read = self._num_read
+        return found
+
+    def check_past(self, mask: Tensor | None, num_tokens: int) -> None:
+        """Check that a mask of the tokens so far and as many more has as many as have been read.
+
+        Raises
+        ------
+        ValueError
+            Where it calls tokens padding that the cache has read, or padding tokens.
+        """
+        before = self._num_tokens
+        if mask is None or self._num_read is None or not before:
+            return
+        if mask.dim() != 2 or mask.shape[1] != before + num_tokens:
+            return
+        found = mask[:, :before].to(torch.bool).sum(1)
+        wrong = found != self._num_read
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0, 0])
+            read = self._num_read if isinstance(self._num_read, int) else int(self._num_read[row])
+            raise ValueError(
+                f"attention_mask has {int(found[row])} of the {before} earlier tokens of row "
+                f"{row}, and the cache has read {read}; give the mask that they were read with, or "
+                "that of the new tokens alone"
+            )
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the carry's tensors by name, each with a row for each sequence.
@@ -53,7 +89,18 @@ class CarryCache(Cache):
         return {f"{i}.{name}": tensor for i, name, tensor in named}
 
     def resumed(self, tensors: Mapping[str, Tensor]) -> "CarryCache":
-        """Return a detached cache of such a carry, whose `tensors` these are."""
+        """Return a detached cache of such a carry, whose `tensors` these are.
+
+        Raises
+        ------
+        ValueError
+            Where there are no such tensors.
+        """
+        if not self.tensors():
+            raise ValueError(
+                "a cache that is empty, or grows with every token, has no tensors and cannot be "
+                "resumed; go on with a copy() of it"
+            )
         assert self.carry is not None
         blocks = tuple(
             type(block)(**{name: tensors[f"{i}.{name}"] for name, _ in _fields(block)})
@@ -103,7 +150,7 @@ class CarryCache(Cache):
 
     def reset(self) -> None:
         """Forget all tokens."""
-        self.carry, self._num_tokens = None, 0
+        self.carry, self._num_tokens, self._num_read = None, 0, 0
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Reorder the sequences, so that each beam continues the one it was chosen from."""
@@ -113,12 +160,14 @@ class CarryCache(Cache):
         """Keep some of the batch's sequences."""
         if self.carry is not None:
             self.carry = self.carry.select(indices)
+        if isinstance(self._num_read, Tensor):
+            self._num_read = self._num_read[indices.to(self._num_read.device)]
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         """Repeat each sequence."""
         if self.carry is not None:
             rows = torch.arange(self.num_sequences, device=self.carry.blocks[0].by_sequence.device)
-            self.carry = self.carry.select(rows.repeat_interleave(repeats))
+            self.batch_select_indices(rows.repeat_interleave(repeats))
 
     def crop(self, tokens_to_remove: int) -> None:
         """Refuse: the carry of fewer tokens is not known any more."""

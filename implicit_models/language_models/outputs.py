@@ -28,8 +28,9 @@ class ImplicitModelOutput(ModelOutput):
     hidden_states
         The inputs of all blocks in the last evaluation, and the output; None unless asked for.
     self_iterations
-        Evaluations of the cell that each token took part in, those after the search included:
-        (B, L), 0 for padding. None for explicit models, as the next two.
+        Evaluations of the cell that gave each token's hidden state, those after the search
+        included: (B, L), 0 for padding. Beside a gradient, one more that gives the cache or
+        ``hidden_states`` is not counted. None for explicit models, as the next two.
     search
         How the fixed point was found.
     penalty
@@ -112,6 +113,6 @@ def count_self_iterations(
     """Count each token's evaluations: those of the search, and as many as came after it."""
     iterations = (steps + after).expand(size)
     if lengths is None:
-        return iterations
+        return iterations.clone()
     inside = torch.arange(size[1], device=lengths.device) < lengths[:, None]
     return iterations * inside

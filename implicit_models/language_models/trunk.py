@@ -140,7 +140,8 @@ class ImplicitModel(ImplicitPreTrainedModel):
         attention_mask
             (B, L) or, with a cache, (B, all tokens so far): false or 0 at padding, which may stand
             on either side of each sequence and then changes nothing: not the search, the other
-            tokens' results, or the cache. What padding itself gets means nothing.
+            tokens' results, or the cache. What padding itself gets means nothing. Of earlier
+            tokens it is the mask that they were read with.
         cache
             What came before, a `CarryCache`; advanced in place, unless ``use_cache`` is False.
         inputs_embeds
@@ -160,7 +161,8 @@ class ImplicitModel(ImplicitPreTrainedModel):
         ------
         ValueError
             Where an argument does not fit the kind of model, mask or embeddings have another shape,
-            or a token id lies outside the vocabulary (on a GPU `torch._assert_async` tells).
+            the mask is not the one that earlier tokens were read with, or a token id lies outside
+            the vocabulary (on a GPU `torch._assert_async` tells).
         """
         embedded = self._embed(input_ids, inputs_embeds)
         batch, length = embedded.shape[:2]
@@ -169,7 +171,10 @@ class ImplicitModel(ImplicitPreTrainedModel):
         keeps_cache = self._keeps_cache(cache, use_cache)
         carry = self._carry(cache, batch, keeps_cache)
 
-        before = 0 if cache is None else cache.get_seq_length()
+        before = 0
+        if cache is not None:
+            before = cache.get_seq_length()
+            cache.check_past(attention_mask, length)
         alignment = Alignment.where_padded(attention_mask, (batch, length), before)
         if alignment is not None:
             embedded = alignment.to_the_left(embedded)
@@ -183,7 +188,8 @@ class ImplicitModel(ImplicitPreTrainedModel):
             found = self._solve(embedded, carry, lengths, states, phase, has_gradient)
         if keeps_cache:
             assert found.carry is not None
-            cache = (CarryCache() if cache is None else cache).advance(found.carry, length)
+            cache = CarryCache() if cache is None else cache
+            cache.advance(found.carry, length, lengths)
         if alignment is not None:
             found = found.back(alignment)
         output = ImplicitModelOutput(
@@ -259,8 +265,12 @@ class ImplicitModel(ImplicitPreTrainedModel):
         """Return the carry before the tokens; None where there is and will be no cache."""
         if cache is None or cache.carry is None:
             return self.stack.initial_carry(batch) if keeps_cache or cache is not None else None
-        self.stack.check_carry(cache.carry)
-        return cache.carry
+        carry = cache.carry
+        self.stack.check_carry(carry)
+        like = carry.blocks[0].by_sequence
+        if torch.is_grad_enabled() and like.is_inference():  # autograd saves nothing made so
+            return carry.select(torch.arange(batch, device=like.device))
+        return carry
 
     def _room_for_states(self, wanted: bool | None) -> list[Tensor] | None:
         wanted = self.config.output_hidden_states if wanted is None else wanted

@@ -14,6 +14,7 @@ from implicit_models.equilibrium.solvers import Picard
 from implicit_models.equilibrium.stopping import FixedSteps, relative_residual
 from implicit_models.equilibrium.window import Window
 from implicit_models.families.parameters import ModelParameters
+from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.language_model import num_parameters
 from tests.language_models.models import (
     ALL,
@@ -302,6 +303,60 @@ def test_a_loss_in_parts_is_that_of_the_whole(parameters: ModelParameters) -> No
         for part in (slice(0, 1), slice(1, 4))
     ]
     torch.testing.assert_close(sum(parts), whole, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("parameters", OURS.values(), ids=OURS)
+@pytest.mark.parametrize("mask", [None, torch.tensor([[1, 1, 1], [1, 0, 0]])], ids=["", "padded"])
+def test_a_detached_cache_hands_on_no_gradient(
+    parameters: ModelParameters, mask: torch.Tensor | None
+) -> None:
+    model, pieces = our_model(parameters), tokens(2, 6).chunk(2, 1)
+    gradients = []
+    for ends_early in (True, False):
+        model.zero_grad()
+        cache, losses = CarryCache(is_detached=True), []
+        for piece in pieces:
+            output = model(piece, attention_mask=mask, labels=piece, cache=cache)
+            held = [tensor for row in remembered(cache) for tensor in row]
+            assert not any(tensor.requires_grad for tensor in held)
+            losses.append(output.loss)
+            if ends_early:
+                output.loss.backward()
+        with torch.no_grad():  # writes into nothing that a backward pass reads
+            model(pieces[0], cache=cache)
+        if not ends_early:
+            sum(losses).backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
+@torch.no_grad()
+def test_an_lstm_returns_states_where_asked() -> None:
+    model, text = small_model(LSTM), tokens(2, 3)
+    cache = model(text, use_cache=True).cache
+    assert model(text).cache is None and model(text, cache=cache).cache is not None
+    assert model(text, cache=cache, use_cache=False).cache is None
+
+
+def test_counts_of_a_whole_search_are_each_tokens_own() -> None:
+    model, text = our_model(IMPLICIT), tokens(2, 3)
+    iterations = model(text, phase=TIGHT).self_iterations
+    expected = iterations.clone()
+    iterations[:, 0] += 1
+    assert torch.equal(iterations[:, 1:], expected[:, 1:])
+
+
+@pytest.mark.parametrize("parameters", OURS.values(), ids=OURS)
+def test_training_goes_on_from_a_cache_of_inference_mode(parameters: ModelParameters) -> None:
+    model, text = our_model(parameters), tokens(2, 6)
+    gradients = []
+    for mode in (torch.no_grad(), torch.inference_mode()):
+        model.zero_grad()
+        with mode:
+            cache = model(text[:, :3]).cache
+        model(text[:, 3:], labels=text[:, 3:], cache=cache).loss.backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    torch.testing.assert_close(*gradients)
 
 
 def test_parameters_are_counted_once() -> None:

@@ -200,6 +200,64 @@ def test_the_first_token_is_asked_of_nobody_and_an_end_behind_the_last_one_is(pl
     assert_close(padded.loss, asked.loss)
 
 
+@pytest.mark.parametrize("place", [place for place in MASKS if place != "padding alone"])
+@pytest.mark.parametrize("alignment", ["next_token", "aligned"])
+def test_what_padding_tells_is_asked_of_nobody(alignment: str, place: str) -> None:
+    model, text, mask = model_for("llama", None), tokens(3, LENGTH), mask_of(MASKS[place])
+    model.config.label_alignment = alignment
+    total, count = torch.tensor(0.0, dtype=torch.float64), 0
+    for row, there in enumerate(mask):
+        if not there.any():
+            continue
+        logits = model(text[row : row + 1, there]).logits[0]
+        labels = text[row, there]
+        if alignment == "next_token":  # what stands behind the last token is asked of it
+            end = int(there.nonzero().max()) + 1
+            labels = torch.cat((labels, text[row, end : end + 1]))[1:]
+            logits = logits[: len(labels)]
+        total = total + torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+        count += len(labels)
+    found = model(text, attention_mask=mask, labels=text)
+    assert_close(found.loss, total / count)
+
+
+@pytest.mark.parametrize("alignment", ["next_token", "aligned"])
+def test_a_piece_without_tokens_has_no_loss(alignment: str) -> None:
+    model = model_for("llama", None)
+    model.config.label_alignment = alignment
+    cache, nothing = model(tokens(2, 3), use_cache=True).cache, tokens(2, 0)
+    mask = torch.ones(2, 3, dtype=torch.long)
+    found = model(nothing, attention_mask=mask, labels=nothing, cache=cache)
+    assert found.loss.isnan()  # of no label
+
+
+@FAMILIES
+@torch.no_grad()
+def test_a_mask_of_the_past_is_what_the_past_was_read_with(family: str) -> None:
+    model, text, more = model_for(family, None), tokens(2, 4), tokens(2, 1, seed=1)
+    mask = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 1]])
+    new = torch.ones(2, 1, dtype=torch.long)
+    read, padded = model(text).cache, model(text, attention_mask=mask).cache
+    for cache, past in ((read, mask), (padded, torch.ones_like(mask)), (padded, mask.flip(0))):
+        with pytest.raises(ValueError, match="attention_mask has . of the 4 earlier tokens of row"):
+            model(more, attention_mask=torch.cat((past, new), 1), cache=cache.copy())
+    for cache, past in ((read, torch.ones_like(mask)), (padded, mask)):
+        expected = model(more, cache=cache.copy()).logits
+        found = model(more, attention_mask=torch.cat((past, new), 1), cache=cache.copy())
+        assert_close(found.logits, expected)
+        model(more, attention_mask=torch.cat((past, new, new), 1), cache=found.cache)
+    for chosen in ("reorder_cache", "batch_select_indices"):
+        cache = padded.copy()
+        getattr(cache, chosen)(torch.tensor([1, 0]))
+        model(more, attention_mask=torch.cat((mask.flip(0), new), 1), cache=cache)
+    cache = padded.copy()
+    cache.batch_repeat_interleave(2)
+    past = torch.cat((mask, new), 1).repeat_interleave(2, 0)
+    model(more.repeat_interleave(2, 0), attention_mask=past, cache=cache)
+    cache.reset()
+    model(text, attention_mask=mask, cache=cache)
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float32])
 def test_tokens_move_to_the_left_and_back(dtype: torch.dtype) -> None:
     for rows in MASKS.values():

@@ -383,6 +383,13 @@ def test_a_carry_of_another_model_or_batch_is_refused() -> None:
     for other in (wider, deeper):
         with pytest.raises(ValueError, match="the carry is of another model"):
             implicit(input_ids=TEXT, cache=other.initial_cache(3))  # type: ignore
+    llama = ModelParameters(
+        family="llama", num_layers=2, d_model=16, num_heads=4, d_feed_forward=16, implicit=False
+    )
+    for changes in ({"num_key_value_heads": 2}, {"head_dim": 8}, {"sliding_window": 3}):
+        other = build(llama.replace(**changes), VOCABULARY, seed=0)
+        with pytest.raises(ValueError, match="the carry is of another model"):
+            build(llama, VOCABULARY, seed=0)(input_ids=TEXT, cache=other.initial_cache(3))  # type: ignore
     with pytest.raises(ValueError, match="holds 2 sequences; the input has 3"):
         implicit(input_ids=TEXT, cache=implicit.initial_cache(2))
     lstm, _ = built("lstm", torch.float32)

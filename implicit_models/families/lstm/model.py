@@ -67,6 +67,8 @@ class LSTMLanguageModel(StrictPreTrainedModel):
         self.embed_tokens = nn.Embedding(config.vocab_size, width)
         self.lstm = nn.LSTM(width, config.hidden_size, config.num_hidden_layers, batch_first=True)
         self.projection = nn.Linear(config.hidden_size, width, bias=False)
+        # By which transformers' Trainer counts labels: without the first of a text, or with it.
+        self.loss_type = "ForCausalLM" if config.label_alignment == "next_token" else None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -101,7 +103,7 @@ class LSTMLanguageModel(StrictPreTrainedModel):
             check_token_ids(input_ids, self.config.vocab_size)
         hidden, after = self._advance(self.embed_tokens(input_ids), cache)
         kept = None
-        if use_cache or cache is not None:
+        if use_cache or (use_cache is None and cache is not None):
             is_detached = cache is not None and cache.is_detached
             hidden_state, cell_state = (
                 (state.detach() if is_detached else state).transpose(0, 1) for state in after
