@@ -72,10 +72,7 @@ class StrictConfig(PreTrainedConfig):
 
     @output_attentions.setter
     def output_attentions(self, value: bool | None) -> None:
-        if value:
-            raise ValueError(
-                f"output_attentions is {value}; these models keep no attention maps, and take False"
-            )
+        refuse_attention_maps(value)
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any):
@@ -217,6 +214,14 @@ class ImplicitConfig(StrictConfig):
         """Rows of the embedding."""
         multiple = self.pad_vocab_size_multiple
         return -(-self.vocab_size // multiple) * multiple
+
+
+def refuse_attention_maps(wanted: bool | None) -> None:
+    """Raise a ValueError where ``output_attentions`` is wanted."""
+    if wanted:
+        raise ValueError(
+            f"output_attentions is {wanted}; these models keep no attention maps, and take False"
+        )
 
 
 def check_positive(config: PreTrainedConfig, *names: str) -> None:

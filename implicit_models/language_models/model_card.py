@@ -7,7 +7,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 CARD = "README.md"
-_MARK = "the package `implicit_models`"
+_MARK = "<!-- Of implicit_models; without this line, saving leaves the file as it is. -->"
 _SEARCH = (
     *("tolerance", "max_self_iterations", "window", "patience"),
     *("solver", "best_so_far", "damping", "start"),
@@ -42,9 +42,9 @@ def write_card(
     """Write a model's card into its folder; a README.md that is not ours stays."""
     directory.mkdir(parents=True, exist_ok=True)
     card = directory / CARD
-    if card.exists() and _MARK not in card.read_text(encoding="utf-8"):
+    if card.exists() and _MARK not in card.read_text(encoding="utf-8", errors="replace"):
         return
-    (directory / CARD).write_text(model_card(model, provenance), encoding="utf-8")
+    card.write_text(model_card(model, provenance), encoding="utf-8")
 
 
 def model_card(model: PreTrainedModel, provenance: Mapping[str, Any] | None = None) -> str:
@@ -63,7 +63,7 @@ def model_card(model: PreTrainedModel, provenance: Mapping[str, Any] | None = No
     front = ["---", "library_name: transformers", "pipeline_tag: text-generation"]
     front += ["tags:", f"- {kind}-language-model", f"- {config.model_type}", "---"]
     count = sum(parameter.numel() for parameter in model.parameters())
-    text = [*front, "", f"# {type(model).__name__}, {kind}", ""]
+    text = [*front, "", _MARK, "", f"# {type(model).__name__}, {kind}", ""]
     text.append(f"{count:,} parameters, a tied head counted once.")
     text += ["", "```python"]
     text += ["import implicit_models  # has the model's class"] if is_ours else []

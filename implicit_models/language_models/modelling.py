@@ -13,7 +13,7 @@ from implicit_models.equilibrium.phase import Phase
 from implicit_models.kernels.linear import linear
 from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.cell import StackCell
-from implicit_models.language_models.configuration import ImplicitConfig
+from implicit_models.language_models.configuration import ImplicitConfig, refuse_attention_maps
 from implicit_models.language_models.losses import (
     LOSSES,
     among_tokens,
@@ -198,6 +198,7 @@ class ImplicitForCausalLM(ImplicitPreTrainedModel, GenerationMixin):
         ValueError
             Where ``generate`` is told something that these models cannot do.
         """
+        refuse_attention_maps(generation_config.output_attentions)
         if generation_config.cache_implementation is not None:
             raise ValueError(
                 f"cache_implementation is {generation_config.cache_implementation!r}; these models "

@@ -67,12 +67,26 @@ def test_an_unknown_key_in_a_file_is_named(kind: str, tmp_path: Path) -> None:
         ("llama", {"num_attention_heads": 3}, "num_attention_heads is 3; .* hidden_size = 16"),
         ("llama", {"num_key_value_heads": 3}, "num_key_value_heads is 3; .*attention_heads = 4"),
         ("llama", {"num_key_value_heads": 0}, "num_key_value_heads is 0; it must be at least 1"),
-        ("llama", {"head_dim": 7}, "head_dim is 7; rotary embeddings need an even one"),
+        ("llama", {"head_dim": 7}, "head_dim is 7; it must be even"),
+        ("llama", {"head_dim": 7, "rope": False}, "head_dim is 7; it must be even"),
         ("llama", {"intermediate_size": 0}, "intermediate_size is 0"),
         ("llama", {"max_position_embeddings": 0}, "max_position_embeddings is 0"),
         ("llama", {"rope_theta": -1.0}, "rope_theta is -1.0; it must be positive"),
         ("llama", {"rope_parameters": {"rope_type": "longrope"}}, "rope_type is 'longrope'"),
         ("llama", {"rope_parameters": {"rope_type": "dynamic"}}, "rope_type is 'dynamic'"),
+        *(
+            ("llama", {"rope_parameters": {"rope_type": kind, **needed, key: 0.5}}, match)
+            for kind, needed in (
+                ("default", {}),
+                ("linear", {"factor": 2.0}),
+                ("yarn", {"factor": 2.0, "original_max_position_embeddings": 8}),
+            )
+            for key, match in (
+                ("rope_tehta", f"has no key 'rope_tehta' under rope_type '{kind}'; allowed are"),
+                ("partial_rotary_factor", "has no key 'partial_rotary_factor'"),
+                ("low_freq_factor", "has no key 'low_freq_factor'"),
+            )
+        ),
         ("llama", {"pad_window": True}, "pad_window is True and sliding_window None"),
         ("llama", {"pad_window": True, "sliding_window": 1}, "sliding_window 1; .* at least 2"),
         ("mamba2", {"head_dim": 5}, r"head_dim is 5; it must divide expand \* hidden_size = 32"),
@@ -117,6 +131,20 @@ def test_an_unknown_key_in_a_file_is_named(kind: str, tmp_path: Path) -> None:
 def test_impossible_values_are_named(kind: str, changes: dict[str, Any], match: str) -> None:
     with pytest.raises((ValueError, StrictDataclassError), match=match):
         configuration(f"{kind}-implicit", **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"hidden_size": 0}, "hidden_size is 0; it must be at least 1"),
+        ({"initializer_range": 0.0}, "initializer_range is 0.0; it must be positive"),
+        ({"initializer_range": -0.1}, "initializer_range is -0.1; it must be positive"),
+        ({"tie_word_embeddings": False}, "tie_word_embeddings is False; .* takes True"),
+    ],
+)
+def test_impossible_lstms_are_named(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises((ValueError, StrictDataclassError), match=match):
+        LSTMConfig(**changes)
 
 
 @every_kind

@@ -395,6 +395,11 @@ def test_what_the_cache_cannot_do_is_refused(kind: str) -> None:
     assert model.generate(prompt, guidance_scale=1.5, **GREEDY).shape == (1, 4 + NEW)
     with pytest.raises(ValueError, match="cannot be cut back; keep a copy"):
         cache.crop(2)
+    with pytest.raises(ValueError, match="output_attentions is True; these models keep no"):
+        model.generate(prompt, output_attentions=True, return_dict_in_generate=True, **GREEDY)
+    if not cache.tensors():
+        with pytest.raises(ValueError, match="grows with every token, has no tensors and cannot"):
+            cache.resumed(cache.tensors())
     with pytest.raises(ValueError, match="cache holds 1 sequences; the input has 3"):
         model(tokens(3, 2), cache=cache)
     with pytest.raises(ValueError, match="not used by the model: .'tolerence'"):

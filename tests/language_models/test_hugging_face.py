@@ -15,6 +15,8 @@ from transformers import AutoModel, AutoModelForCausalLM, Trainer, TrainingArgum
 
 from implicit_models.checksums import DamagedFileError, filled
 from implicit_models.equilibrium.phase import bounded_phase
+from implicit_models.families.lstm.configuration import LSTMConfig
+from implicit_models.families.lstm.model import LSTMLanguageModel
 from implicit_models.language_models.cache import CarryCache
 from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.padding import Alignment
@@ -250,6 +252,17 @@ def test_autocast(kind: str, differentiable: bool) -> None:
         assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
+@pytest.mark.parametrize("solver", ["anderson", "broyden"])
+@pytest.mark.parametrize("kind", IMPLICIT)
+@torch.no_grad()
+def test_autocast_of_a_search_of_whole_texts(kind: str, solver: str) -> None:
+    model = model_of(kind, dtype=torch.float32, tolerance=0.02, solver=solver)
+    expected = model(tokens(2, LENGTH)).logits
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = model(tokens(2, LENGTH)).logits
+    assert (found - expected).norm() / expected.norm() < 0.1
+
+
 def train(model: ImplicitForCausalLM, optimiser: torch.optim.Optimizer, steps: range) -> None:
     for step in steps:
         text = tokens(2, 6, seed=step)
@@ -428,13 +441,19 @@ def test_labels(kind: str, alignment: str) -> None:
 
 
 @pytest.mark.parametrize("alignment", ["next_token", "aligned"])
-@every_kind
+@pytest.mark.parametrize("kind", [*KINDS, "lstm"])
 def test_the_trainer_steps_along_the_gradient_of_the_mean_loss(
     kind: str, alignment: str, tmp_path: Path
 ) -> None:
     """Of two batches of unequal numbers of labels, accumulated."""
-    changes = {"label_alignment": alignment, "training_max_self_iterations": 4}
-    model, reference = (model_of(kind, **changes) for _ in range(2))
+    changes = {"label_alignment": alignment}
+    if kind == "lstm":
+        config = LSTMConfig(vocab_size=VOCABULARY, embedding_size=8, hidden_size=8, **changes)
+        model = LSTMLanguageModel(config).double()
+        reference = copy.deepcopy(model)
+    else:
+        changes |= {"training_max_self_iterations": 4}
+        model, reference = (model_of(kind, **changes) for _ in range(2))
     text = tokens(4, 6)
     labels = text.clone()
     labels[0, 2:], labels[3, :1] = -100, -100
@@ -523,6 +542,7 @@ def test_a_save_that_is_cut_off_leaves_no_model(tmp_path: Path, monkeypatch: Any
     model = model_of(IMPLICIT[0])
     with filled(tmp_path / "model") as partial:
         save_model(model, partial)
+    card = (tmp_path / "model" / "README.md").read_bytes()
 
     def cut_off(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
@@ -531,6 +551,9 @@ def test_a_save_that_is_cut_off_leaves_no_model(tmp_path: Path, monkeypatch: Any
     model.config.label_alignment = "aligned"
     with pytest.raises(KeyboardInterrupt):
         model.save_pretrained(tmp_path / "model")
+    with pytest.raises(DamagedFileError, match="README.md"):  # the card, which is written first
+        load_model(tmp_path / "model")
+    (tmp_path / "model" / "README.md").write_bytes(card)
     with pytest.raises(DamagedFileError, match="config.json"):
         load_model(tmp_path / "model")
 

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from implicit_models.families.mamba2.configuration import ImplicitMamba2Config
 from implicit_models.families.mamba2.family import ImplicitMamba2ForCausalLM
 from implicit_models.families.parameters import ModelParameters
+from implicit_models.language_models.language_model import num_parameters
 from implicit_models.language_models.pretrained import ModelFileError
 from implicit_models.language_models.serialisation import load_model, save_model
 from implicit_models.parameters import ParameterError
@@ -86,6 +88,28 @@ def test_where_a_model_comes_from_is_kept(tmp_path: Path) -> None:
         card = (tmp_path / "README.md").read_text()
         for line in ("| seed | 3 |", "| lengths.end | 20 |", "| run | abc |"):
             assert line in card
+
+
+def test_a_card_is_of_the_model_saved_last(tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"vocab_size": 11, "num_hidden_layers": 1, "num_attention_heads": 2}
+    stock = LlamaForCausalLM(LlamaConfig(hidden_size=8, intermediate_size=8, **sizes))
+    ours = [small_model(ALL[kind]).float() for kind in ("implicit mamba2", "lstm")]
+    for model in (ours[0], stock, ours[1]):
+        save_model(model, tmp_path)
+        card = (tmp_path / "README.md").read_text()
+        assert f"# {type(model).__name__}," in card
+        assert f"{num_parameters(model):,} parameters" in card
+    ours[0].save_pretrained(tmp_path)
+    assert f"# {type(ours[0]).__name__}," in (tmp_path / "README.md").read_text()
+
+
+@pytest.mark.parametrize("content", [b"# My own words\n", b"\xff\xfe of another encoding \xe9"])
+def test_a_card_that_is_not_ours_stays(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "README.md").write_bytes(content)
+    model = small_model(ALL["explicit llama"]).float()
+    model.save_pretrained(tmp_path)
+    save_model(model, tmp_path)
+    assert (tmp_path / "README.md").read_bytes() == content
 
 
 @KINDS

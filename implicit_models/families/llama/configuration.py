@@ -7,6 +7,20 @@ from huggingface_hub.dataclasses import strict
 from implicit_models.families.registration import registered
 from implicit_models.language_models.configuration import ImplicitConfig, check_positive
 
+# What transformers reads of a type of rotary embeddings, beside `rope_type` and `rope_theta`.
+_ROPE_KEYS: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": (
+        *("factor", "low_freq_factor", "high_freq_factor"),
+        "original_max_position_embeddings",
+    ),
+    "yarn": (
+        *("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
+        *("original_max_position_embeddings", "truncate"),
+    ),
+}
+
 
 @registered
 @strict
@@ -82,13 +96,19 @@ class ImplicitLlamaConfig(ImplicitConfig):
                 f"num_attention_heads = {self.num_attention_heads}"
             )
         if self.head_dim % 2:
-            raise ValueError(f"head_dim is {self.head_dim}; rotary embeddings need an even one")
+            raise ValueError(f"head_dim is {self.head_dim}; it must be even")
         rope = self.rope_parameters or {}
         if rope.get("rope_theta", self.default_theta) <= 0.0:
             raise ValueError(f"rope_theta is {rope['rope_theta']}; it must be positive")
         rope_type = rope.get("rope_type", "default")
-        if rope_type not in ("default", "linear", "llama3", "yarn"):
+        if rope_type not in _ROPE_KEYS:
             raise ValueError(
                 f"rope_parameters.rope_type is {rope_type!r}; allowed are default, linear, llama3 "
                 "and yarn, whose rotations do not depend on the length of the text"
+            )
+        allowed = {"rope_type", "type", "rope_theta", *_ROPE_KEYS[rope_type]}
+        for key in sorted(rope.keys() - allowed):
+            raise ValueError(
+                f"rope_parameters has no key {key!r} under rope_type {rope_type!r}; allowed are "
+                f"{', '.join(sorted(allowed - {'type'}))}"
             )

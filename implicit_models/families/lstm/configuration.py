@@ -44,3 +44,9 @@ class LSTMConfig(StrictConfig):
     def validate_sizes(self) -> None:
         """Check every range."""
         check_positive(self, "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers")
+        if self.initializer_range <= 0.0:
+            raise ValueError(f"initializer_range is {self.initializer_range}; it must be positive")
+        if not self.tie_word_embeddings:
+            raise ValueError(
+                "tie_word_embeddings is False; this model's head is its embedding, and takes True"
+            )
