@@ -96,15 +96,25 @@ def candidates(runs: Iterable[Run], score: Callable[[Run], Score | None]) -> lis
     return found
 
 
+def fullest(tested: Sequence[EntryResults]) -> list[EntryResults]:
+    """Return the tests without those that another one differs from by more ``max_steps`` alone."""
+    most: dict[tuple[str, str], int] = {}
+    keys = [(each.label, digest(each.search_but_steps)) for each in tested]
+    for key, each in zip(keys, tested, strict=True):
+        most[key] = max(each.max_steps, most.get(key, 0))
+    return [each for key, each in zip(keys, tested, strict=True) if each.max_steps == most[key]]
+
+
 def candidates_apart(
-    tested: Iterable[EntryResults],
+    tested: Sequence[EntryResults],
     runs: Iterable[Run],
     score: Callable[[EntryResults], Score | None],
 ) -> tuple[list[Candidate], list[str]]:
     """Return the models tested apart that have a score, and the names of those that have none.
 
-    A model counts once for each search that it was tested with: under its first run's name, or
-    under its first entry's where there are several searches.
+    A model counts once for each search that it was tested with, of those that differ in
+    ``max_steps`` alone for the `fullest`: under its first run's name, or under its first entry's
+    where there are several searches.
 
     Parameters
     ----------
@@ -115,9 +125,10 @@ def candidates_apart(
     """
     models = {run.name: group for group in group_by_seed(runs).values() for run in group}
     tests: dict[tuple[str, str], dict[str, EntryResults]] = {}
-    for each in tested:
+    for each in fullest(tested):
         model = models[each.label][0].name if each.label in models else each.label
-        of_seeds = tests.setdefault((model, digest(each.entry.search)), {})
+        search = digest(each.search_but_steps, each.max_steps)
+        of_seeds = tests.setdefault((model, search), {})
         of_seeds.setdefault(each.label, each)
     num_searches = Counter(model for model, _ in tests)
     found, without = [], []

@@ -71,6 +71,30 @@ class EntryResults(abc.ABC):
         """What the model is called in a table."""
         return self.trained_entry or self.entry.model
 
+    @property
+    def dataset(self) -> str:
+        """Name of the data."""
+        return self.entry.data
+
+    @property
+    def max_steps(self) -> int:
+        """Evaluations that its search may make, the output's not counted; 0 without a search."""
+        return self._search.get("max_steps") or 0
+
+    @property
+    def search_but_steps(self) -> dict[str, Any]:
+        """What else is known of its search: the same where tests differ in ``max_steps`` alone.
+
+        A patience that the entry leaves out is at most ``max_steps``, and is left out here.
+        """
+        follows = {"max_steps"} if "patience" in self.entry.search else {"max_steps", "patience"}
+        return {key: each for key, each in self._search.items() if key not in follows}
+
+    @property
+    def _search(self) -> Mapping[str, Any]:
+        """Its keys as they were recorded, nothing for an explicit model; or as they were given."""
+        return self.content.get("search", self.entry.search) or {}
+
     @classmethod
     @abc.abstractmethod
     def section(cls, results: Sequence[Any], runs: "Sequence[RunResults]") -> "Section":

@@ -11,6 +11,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from implicit_models.reporting import figures
+from implicit_models.reporting.entry_results import EntryResults
 from implicit_models.reporting.results import RunResults
 
 Draw = Callable[[Sequence[Any], Mapping[str, figures.RunStyle]], Figure]
@@ -48,12 +49,19 @@ class Illustration:
 
 def illustrate(
     draw: Draw,
-    runs: Sequence[RunResults],
+    runs: Sequence[RunResults] | Sequence[EntryResults],
     styles: Mapping[str, figures.RunStyle],
     caption: str,
+    number: int = 1,
 ) -> Illustration:
-    """Draw a figure of runs on one dataset; it is named after the dataset and what draws it."""
-    name = f"{runs[0].dataset}_{draw.__name__}"
+    """Draw a figure of runs on one dataset; it is named after the dataset and what draws it.
+
+    Parameters
+    ----------
+    number
+        Of figures whose names would be the same: from the second on it is part of them.
+    """
+    name = f"{runs[0].dataset}_{draw.__name__}" + (f"_{number}" if number > 1 else "")
     wide, narrow = (svg_of(draw, runs, styles, name, narrow) for narrow in (False, True))
     return Illustration(
         name=name,
@@ -68,7 +76,7 @@ def illustrate(
 
 def svg_of(
     draw: Draw,
-    runs: Sequence[RunResults],
+    runs: Sequence[Any],
     styles: Mapping[str, figures.RunStyle],
     name: str,
     narrow: bool,

@@ -390,6 +390,14 @@ def test_readings_of_one_model_with_two_searches_are_no_two_seeds(texts):
     assert f"{first.name} (implicit) has 3.000 ± 0.010; it is" in told
 
 
+def test_of_searches_that_differ_in_their_steps_alone_the_fullest_counts(texts):
+    first, second, rival = (texts[name] for name in (*IMPLICIT, EXPLICIT[0]))
+    steps = ((first, 8, 3.0), (first, 32, 5.0), (second, 32, 6.0), (second, 8, 2.0))
+    readings = [read(run, perplexity, max_steps=most) for run, most, perplexity in steps]
+    (told,) = reading_lead([*readings, read(rival, 4.0)], list(texts.values()))
+    assert f"{first.name} (implicit) has 5.477 (mean of 2 seeds, 5.000 to 6.000)" in told
+
+
 @pytest.mark.parametrize(
     ("seconds", "told"),
     [

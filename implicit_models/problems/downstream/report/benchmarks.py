@@ -16,6 +16,11 @@ class BenchmarkResults(EntryResults):
     file = "benchmarks.json"
     written_by = "evaluate_downstream"
 
+    @property
+    def tested_on(self) -> tuple[Any, ...]:
+        """What was read of which tasks; accuracies compare where it was the same."""
+        return self.entry.tasks, *map(self.content.get, ("limit", "max_length"))
+
     def scores(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of the benchmark, under the paper's columns."""
         return {
@@ -34,16 +39,29 @@ class BenchmarkResults(EntryResults):
     @classmethod
     def section(cls, results: "Sequence[BenchmarkResults]", runs: Sequence[RunResults]) -> Section:
         """Write the section of the downstream tasks."""
+        from implicit_models.problems.downstream.report.figures import (
+            CAPTION,
+            accuracy_by_self_iterations,
+            swept,
+        )
         from implicit_models.problems.downstream.report.tables import (
             downstream_lead,
             downstream_table,
         )
+        from implicit_models.reporting.figures.style import run_styles
+        from implicit_models.reporting.illustration import illustrate
 
         named = {run.name: run for run in runs}
+        styles = {}
+        for dataset in dict.fromkeys(run.dataset for run in runs):  # as in their own sections
+            styles |= run_styles([run for run in runs if run.dataset == dataset])
         return Section(
             title="Downstream tasks",
             lead=downstream_lead(results, named),
             description="The harness's own tasks, scored by the log-likelihood of the answers.",
-            illustrations=[],
+            illustrations=[
+                illustrate(accuracy_by_self_iterations, of, styles, CAPTION, number)
+                for number, of in enumerate(swept(results), start=1)
+            ],
             tables=[downstream_table(results, named)],
         )

@@ -6,7 +6,12 @@ from typing import Any
 
 from implicit_models.problems.downstream.report.benchmarks import BenchmarkResults
 from implicit_models.problems.downstream.tasks import ACCURACIES, AVERAGE, COLUMNS
-from implicit_models.reporting.comparison import Score, best_of_kinds, candidates_apart
+from implicit_models.reporting.comparison import (
+    Score,
+    best_of_kinds,
+    candidates_apart,
+    fullest,
+)
 from implicit_models.reporting.entry_results import EntryResults
 from implicit_models.reporting.lead import outcome
 from implicit_models.reporting.paper import PILE_PERPLEXITY
@@ -59,11 +64,14 @@ def downstream_table(
 def downstream_lead(
     benchmarks: Sequence[BenchmarkResults], runs: Mapping[str, RunResults]
 ) -> list[str]:
-    """Return how the best model of each kind does on average, where the average is known."""
+    """Return how the best model of each kind does on average, where the average is known.
+
+    Of searches that differ in ``max_steps`` alone the fullest counts, and a sentence says so.
+    """
     known = [each for each in benchmarks if each.content["row"].get(AVERAGE) is not None]
     if not known:
         return []
-    if len({_tested_on(each) for each in known}) > 1:
+    if len({each.tested_on for each in known}) > 1:
         other = "other tasks, another limit or another max_length"
         headline = f"models were tested with {other}: no comparison can be made"
         return [f"Downstream tasks, zero-shot: {headline}."]
@@ -73,18 +81,18 @@ def downstream_lead(
         lambda each: each.written(lambda share: f"{100 * share:.2f} %"),
         higher_is_better=True,
     )
-    return [f"Downstream tasks, zero-shot, mean of the seven accuracies: {told}."]
+    sentences = [f"Downstream tasks, zero-shot, mean of the seven accuracies: {told}."]
+    if len(fullest(known)) < len(known):
+        sentences.append(
+            "Of searches that differ in max_steps alone, the one with the most counts."
+        )
+    return sentences
 
 
 def _average(benchmark: EntryResults) -> Score:
     """Return the mean of the seven accuracies; an error that is not known is infinite."""
     error = benchmark.content["standard_errors"].get(AVERAGE)
     return benchmark.content["row"][AVERAGE], math.inf if error is None else error
-
-
-def _tested_on(benchmark: BenchmarkResults) -> tuple[Any, ...]:
-    """Return what was read of which tasks; accuracies compare where it was the same."""
-    return benchmark.entry.tasks, *map(benchmark.content.get, ("limit", "max_length"))
 
 
 def _scores(benchmark: BenchmarkResults, runs: Mapping[str, RunResults]) -> dict[str, Any]:

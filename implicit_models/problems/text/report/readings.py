@@ -20,17 +20,12 @@ class ReadingResults(EntryResults):
     file = "evaluation.json"
     written_by = "evaluate_reading"
 
-    @property
-    def corpus(self) -> str:
-        """Name of the corpus."""
-        return self.entry.corpus
-
     def scores(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of the reading."""
         names = ("perplexity", "standard_error", "nats_per_token", "bits_per_byte", "num_tokens")
         return {
             "model": self.label,
-            "corpus": self.corpus,
+            "corpus": self.dataset,
             "kind": self.content["kind"],
             "num_parameters": self.content["num_parameters"],
             **{name: self.content["perplexity"][name] for name in names},
@@ -51,8 +46,8 @@ class ReadingResults(EntryResults):
 def reading_lead(results: Sequence[ReadingResults], runs: Sequence[RunResults]) -> list[str]:
     """Return a sentence for each corpus: which model of each kind reads it best, by all seeds."""
     sentences = []
-    for corpus in dict.fromkeys(reading.corpus for reading in results):
-        read = [reading for reading in results if reading.corpus == corpus]
+    for corpus in dict.fromkeys(reading.dataset for reading in results):
+        read = [reading for reading in results if reading.dataset == corpus]
         found, without = candidates_apart(
             read, runs, lambda reading: perplexity_score(reading.content["perplexity"])
         )
@@ -73,7 +68,7 @@ def reading_table(readings: Sequence[ReadingResults]) -> Table:
         found, cost = reading.content["perplexity"], reading.content.get("cost") or {}
         rows.append(
             [
-                *(reading.name, reading.label, reading.content["kind"], reading.corpus),
+                *(reading.name, reading.label, reading.content["kind"], reading.dataset),
                 perplexity(found["perplexity"], found["standard_error"]),
                 number(found["bits_per_byte"]),
                 f"{found['num_tokens']:,}",
