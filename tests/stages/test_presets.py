@@ -338,8 +338,35 @@ def test_parameters_are_of_all_sizes_and_trained_in_the_papers_three_ways(compos
     }
 
 
+@pytest.mark.parametrize(
+    ("preset", "models", "steps"),
+    [
+        ("downstream_compute", ["text_implicit_mamba2"], [1, 2, 4, 8, 16, 32]),
+        (
+            "test_time_compute_paper",
+            ["pile_implicit_mamba2_1_3b", "pile_implicit_mamba2_1_3b_4_1"],
+            [4, 8, 16, 24, 48, 4 * SEARCHES["mamba2"]],
+        ),
+    ],
+)
+def test_downstream_tasks_are_searched_in_ways_that_differ_in_the_steps_alone(
+    preset, models, steps, compose
+):
+    found = yaml.safe_load(compose(preset).read_text())["benchmarks"].values()
+    for model in models:
+        whole = [
+            each
+            for each in found
+            if each["model"] == f"models/{model}/final" and each["window"] == "whole"
+        ]
+        assert sorted(each["max_steps"] for each in whole) == steps
+        alike = {tuple(sorted((each | {"max_steps": 0}).items(), key=str)) for each in whole}
+        assert len(alike) == 1
+
+
 SHARING = {
     "parameters_paper": PAPERS,
+    "test_time_compute_paper": ["pile_1.3b_mamba2"],
     "bounded_share_paper": ["pile_130m_mamba2"],
     "mixtures_paper": ["word_problem_paper"],
 }

@@ -39,6 +39,9 @@ OTHER_SIZES = {f"pile_{size}_{family}" for size in SIZES for family in ("llama",
 """Made tiny, they are those of 130m under another name and at another rate."""
 TRIED = [preset for preset in presets() if preset not in OTHER_SIZES]
 
+SWEPT = ("downstream_compute", "test_time_compute_paper")
+"""Presets whose models are on downstream tasks with several numbers of self-iterations."""
+
 NOT_HERE = {
     # Of a device that counts it.
     *(f"{of}.energy_joules" for of in ("train", "phase", "test.cost", "downstream.cost")),
@@ -132,6 +135,8 @@ def test_a_preset_ends_in_its_report(preset, project, hub, monkeypatch, capsys):
     assert [name for name in trained if name not in report] == []
     for figure in Path("results/figures").iterdir():
         assert figure.read_text().rstrip().endswith("</svg>")
+    by_self_iterations = Path("results/figures/downstream_accuracy_by_self_iterations.svg")
+    assert by_self_iterations.exists() == (preset in SWEPT)
     implicit = len(parameters["runs"]) + len(parameters["upcycled"])
     assert len(list(Path("results/runs").glob("*/test_time_compute.json"))) == implicit
     measured = recorded(project)
