@@ -61,7 +61,7 @@ def test_what_is_shown_of_a_users_own_text_stays_in_the_copy(made):
     assert make_figures.main(["text", "downstream"]) == 0
     assert made == [
         *(("text_small", 2), ("text", Path("text_small/notebooks"))),
-        *(("downstream", 2), ("downstream", Path("downstream/notebooks"))),
+        *(("downstream_compute", 2), ("downstream", Path("downstream_compute/notebooks"))),
         ("tables", ""),
     ]
 
