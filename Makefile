@@ -46,7 +46,7 @@ lint: install  ## check style, types and the import contract
 
 bench: install  ## run every benchmark; QUICK=1 for the short form
 	@failed=0; export $(in_environment); \
-	for file in $$(grep -l '__name__ == "__main__"' benchmarks/*.py); do \
+	for file in $$(grep -l '^if __name__ == "__main__"' benchmarks/*.py); do \
 		name=$$(basename $$file .py); echo "== benchmarks.$$name"; \
 		form=$(if $(QUICK),--quick); \
 		if [ $$name = state_tracking ] && [ -z '$(QUICK)' ]; then echo "what was measured last; to measure takes hours"; form=--kept; fi; \

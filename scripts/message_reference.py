@@ -63,6 +63,11 @@ _FIRST = {
     "`the disk is full: make room`": "`dvc gc --workspace --dry` lists what can go",
     "`its file system has no flock`": "another disk, or [one with locks](slurm.md)",
     "a training was interrupted": "the same command goes on from its last checkpoint",
+    "`is this training with other code`, `is this training with a global batch`": (
+        "put back what differs; or `IMPLICIT_MODELS_CHANGED_CODE=continue` "
+        "(`IMPLICIT_MODELS_CHANGED_BATCH=continue`) goes on, and `=restart` begins anew "
+        "([checkpoints](pretraining.md#checkpoints-interruptions))"
+    ),
     "a training is much slower than before": "[other work](benchmarks.md#beside-other-work)",
     "metrics are missing in MLflow": "`python -m implicit_models.tracking.sync`",
     "a flow ends with a status": "see [exit status](orchestration.md#exit-status)",
@@ -79,8 +84,8 @@ _FIRST = {
     "`cannot be composed`": "quote the setting for the shell and for Hydra: `'KEY=\"a: b\"'`",
     "`its first line must be # @package _global_`": "put that line above all comments",
     "`the content has changed`, `bytes, ... were written`, `is in no list of checksums`": (
-        "`dvc checkout` brings back what a stage wrote; `dvc repro --force` of that stage "
-        "makes it anew"
+        "`dvc checkout --force` brings back what a stage wrote; `dvc repro --force` of that "
+        "stage makes it anew"
     ),
     "`is missing; a model is config.json and model.safetensors`": (
         "name a model's folder, `models/ENTRY/final`; `dvc repro` makes it"
@@ -89,8 +94,8 @@ _FIRST = {
         "no key changes that: name another model as the source"
     ),
     "`the weights in`, `no model can be read from`, `cannot be read as a model`": (
-        "`dvc checkout` brings back a model of `models/`; one from elsewhere is fetched again, "
-        "with its weights in the format safetensors"
+        "`dvc checkout --force` brings back a model of `models/`; one from elsewhere is fetched "
+        "again, with its weights in the format safetensors"
     ),
     "`the document is empty`, `is null, which is not text`, `tokenised at once`": (
         "mend the document; `unusable_documents: skip` leaves such documents out"

@@ -25,7 +25,8 @@ class ModelParameters(Chosen):
     family
         A name in `implicit_models.families.table`.
     implicit
-        Whether the stack is iterated to a fixed point, with the embeddings injected.
+        Whether the stack is iterated to a fixed point, with the embeddings injected; entries of
+        ``runs`` and ``upcycled`` give true.
     source
         The folder or hub id of the model that this one is made from; None where there is none.
     allows_implicit

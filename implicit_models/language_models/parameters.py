@@ -105,6 +105,8 @@ class SweepParameters(SearchParameters):
         included), each run to its end whatever the residual, over whole sequences.
     tolerances
         Relative residuals, each searched for.
+    tolerance
+        Only null: a sweep has ``tolerances``.
     solver, best_so_far, damping, window, patience, max_steps
         As in `SearchParameters`; the last three are of the searches to a tolerance.
     """

@@ -54,6 +54,6 @@ SETTINGS = {
         "`--shutdown-timeout`), 30 s, in flows 110 s",
     ),
     ("reliability.md", "Damage is noticed"): ("up to 8 GiB",),
-    ("reliability.md", "Servers and disks that fail"): ("after 20 s",),
+    ("reliability.md", "Servers and disks that fail"): ("after 20 s", "after 40 s"),
     ("tracking.md", "Tracking"): ("as often as 1 % of a core allows",),
 }

@@ -79,7 +79,7 @@ class BenchmarkParameters(TestedApart, SearchParameters):
     model
         As in `TestedApart`.
     tasks
-        An entry of the table ``tasks``.
+        An entry of ``tasks`` or ``hub_tasks``.
     names
         Which of its tasks; null is all of them.
     batch_size

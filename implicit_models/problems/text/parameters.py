@@ -21,7 +21,7 @@ class HeldOutParameters(Parameters):
     ----------
     files
         Patterns (``*`` is anything, folders included) of the files, by their path under the
-        corpus's source, all of whose documents belong to the split.
+        corpus's source, all of whose documents belong to the split. Refused in `hub_corpora`.
     share
         Of the documents of all other files, the share that belongs to the split as well. A
         document's text decides, so that a corpus which grows keeps its splits.
@@ -48,7 +48,8 @@ class CorpusParameters(Parameters):
         Fields of a line, or columns of a row; dots lead into nested ones. Without a domain field
         the domain is the first folder under the source, or the file's name.
     tokenizer
-        ``bytes``, the path of a ``tokenizer.json`` or of a folder with one, or a name on the hub.
+        ``bytes``, the path of a ``tokenizer.json`` inside the source or of a folder there with one,
+        or a name on the hub.
     sequence_length
         Tokens of a sequence that is trained on.
     validation, test
@@ -95,8 +96,11 @@ class HubCorpusParameters(CorpusParameters):
         Of the data set, where it has several.
     split
         Of the data set; all of it is divided anew.
-    domain_field
-        Without one all documents are of one domain, the data set's name.
+    text_field, domain_field
+        Columns of a row; dots lead into nested ones. Without a domain field all documents are of
+        one domain, the data set's name.
+    tokenizer
+        ``bytes``, or a name on the hub.
     unusable_documents
         As for other corpora, but left out unless told otherwise: nobody can mend them.
     """
@@ -217,7 +221,7 @@ class ReadingParameters(TestedApart, SearchParameters):
     model
         As in `TestedApart`.
     corpus
-        An entry of ``corpora`` with a test split, in the model's tokenizer.
+        An entry of ``corpora`` or ``hub_corpora`` with a test split, in the model's tokenizer.
     """
 
     data_key = "corpus"

@@ -249,5 +249,5 @@ def test_a_model_is_saved_with_its_words_and_knows_others(folder: Path, tmp_path
     assert json.loads((tmp_path / "tokenizer.json").read_text())["model"]["type"] == "WordLevel"
     for damaged in (b"", b"\xff", b"[]", b'{"model": {}}'):
         (tmp_path / "tokenizer.json").write_bytes(damaged)
-        with pytest.raises(WordsError, match=r"tokenizer\.json is damaged \(.*dvc checkout"):
+        with pytest.raises(WordsError, match=r"tokenizer\.json is damaged \(.*checkout --force`"):
             check_words(tmp_path, vocabulary, folder)

@@ -45,8 +45,8 @@ def check_words(model: Path, vocabulary: list[str], data: Path) -> None:
         found = json.loads(path.read_text(encoding="utf-8"))["model"]["vocab"]
     except (ValueError, KeyError, TypeError) as error:
         raise WordsError(
-            f"{path} is damaged ({type(error).__name__}: {error}); `dvc checkout` restores it, or "
-            "training the entry again"
+            f"{path} is damaged ({type(error).__name__}: {error}); `dvc checkout --force` "
+            "restores it, or training the entry again"
         ) from None
     if found != {word: number for number, word in enumerate(vocabulary)}:
         raise WordsError(
