@@ -58,10 +58,13 @@ def clone(path: Path, *composed: str) -> None:
     try:
         listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
     except FileNotFoundError:
-        raise CommandError("git is not installed, by which a copy is made") from None
+        raise CommandError("git is not installed, by which a copy is made; install it") from None
     if listed.returncode:
         said = text_of(listed.stderr).strip()
-        raise CommandError(f"git cannot list what a copy of {ROOT} has: {said}")
+        raise CommandError(
+            f"git cannot list what a copy of {ROOT} has: {said}; clone the repository, and call "
+            "this there"
+        )
     names = map(os.fsdecode, listed.stdout.split(b"\0"))
     taken = [name for name in names if name and (ROOT / name).is_file() and not _is_computed(name)]
     for folder in {Path(name).parts[0] for name in taken if "/" in name} - {".dvc"}:
@@ -175,4 +178,6 @@ def python(
         )
         status, said = done.returncode, f":\n{done.stdout}"
     if status not in ends:
-        raise CommandError(f"{json.dumps(arguments)} ended with {status}{said}")
+        raise CommandError(
+            f"{json.dumps(arguments)} ended with {status}; mend that, and call again{said}"
+        )

@@ -25,6 +25,7 @@ from implicit_models.files import (
 
 CHECKSUMS = "checksums.json"  # of a folder
 SUFFIX = "_checksums.json"  # of what one stage of several has written into it, after its name
+_AGAIN = "`dvc checkout --force` brings back what a stage has written; fetch other files again"
 
 
 class DamagedFileError(ValueError):
@@ -54,10 +55,10 @@ def read_checksums(path: Path) -> Mapping[str, Any]:
         content = unsealed(path.read_bytes())
         files = listed(content.get("files"))
     except ValueError as error:
-        raise DamagedFileError(f"{path} is damaged: {error}") from None
+        raise DamagedFileError(f"{path} is damaged: {error}; {_AGAIN}") from None
     folder = path.parent.as_posix()
     if _is_in_project(path) and (written_for := content.get("folder", folder)) != folder:
-        raise DamagedFileError(f"{folder} is a copy of {written_for}, as {path} says")
+        raise DamagedFileError(f"{folder} is a copy of {written_for}, as {path} says; {_AGAIN}")
     return files
 
 
@@ -77,16 +78,18 @@ def compare(file: Path, written: Mapping[str, Any]) -> None:
     try:
         found_size = size(file)
     except FileNotFoundError:
-        raise DamagedFileError(f"{file} is missing") from None
+        raise DamagedFileError(f"{file} is missing; {_AGAIN}") from None
     except ValueError as error:
-        raise DamagedFileError(str(error)) from None
+        raise DamagedFileError(f"{error}; {_AGAIN}") from None
     if found_size != written["bytes"]:
-        raise DamagedFileError(f"{file} has {found_size} bytes, {written['bytes']} were written")
+        raise DamagedFileError(
+            f"{file} has {found_size} bytes, {written['bytes']} were written; {_AGAIN}"
+        )
     found = checksum(file)
     if found != written["sha256"]:
         raise DamagedFileError(
             f"{file}: the content has changed: its SHA-256 is {found}, {written['sha256']} was "
-            "written"
+            f"written; {_AGAIN}"
         )
 
 

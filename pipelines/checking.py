@@ -41,7 +41,9 @@ def check_parameters(root: Path, contents: Mapping[str, str]) -> None:
         return
     if done.returncode != _MISTAKES:
         said = done.stderr.strip()[-500:]
-        raise ParameterError(f"the check of the parameters has failed: {said}")
+        raise ParameterError(
+            f"the check of the parameters has failed: {said}; `python -m stages.check` tells more"
+        )
     levels = ("error: ", "missing: ")
     lines = [line for line in done.stderr.splitlines() if line.startswith(levels)]
     shown = [line.partition(": ")[2] for line in lines[:_SHOWN]]

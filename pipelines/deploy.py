@@ -95,7 +95,9 @@ def make_pools(pools: dict[str, str]) -> None:
                 client.create_work_pool(WorkPoolCreate(name=name, type=kind, **template))
                 print(f"made the work pool {name} ({kind})")
     except (httpx.HTTPError, PrefectHTTPStatusError) as error:
-        raise DeployError(f"{shown(address)} has not made the pools: {error}") from None
+        raise DeployError(
+            f"{shown(address)} has not made the pools: {error}; mend that, and call again"
+        ) from None
 
 
 def _template(pool: str) -> Path:

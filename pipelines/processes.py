@@ -85,7 +85,7 @@ def pause(seconds: float) -> None:
     end = time.monotonic() + seconds
     while True:
         if stopping():
-            raise StoppedError("stopped while it waited")
+            raise StoppedError("stopped while it waited; the same command goes on from there")
         left = end - time.monotonic()
         if left <= 0:
             return
@@ -146,7 +146,7 @@ def run_process(
         If `stop_all` was called, once the command and its descendants are gone.
     """
     if stopping():
-        raise StoppedError("stopped before it began")
+        raise StoppedError("stopped before it began; the same command goes on from there")
     # A file and no pipe: a command that outlives this process would die of a broken pipe.
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(

@@ -88,10 +88,11 @@ def go_on_in_newer_python() -> None:
         newer = shutil.which("python3.%d" % minor)
         if newer and subprocess.call([newer, "-c", ""], stderr=subprocess.DEVNULL) == 0:
             os.execv(newer, [newer] + sys.argv)
+    major, minor = sys.version_info[:2]
     fail(
-        "Python %d.%d is too old, 3.11 or later is needed. Install one (Debian and Ubuntu: "
-        "apt install python3.11 python3.11-venv) or name it: make PYTHON=/path/to/python3.11 ..."
-        % sys.version_info[:2]
+        f"Python {major}.{minor} is too old, 3.11 or later is needed. Install one (Debian and "
+        "Ubuntu: apt install python3.11 python3.11-venv) or name it: make "
+        "PYTHON=/path/to/python3.11 ..."
     )
 
 
@@ -179,20 +180,21 @@ def create_environment() -> None:
     """Make `.venv` afresh, with the pinned uv in it."""
     can_create = [sys.executable, "-c", "import ensurepip, venv"]
     if subprocess.call(can_create, stderr=subprocess.DEVNULL) != 0:
+        major, minor = sys.version_info[:2]
         fail(
-            "%s cannot create virtual environments. Debian and Ubuntu: apt install python3-venv "
-            "(or python%d.%d-venv where this is not the system's own Python)."
-            % ((sys.executable,) + sys.version_info[:2])
+            f"{sys.executable} cannot create virtual environments. Debian and Ubuntu: apt install "
+            f"python3-venv (or python{major}.{minor}-venv where this is not the system's own "
+            "Python)."
         )
     if ENVIRONMENT.is_symlink():
         fail(
-            "%s is a link to %s, an environment made for something else, which would be emptied. "
-            "Remove the link, and run this again." % (ENVIRONMENT, ENVIRONMENT.resolve())
+            f"{ENVIRONMENT} is a link to {ENVIRONMENT.resolve()}, an environment made for "
+            "something else, which would be emptied. Remove the link, and run this again."
         )
     if not (STAMP.exists() or UNFINISHED.exists() or is_bare()):
         fail(
-            "%s is an environment made for something else, which would be emptied. Move it away "
-            "or remove it, and run this again." % ENVIRONMENT
+            f"{ENVIRONMENT} is an environment made for something else, which would be emptied. "
+            "Move it away or remove it, and run this again."
         )
     say("creating .venv with Python %d.%d.%d" % sys.version_info[:3])
     run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT])
@@ -260,11 +262,11 @@ def compile_lock(switches: list) -> None:
     LOCK.write_text(LOCK_HEADER + re.sub(r"(?m)^(torch==[^+\s]+)\+\w+", r"\1", draft.read_text()))
 
 
-def run(command: list, settings=None, advice: str = "") -> None:
+def run(command: list, settings=None, advice: str = "Mend that, and run this again.") -> None:
     """Run a command of which a failure ends this program."""
     environment = dict(os.environ, **(settings or {}))
     if subprocess.call([str(word) for word in command], env=environment) != 0:
-        fail("%s failed. %s" % (" ".join(map(str, command[:3])), advice))
+        fail(f"{' '.join(map(str, command[:3]))} failed. {advice}")
 
 
 def say(message: str) -> None:

@@ -31,7 +31,7 @@ def main() -> None:
     try:
         preset, overrides = preset_and_settings([chosen.preset, *chosen.override])
         if preset is None:
-            parser.error("no preset is named")
+            parser.error("no preset is named; `implicit-models presets` lists them")
         content = compose(ROOT, [f"preset={preset}", *overrides])
         with contextlib.chdir(ROOT):  # from where the files that it names are seen
             findings = check_text(content, f"conf/preset/{preset}.yaml")

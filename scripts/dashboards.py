@@ -208,7 +208,7 @@ def wait_for_an_end(servers: Sequence[LocalServer], invoker: int | None = None) 
             if status is not None:
                 print(
                     f"error: {server.name} has ended by itself (exit status {status}); "
-                    f"{server.last_words()}",
+                    f"{server.last_words()}; `make dashboards` starts it again",
                     file=sys.stderr,
                 )
                 return 1

@@ -169,7 +169,10 @@ def _now() -> dict[str, str]:
     command = ["git", "rev-parse", "--short=7", "HEAD"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise NotMeasuredError(f"{ROOT} has no commit: {done.stderr.strip()}")
+        raise NotMeasuredError(
+            f"{ROOT} has no commit: {done.stderr.strip()}; `git init && git add --all && git "
+            "commit` makes one"
+        )
     return {"day": datetime.date.today().isoformat(), "commit": done.stdout.strip()[:7]}
 
 

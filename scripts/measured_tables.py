@@ -121,7 +121,9 @@ def _spread(shares: Sequence[float | None]) -> str:
 
 def _check_accuracies(runs: Sequence[Mapping[str, Any]]) -> None:
     if any(run["data"] == "text" for run in runs):
-        raise NotMeasuredError("rates and scores are of accuracies, and not of perplexity")
+        raise NotMeasuredError(
+            "rates and scores are of accuracies, and not of perplexity; allowed is `table`"
+        )
 
 
 def _of_seed(group: Sequence[Mapping[str, Any]], seed: int) -> str:

@@ -8,7 +8,7 @@
 import argparse
 import ast
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,14 +32,19 @@ _FOLDERS = {
     "stages": "Stages and the check",
     "pipelines/cluster": "Clusters",
     "pipelines": "Flows, sweeps and commands",
+    "scripts": "Scripts: make install, make figures, make dashboards and tables of results",
+    "benchmarks": "Benchmarks",
 }
 _FILLED = "\0"  # around what is filled in
 _OWN_WORD = re.compile(r"\b[a-z]{2,}|\bPREFECT_API_URL")  # what is filled in is in capitals
 _NO_NAMES = {"__name__", "self", "str", "type", "repr", "each"}
+_TELLERS = {"fail", "print", "SystemExit", "sys.exit", "parser.error", "found.add"}
+_TELLERS |= {"FloatingPointError", "OSError", "TimeoutError"}
+_MARK = re.compile(r"^(bootstrap: )?(error: |failed: )")  # without one print tells no error
 _BEFORE = """# Messages and what to do
 
-Messages with which a command or a stage ends, or refuses something, by the part that says it: those
-of the project's own errors. A message names the key or the file, what was found, what is allowed,
+Messages with which a command, a stage or a script ends, or refuses something, by the part that says
+it. A message names the key or the file, what was found, what is allowed,
 and, where that does not tell it, what to do. Look for its words, without what was found: that
 stands here in CAPITALS; search the page for three words of it. What a library says (of YAML, a
 tokenizer, a server) is the library's.
@@ -60,7 +65,9 @@ _FIRST = {
     ),
     "`has no model yet`": "`implicit-models run PRESET` trains it",
     "a stage fails under `dvc repro`": "run it by hand, `python -m STAGE NAME`: it says more",
-    "`the disk is full: make room`": "`dvc gc --workspace --dry` lists what can go",
+    "`the disk is full: make room`, `could not be written`": (
+        "`dvc gc --workspace --dry` lists what can go"
+    ),
     "`its file system has no flock`": "another disk, or [one with locks](slurm.md)",
     "a training was interrupted": "the same command goes on from its last checkpoint",
     "`is this training with other code`, `is this training with a global batch`": (
@@ -80,18 +87,33 @@ _FIRST = {
         "([several processes](environment.md#several-processes)); `implicit-models plan` tells "
         "what fits"
     ),
-    "`cannot be read as YAML`": "mend the line that it names; YAML is indented with spaces",
+    "`cannot be read as YAML`, `line LINE, column COLUMN`": (
+        "mend the line that it names; YAML is indented with spaces"
+    ),
+    "`conf/preset/NAME.yaml:` and what Hydra says": (
+        "mend that preset: a value in `${}` is [another key's](presets.md#one-value-one-place)"
+    ),
     "`cannot be composed`": "quote the setting for the shell and for Hydra: `'KEY=\"a: b\"'`",
     "`its first line must be # @package _global_`": "put that line above all comments",
-    "`the content has changed`, `bytes, ... were written`, `is in no list of checksums`": (
-        "`dvc checkout --force` brings back what a stage wrote; `dvc repro --force` of that "
-        "stage makes it anew"
+    "`is in no list of checksums`, `is truncated or not a .npy file`, `its split says`": (
+        "`dvc repro` of the stage that the line names next makes it anew"
     ),
     "`is missing; a model is config.json and model.safetensors`": (
         "name a model's folder, `models/ENTRY/final`; `dvc repro` makes it"
     ),
-    "`in the source; ours have`, `weights that ours have not`": (
+    "`in the source; ours have`, `weights that ours have not`, `ours cannot have`": (
         "no key changes that: name another model as the source"
+    ),
+    "`what they cost does not compare`": "name a run that learns from the baseline's data",
+    "`was tokenised for another model`": (
+        "prepare the text with the model's own tokenizer, or name the model that has the text's"
+    ),
+    "`is empty; a file has at least one story`": (
+        "fetch the file again, or leave its number out of `tasks`"
+    ),
+    "`there is no C compiler`, `makes no kernels that run here`": (
+        "install one, or name it in `CC`; without any the [kernels](kernels.md#on-a-cpu) in "
+        "PyTorch run"
     ),
     "`the weights in`, `no model can be read from`, `cannot be read as a model`": (
         "`dvc checkout --force` brings back a model of `models/`; one from elsewhere is fetched "
@@ -101,7 +123,8 @@ _FIRST = {
         "mend the document; `unusable_documents: skip` leaves such documents out"
     ),
     "`are not in the DVC remote`": "`dvc push` on the machine that has them",
-    "`has not taken`, `has not answered`, `could not be exchanged`, `counts as lost`": (
+    "`has not taken`, `has not answered`, `could not be exchanged`, `counts as lost`, `was "
+    "deleted`, `has sent no result`, `could not be put into the DVC remote`": (
         "a machine, a network or a server has failed: the stage is tried again by itself; the same "
         "command goes on once the flow has ended"
     ),
@@ -119,7 +142,7 @@ def reference() -> str:
     """Return the page."""
     modules = {
         path.relative_to(ROOT): ast.parse(path.read_text())
-        for folder in ("implicit_models", "stages", "pipelines")
+        for folder in ("implicit_models", "stages", "pipelines", "scripts", "benchmarks")
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
     errors = _errors(modules.values())
@@ -202,15 +225,20 @@ class _File:
         own = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
         self._functions = [*own, *imported]
 
-    def messages(self, errors: Container[str]) -> Iterator[str]:
+    def messages(self, errors: Collection[str]) -> Iterator[str]:
         """Yield the messages from top to bottom."""
+        named = [[error] for error in errors if error.endswith("Error")]  # of a module
         around = {id(node): function for function in self._functions for node in ast.walk(function)}
         calls = [node for node in ast.walk(self._tree) if isinstance(node, ast.Call) and node.args]
         for node in sorted(calls, key=lambda each: each.lineno):
-            if isinstance(node.func, ast.Name) and node.func.id in errors:
+            told_by = ast.unparse(node.func)
+            is_told = told_by in {*_TELLERS, *errors} or told_by.split(".")[1:] in named
+            if is_told and not any(ast.unparse(each) == "'warning'" for each in node.args):
                 for text in self._texts(node.args[0], around.get(id(node))):
-                    if len(_OWN_WORD.findall(text)) > 1:
-                        yield _plain(text)
+                    said = _MARK.sub("", text)
+                    is_error = told_by != "print" or said != text
+                    if is_error and len(_OWN_WORD.findall(said)) > 1:
+                        yield _plain(said)
 
     def _texts(self, node: ast.expr, function: ast.FunctionDef | None) -> list[str]:
         """Return the texts that an expression may be; none where it has no words in this file."""
@@ -241,7 +269,8 @@ class _File:
                 values = [
                     each.value
                     for each in ast.walk(function)
-                    if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name
+                    if (isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == name)
+                    or (isinstance(each, ast.NamedExpr) and each.target.id == name)
                 ]
                 return [text for each in values for text in self._texts(each, function)]
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(ast.Name("self"), name)):

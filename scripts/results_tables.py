@@ -129,7 +129,10 @@ def _further(runs: Sequence[Mapping[str, Any]], identity: str) -> list[Mapping[s
     """Return the runs that have a further test, each with its scores."""
     tested = [run for run in runs if identity in run.get("further_tests", {})]
     if not tested:
-        raise measured.NotMeasuredError(f"no further test with identity {identity} was measured")
+        raise measured.NotMeasuredError(
+            f"no further test with identity {identity} was measured; --measured takes the results "
+            "of one"
+        )
     return [{**run, "scores": run["further_tests"][identity]} for run in tested]
 
 

@@ -109,7 +109,10 @@ def store(path: Path, results: Path, output: Path | None = None) -> None:
     shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     if not any(each["output_type"] == "display_data" for each in shown):
         printed = "".join(each.get("text", "") for each in shown).strip()
-        raise NotStoredError(f"it shows nothing of {results}: {printed or 'no results'}")
+        raise NotStoredError(
+            f"it shows nothing of {results}: {printed or 'no results'}; `dvc repro` there makes "
+            "them"
+        )
     for each in shown:
         if "image/png" in each.get("data", {}):
             each.data["image/png"] = in_few_colours(each.data["image/png"])

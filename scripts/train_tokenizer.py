@@ -19,7 +19,9 @@ def main() -> None:
     source = chosen.source
     files = [source] if source.is_file() else sorted(source.rglob("*.txt"))
     if not files:
-        sys.exit(f"error: {source}: no such .txt file, or a folder without any")
+        sys.exit(
+            f"error: {source}: no such .txt file, or a folder without any; name one that is there"
+        )
     if chosen.vocabulary_size < 257:
         sys.exit(
             f"error: --vocabulary-size is {chosen.vocabulary_size}; allowed is at least 257, the "

@@ -270,7 +270,7 @@ def _check_source(
     if not _same_tokens(data, learned):
         found.add(
             f"{key}; that model learns from {learned.name!r}, whose tokens are not those of "
-            f"{data.name!r}: an upcycled model keeps its source's vocabulary"
+            f"{data.name!r}: an upcycled model keeps its source's vocabulary; name another source"
         )
 
 
@@ -319,7 +319,7 @@ def _check_apart(found: Findings, table: str, name: str) -> None:
     if data is not None and data.kind == learned.kind and not _same_tokens(data, learned):
         found.add(
             f"{key}.{entry.data_key} = {entry.data!r} is not allowed; it has another tokenizer "
-            f"than {learned.key}, which the model has learned from"
+            f"than {learned.key}, which the model has learned from: name data that have its one"
         )
     _check_positions(found, f"{'.'.join(trained_by)}.model.source", model.model, reads)
 

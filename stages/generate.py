@@ -9,6 +9,7 @@ from typing import Any
 from implicit_models.parameters import ParameterError
 from stages.command_line import mistakes, model_parser
 
+_NEEDED = "save one there with transformers' save_pretrained, or name a model that has one"
 LEAST_TEMPERATURE = 1e-5  # below it logits overflow; the likeliest token is what it comes to
 
 
@@ -134,10 +135,12 @@ def load_tokenizer(model: str) -> Any:
         tokenizer: Any = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     except Exception as error:  # the library that reads it raises no other
         said = " ".join(str(error).split())
-        raise ParameterError(f"no tokenizer can be read from {model}: {said}") from error
+        raise ParameterError(f"no tokenizer can be read from {model}: {said}; {_NEEDED}") from error
     if not tokenizer("a", add_special_tokens=False)["input_ids"]:
         # transformers makes an empty one of some models' types.
-        raise ParameterError(f"no tokenizer can be read from {model}: there is no file of one")
+        raise ParameterError(
+            f"no tokenizer can be read from {model}: there is no file of one; {_NEEDED}"
+        )
     return tokenizer
 
 

@@ -207,7 +207,8 @@ def _like_its_run(
     if not phases:
         raise ParameterError(
             f"match.run = {run!r} cannot be planned, nor what is like it; its "
-            "model's shapes are those of its source, which is not read here"
+            "model's shapes are those of its source, which is not read here: `run=ENTRY` plans "
+            "another alone"
         )
     segment = explicit_segment(baseline.training)
     return matched_to(

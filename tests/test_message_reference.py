@@ -97,6 +97,16 @@ def either(value):
 
 def elsewhere(value, names):
     raise OurError(f"there is no {value}; {meant(value, names)}")
+
+def tell(value, found):
+    if reason := f"{value} is not there":
+        raise other.OurError(reason)
+    found.add(f"{value} comes only later", "warning")
+    found.add(f"{value} is needed now", "missing")
+    fail(f"{value} ends all of it")
+    print(f"error: {value} has gone wrong")
+    print(f"{value} is no error")
+    log.error("not sent at all")
 """
     (meant,) = ast.parse("def meant(name, valid): return f'the valid ones are {valid}'").body
     assert isinstance(meant, ast.FunctionDef)
@@ -106,4 +116,8 @@ def elsewhere(value, names):
         "no value here",
         "VALUE is a wrong value",
         "there is no VALUE; the valid ones are VALID",
+        "VALUE is not there",
+        "VALUE is needed now",
+        "VALUE ends all of it",
+        "VALUE has gone wrong",
     ]

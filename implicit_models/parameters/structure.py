@@ -50,7 +50,10 @@ def check_structure(content: bytes, path: Path) -> None:
             begun.append(count)
             count += 1
             if len(begun) > MAX_DEPTH:
-                raise ParameterError(f"{place}: is more than {MAX_DEPTH} levels deep")
+                raise ParameterError(
+                    f"{place}: is more than {MAX_DEPTH} levels deep, the most that is allowed; "
+                    "nest less"
+                )
         elif isinstance(event, yaml.CollectionEndEvent):
             size = count - begun.pop()
             if anchor := open_anchors.pop():
@@ -65,7 +68,10 @@ def check_structure(content: bytes, path: Path) -> None:
             _check_scalar(event, place)
             count += 1
         if count > MAX_VALUES:
-            raise ParameterError(f"{place}: there are more than {MAX_VALUES} values")
+            raise ParameterError(
+                f"{place}: there are more than {MAX_VALUES} values, the most that are allowed; "
+                "write fewer"
+            )
 
 
 def check_interpolations(content: bytes, path: Path) -> None:

@@ -147,8 +147,8 @@ def take_inputs(root: Path, request: Request) -> None:
         if differing:
             raise StageFailedError(
                 f"stage {request.stage}: {', '.join(differing)} is not here what it is where the "
-                f"stage was asked for, though both are at commit {request.commit[:10]}; is "
-                "something there not committed, or are line endings different?"
+                f"stage was asked for, though both are at commit {request.commit[:10]}; "
+                "commit what is not committed there, or have git leave line endings as they are"
             )
         take_runs(stage, request.remote)
 

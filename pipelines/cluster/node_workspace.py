@@ -121,4 +121,7 @@ def _git(folder: Path, *arguments: str) -> None:
     done = git(folder, *arguments, GIT_TERMINAL_PROMPT="0")
     if done.returncode:
         said = text_of(done.stderr).strip()
-        raise InfrastructureError(f"{folder}: git {arguments[0]} failed: {said}")
+        raise InfrastructureError(
+            f"{folder}: git {arguments[0]} failed: {said}; mend that there, and start the same "
+            "command again"
+        )

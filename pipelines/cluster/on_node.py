@@ -91,7 +91,10 @@ def run_stage(
             state = client.read_flow_run(run_id).state
             if state is not None and (state.is_cancelling() or state.is_final()):
                 return Cancelled(message=str(error))
-            message = f"{node_name()} was asked to stop; what the stage has kept is in the remote"
+            message = (
+                f"{node_name()} was asked to stop; what the stage has kept is in the remote, and "
+                "the same command goes on from there"
+            )
             answer = {"was_stopped": True, "error": message, "node": node_name()}
             _leave(client, run_id, ANSWER, answer)
             raise InfrastructureError(message) from error

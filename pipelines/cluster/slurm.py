@@ -162,7 +162,9 @@ class SlurmRunner(Dispatcher):
                 "not on PATH; start the flow on a login node"
             ) from error
         except (TypeError, ValueError) as error:
-            raise StageFailedError(f"placement.yaml: pools.{self.name}.slurm: {error}") from None
+            raise StageFailedError(
+                f"placement.yaml: pools.{self.name}.slurm: {error}; correct it there"
+            ) from None
         except (subprocess.CalledProcessError, OSError) as error:
             raise InfrastructureError(f"Slurm has not taken {stage.name}: {error}") from error
 

@@ -131,7 +131,10 @@ def prefect_api(root: Path, own: OwnApi | None = None) -> Iterator[str]:
             stack.enter_context(flows_in_progress(root.resolve()))
         except (httpx.HTTPError, PrefectHTTPStatusError) as error:
             said = f"; {own.server.last_words()}" if own.server else ""
-            raise ServerError(f"{own.address} has stopped answering ({error}){said}") from error
+            raise ServerError(
+                f"{own.address} has stopped answering ({error}){said}; the same command goes on "
+                "from there"
+            ) from error
         try:
             yield own.address
         finally:

@@ -51,10 +51,13 @@ class LocalServer:
         end = time.monotonic() + patience
         while not answers(self.health):
             if self.process.poll() is not None:
-                raise ServerError(f"{self.name} did not start; {self.last_words()}")
+                raise ServerError(
+                    f"{self.name} did not start; {self.last_words()}; mend that, and call again"
+                )
             if time.monotonic() > end:
                 raise ServerError(
-                    f"{self.name} did not answer within {patience:.0f} s; {self.last_words()}"
+                    f"{self.name} did not answer within {patience:.0f} s; {self.last_words()}; "
+                    "call again once the machine is less busy"
                 )
             time.sleep(0.05)
 

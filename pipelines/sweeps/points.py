@@ -103,7 +103,9 @@ def plan(
     try:
         contents = own_content(root, composed)
     except OSError as error:
-        raise SweepError(f"what entries name cannot be read: {error}") from error
+        raise SweepError(
+            f"what entries name cannot be read: {error}; make it readable, or name another"
+        ) from error
     points = []
     for values, parameters, own in zip(products, composed, contents, strict=True):
         content = origin.changes + repr(parameters).encode()
@@ -185,7 +187,10 @@ def compose(root: Path, overrides: Sequence[str]) -> dict[str, Any]:
     import yaml
 
     if not (root / CONFIGURATION).is_dir():
-        raise SweepError(f"there is no folder {CONFIGURATION} with Hydra's configuration here")
+        raise SweepError(
+            f"there is no folder {CONFIGURATION} with Hydra's configuration here; go to the "
+            "repository's folder"
+        )
     try:
         return yaml.safe_load(composition.compose(root, overrides))
     except ParameterError as error:
@@ -230,7 +235,7 @@ def read_origin(root: Path) -> Origin:
         arguments = ("diff", "--binary", *plain, commit, "--", ".", *written)
         diff = _git(root, *arguments, index=index)
     if diff.returncode:
-        raise SweepError(f"git diff: {diff.stderr.decode(errors='replace')}")
+        raise SweepError(_of_git("diff", diff))
     return Origin(commit, diff.stdout)
 
 
@@ -245,8 +250,13 @@ def _with_new_files(root: Path, folder: Path) -> Path:
     if new:
         added = _git(root, "add", "--intent-to-add", "--", *new, index=index)
         if added.returncode:
-            raise SweepError(f"git add: {added.stderr.decode(errors='replace')}")
+            raise SweepError(_of_git("add", added))
     return index
+
+
+def _of_git(command: str, done: subprocess.CompletedProcess[bytes]) -> str:
+    said = done.stderr.decode(errors="replace").strip()
+    return f"git {command} failed: {said}; mend that, and start the sweep again"
 
 
 def _git(

@@ -128,7 +128,10 @@ class Workspace:
         )
         if code:
             last = "\n".join(tail[-TAIL_LINES:])
-            raise StageFailedError(f"{last}\n(exit status {code}; its files: {self.folder})")
+            raise StageFailedError(
+                f"{last}\n(exit status {code}; its files: {self.folder}; the same command goes on "
+                "from there)"
+            )
 
     def _environment(self) -> dict[str, str]:
         environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
