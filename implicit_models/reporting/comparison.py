@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -14,6 +14,12 @@ from implicit_models.reporting.summary import Run, group_by_seed
 
 KINDS = ("implicit", "explicit", "recurrent")
 """The kinds of models, in the order in which they are named."""
+
+STEPS_LEFT_OUT = (
+    "Of a model's searches that differ in max_steps alone, the one with the most counts that all "
+    "of its seeds were tested with, or else the one with the most."
+)
+"""What is said where a comparison is without some of the tests."""
 
 Score = tuple[float, float]
 """A score, and its standard error on the test data."""
@@ -96,13 +102,26 @@ def candidates(runs: Iterable[Run], score: Callable[[Run], Score | None]) -> lis
     return found
 
 
-def fullest(tested: Sequence[EntryResults]) -> list[EntryResults]:
-    """Return the tests without those that another one differs from by more ``max_steps`` alone."""
-    most: dict[tuple[str, str], int] = {}
-    keys = [(each.label, digest(each.search_but_steps)) for each in tested]
+def fullest(tested: Sequence[EntryResults], runs: Iterable[Run]) -> list[EntryResults]:
+    """Return the tests that count: of a model's that differ in ``max_steps`` alone those with one.
+
+    That is the most that all of its seeds were tested with, so that none is left out for another
+    one's further test, or else the most.
+
+    Parameters
+    ----------
+    tested, runs
+        As of `candidates_apart`.
+    """
+    of_seeds: dict[tuple[str, str], dict[str, set[int]]] = {}
+    keys = _keys(tested, _first_seeds(runs))
     for key, each in zip(keys, tested, strict=True):
-        most[key] = max(each.max_steps, most.get(key, 0))
-    return [each for key, each in zip(keys, tested, strict=True) if each.max_steps == most[key]]
+        of_seeds.setdefault(key, {}).setdefault(each.label, set()).add(each.max_steps)
+    counts = {
+        key: max(set.intersection(*steps.values()) or set.union(*steps.values()))
+        for key, steps in of_seeds.items()
+    }
+    return [each for key, each in zip(keys, tested, strict=True) if each.max_steps == counts[key]]
 
 
 def candidates_apart(
@@ -123,13 +142,11 @@ def candidates_apart(
     runs
         Those that may have trained the models.
     """
-    models = {run.name: group for group in group_by_seed(runs).values() for run in group}
+    runs = list(runs)
+    counted, models = fullest(tested, runs), _first_seeds(runs)
     tests: dict[tuple[str, str], dict[str, EntryResults]] = {}
-    for each in fullest(tested):
-        model = models[each.label][0].name if each.label in models else each.label
-        search = digest(each.search_but_steps, each.max_steps)
-        of_seeds = tests.setdefault((model, search), {})
-        of_seeds.setdefault(each.label, each)
+    for key, each in zip(_keys(counted, models), counted, strict=True):
+        tests.setdefault(key, {}).setdefault(each.label, each)
     num_searches = Counter(model for model, _ in tests)
     found, without = [], []
     for (model, _), of_seeds in tests.items():
@@ -143,7 +160,7 @@ def candidates_apart(
         found.append(
             Candidate(
                 name=name,
-                kind=models[model][0].kind if model in models else first.content["kind"],
+                kind=models[model].kind if model in models else first.content["kind"],
                 runs=[],
                 values=values,
                 sampling_error=fmean(errors),
@@ -151,6 +168,17 @@ def candidates_apart(
             )
         )
     return found, without
+
+
+def _first_seeds(runs: Iterable[Run]) -> dict[str, Run]:
+    """Return the first of the runs that differ from a run in their seed only, by its name."""
+    return {run.name: group[0] for group in group_by_seed(runs).values() for run in group}
+
+
+def _keys(tested: Iterable[EntryResults], models: Mapping[str, Run]) -> list[tuple[str, str]]:
+    """Return the model of each test, all seeds of it under one name, and its search but steps."""
+    names = {label: first.name for label, first in models.items()}
+    return [(names.get(each.label, each.label), digest(each.search_but_steps)) for each in tested]
 
 
 def best_of_kinds(found: Iterable[Candidate], *, higher_is_better: bool) -> list[Candidate]:

@@ -14,7 +14,7 @@ from implicit_models.problems.text.report.lead import text_lead
 from implicit_models.problems.text.report.readings import ReadingResults, reading_lead
 from implicit_models.problems.word_problem.parameters import WordProblemParameters
 from implicit_models.problems.word_problem.report.lead import what_is_learned, word_problem_lead
-from implicit_models.reporting.comparison import Candidate, best_of_kinds
+from implicit_models.reporting.comparison import STEPS_LEFT_OUT, Candidate, best_of_kinds
 from implicit_models.reporting.intervals import t_quantile, wilson
 from implicit_models.reporting.lead import cost_sentences
 from implicit_models.reporting.matching import match_sentence
@@ -394,8 +394,15 @@ def test_of_searches_that_differ_in_their_steps_alone_the_fullest_counts(texts):
     first, second, rival = (texts[name] for name in (*IMPLICIT, EXPLICIT[0]))
     steps = ((first, 8, 3.0), (first, 32, 5.0), (second, 32, 6.0), (second, 8, 2.0))
     readings = [read(run, perplexity, max_steps=most) for run, most, perplexity in steps]
-    (told,) = reading_lead([*readings, read(rival, 4.0)], list(texts.values()))
+    readings.append(read(rival, 4.0))
+    told, said = reading_lead(readings, list(texts.values()))
     assert f"{first.name} (implicit) has 5.477 (mean of 2 seeds, 5.000 to 6.000)" in told
+    assert said == STEPS_LEFT_OUT
+    other = ReadingParameters(model=f"models/{first.name}/final", corpus="other", max_steps=64)
+    readings.append(dataclasses.replace(readings[0], entry=other))
+    told, elsewhere, said = reading_lead(readings, list(texts.values()))
+    assert f"{first.name} (implicit) has 5.477 (mean of 2 seeds, 5.000 to 6.000)" in told
+    assert "Perplexity of other" in elsewhere and said == STEPS_LEFT_OUT
 
 
 @pytest.mark.parametrize(

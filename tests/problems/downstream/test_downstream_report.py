@@ -12,6 +12,7 @@ from implicit_models.problems.downstream.report.figures import accuracy_by_self_
 from implicit_models.problems.downstream.report.tables import downstream_lead
 from implicit_models.problems.problem import results_of
 from implicit_models.reporting import figures
+from implicit_models.reporting.comparison import STEPS_LEFT_OUT
 from implicit_models.reporting.illustration import Illustration
 from implicit_models.reporting.results import read_results
 from tests.reporting.synthetic import tables
@@ -93,7 +94,7 @@ def test_of_searches_that_differ_in_their_steps_alone_the_fullest_counts(runs):
     rival = explicit(EXPLICIT[0], 0.45)
     headline, said = downstream_lead([*found, rival], runs)
     assert f"{first} (implicit) has 40.00 %; it loses to {EXPLICIT[0]}" in headline
-    assert said == "Of searches that differ in max_steps alone, the one with the most counts."
+    assert said == STEPS_LEFT_OUT
     both = [*found, searched(second, 8, 0.6), searched(second, 32, 0.5), rival]
     headline, _ = downstream_lead(both, runs)
     assert f"{first} (implicit) has 45.00 % (mean of 2 seeds, 40.00 % to 50.00 %)" in headline
@@ -102,6 +103,19 @@ def test_of_searches_that_differ_in_their_steps_alone_the_fullest_counts(runs):
     assert f"{stricter.name} (implicit) has 50.00 %; it is ahead of {EXPLICIT[0]}" in headline
     (headline,) = downstream_lead([found[0], rival], runs)
     assert f"{first} (implicit) has 60.00 %" in headline
+
+
+def test_a_seed_that_was_tested_further_leaves_no_other_one_out(runs):
+    first, second = IMPLICIT
+    seeds, rival = [searched(first, 8, 0.4), searched(second, 8, 0.6)], explicit(EXPLICIT[0], 0.45)
+    told = f"{first} (implicit) has 50.00 % (mean of 2 seeds, 40.00 % to 60.00 %); it is level"
+    (headline,) = downstream_lead([*seeds, rival], runs)
+    assert told in headline
+    further = searched(first, 32, 0.41)
+    headline, said = downstream_lead([further, *seeds, rival], runs)
+    assert told in headline and said == STEPS_LEFT_OUT
+    headline, said = downstream_lead([further, seeds[1], rival], runs)
+    assert f"{first} (implicit) has 41.00 %; it loses to" in headline and said == STEPS_LEFT_OUT
 
 
 def test_a_patience_that_follows_from_the_steps_makes_no_other_search(runs):

@@ -7,6 +7,7 @@ from typing import Any
 from implicit_models.problems.downstream.report.benchmarks import BenchmarkResults
 from implicit_models.problems.downstream.tasks import ACCURACIES, AVERAGE, COLUMNS
 from implicit_models.reporting.comparison import (
+    STEPS_LEFT_OUT,
     Score,
     best_of_kinds,
     candidates_apart,
@@ -66,7 +67,7 @@ def downstream_lead(
 ) -> list[str]:
     """Return how the best model of each kind does on average, where the average is known.
 
-    Of searches that differ in ``max_steps`` alone the fullest counts, and a sentence says so.
+    Of searches that differ in ``max_steps`` alone the `fullest` count, and a sentence says so.
     """
     known = [each for each in benchmarks if each.content["row"].get(AVERAGE) is not None]
     if not known:
@@ -82,10 +83,8 @@ def downstream_lead(
         higher_is_better=True,
     )
     sentences = [f"Downstream tasks, zero-shot, mean of the seven accuracies: {told}."]
-    if len(fullest(known)) < len(known):
-        sentences.append(
-            "Of searches that differ in max_steps alone, the one with the most counts."
-        )
+    if len(fullest(known, runs.values())) < len(known):
+        sentences.append(STEPS_LEFT_OUT)
     return sentences
 
 

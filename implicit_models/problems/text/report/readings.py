@@ -5,7 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from implicit_models.problems.text.report.lead import perplexity_score, shown_perplexity
-from implicit_models.reporting.comparison import best_of_kinds, candidates_apart
+from implicit_models.reporting.comparison import (
+    STEPS_LEFT_OUT,
+    best_of_kinds,
+    candidates_apart,
+    fullest,
+)
 from implicit_models.reporting.entry_results import EntryResults
 from implicit_models.reporting.lead import listed, outcome
 from implicit_models.reporting.results import RunResults
@@ -44,13 +49,17 @@ class ReadingResults(EntryResults):
 
 
 def reading_lead(results: Sequence[ReadingResults], runs: Sequence[RunResults]) -> list[str]:
-    """Return a sentence for each corpus: which model of each kind reads it best, by all seeds."""
-    sentences = []
+    """Return a sentence for each corpus: which model of each kind reads it best, by all seeds.
+
+    Of searches that differ in ``max_steps`` alone the `fullest` count, and a sentence says so.
+    """
+    sentences, num_counted = [], 0
     for corpus in dict.fromkeys(reading.dataset for reading in results):
         read = [reading for reading in results if reading.dataset == corpus]
         found, without = candidates_apart(
             read, runs, lambda reading: perplexity_score(reading.content["perplexity"])
         )
+        num_counted += len(fullest(read, runs))
         if best := best_of_kinds(found, higher_is_better=False):
             told = outcome(best, shown_perplexity, higher_is_better=False)
             sentences.append(
@@ -58,6 +67,8 @@ def reading_lead(results: Sequence[ReadingResults], runs: Sequence[RunResults]) 
             )
         if without:
             sentences.append(f"The perplexity of {corpus} is no number for {listed(without)}.")
+    if num_counted < len(results):
+        sentences.append(STEPS_LEFT_OUT)
     return sentences
 
 
