@@ -178,9 +178,21 @@ def test_accuracy_is_drawn_against_the_self_iterations_with_the_outputs(styles):
     assert axis.get_xscale() == "log" and axis.get_xticks().tolist() == [2, 5, 33]
     assert axis.get_xlabel() == "allowed self-iterations, the output's included"
     assert axis.get_ylabel() == "mean of the seven accuracies"
-    assert "the first 200 items of each" in axis.get_title(loc="left")
     text = " ".join(each.get_text() for each in axis.texts)
     assert f"{model}  50.00%" in text and f"{rival}  45.00%" in text and IMPLICIT[1] not in text
+
+
+def test_the_title_tells_ways_of_testing_apart(styles):
+    ways = ({}, {"limit": 1200}, {"max_length": 512}, {"tasks": "others", "max_length": None})
+    found = [searched(IMPLICIT[0], n, 0.5, **way) for way in ways for n in (1, 2)]
+    shown = [accuracy_by_self_iterations(group, styles).axes[0] for group in swept(found)]
+    assert [axis.get_title(loc="left").replace("\n", " ") for axis in shown] == [
+        "Downstream tasks, seven, max_length 2,048 (bars: standard error)",
+        "Downstream tasks, seven, the first 1,200 items of each, max_length 2,048 "
+        "(bars: standard error)",
+        "Downstream tasks, seven, max_length 512 (bars: standard error)",
+        "Downstream tasks, others (bars: standard error)",
+    ]
 
 
 def test_without_the_average_it_is_the_mean_of_what_all_points_have(styles):
@@ -231,17 +243,16 @@ def test_nothing_is_drawn_where_no_model_has_two_such_benchmarks(runs):
 def test_the_section_shows_it_under_a_name_for_each_way_of_testing(runs, monkeypatch):
     monkeypatch.setattr("implicit_models.reporting.illustration.svg_of", lambda *_: "<svg></svg>")
     rows = {"num_items": {}, "num_parameters": 1, "published": []}
-    found = [
-        searched(IMPLICIT[0], n, 0.5, limit=limit, **rows) for limit in (4, None) for n in (1, 2)
-    ]
+    ways = ({"limit": 4}, {"tasks": "others"}, {"limit": None})
+    found = [searched(IMPLICIT[0], n, 0.5, **way, **rows) for way in ways for n in (1, 2)]
     section = BenchmarkResults.section(found, list(runs.values()))
     shown: list[Illustration] = [*section.illustrations]
     assert [each.name for each in shown] == [
         "seven_accuracy_by_self_iterations",
+        "others_accuracy_by_self_iterations",
         "seven_accuracy_by_self_iterations_2",
     ]
     assert [list(each.runs) for each in shown] == [
-        [each.name for each in found[:2]],
-        [each.name for each in found[2:]],
+        [each.name for each in found[start : start + 2]] for start in (0, 2, 4)
     ]
     assert BenchmarkResults.section(found[:1], list(runs.values())).illustrations == []

@@ -55,13 +55,16 @@ class BenchmarkResults(EntryResults):
         styles = {}
         for dataset in dict.fromkeys(run.dataset for run in runs):  # as in their own sections
             styles |= run_styles([run for run in runs if run.dataset == dataset])
+        groups = swept(results)
+        datasets = [of[0].dataset for of in groups]
+        numbers = [datasets[:end].count(name) for end, name in enumerate(datasets, start=1)]
         return Section(
             title="Downstream tasks",
             lead=downstream_lead(results, named),
             description="The harness's own tasks, scored by the log-likelihood of the answers.",
             illustrations=[
                 illustrate(accuracy_by_self_iterations, of, styles, CAPTION, number)
-                for number, of in enumerate(swept(results), start=1)
+                for number, of in zip(numbers, groups, strict=True)
             ],
             tables=[downstream_table(results, named)],
         )

@@ -90,7 +90,7 @@ def accuracy_by_self_iterations(
     axis.yaxis.set_major_formatter(PercentFormatter(1.0))
     axis.set_ylabel(textwrap.fill(_said_of(columns), _LABEL))
     label_ends(axis, ends, drawn, "{:.2%}")
-    set_title(axis, f"Downstream tasks{_limit(benchmarks[0])} (bars: standard error)")
+    set_title(axis, f"{_tested_on(benchmarks[0])} (bars: standard error)")
     return figure
 
 
@@ -156,6 +156,10 @@ def _said_of(columns: Sequence[str]) -> str:
     return f"accuracy, {'mean of ' if len(columns) > 1 else ''}{listed(columns)}"
 
 
-def _limit(benchmark: BenchmarkResults) -> str:
-    limit = benchmark.content.get("limit")
-    return "" if limit is None else f", the first {limit:,} items of each"
+def _tested_on(benchmark: BenchmarkResults) -> str:
+    """Return all of what groups of `swept` differ in, in lines that a wide page has room for."""
+    tasks, limit, max_length = benchmark.tested_on
+    items = None if limit is None else f"the first {limit:,} items of each"
+    length = None if max_length is None else f"max_length {max_length:,}"
+    read = ", ".join(filter(None, (items, length)))
+    return ",\n".join(filter(None, (f"Downstream tasks, {tasks}", read)))
