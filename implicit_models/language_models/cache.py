@@ -27,14 +27,17 @@ class CarryCache(Cache):
         backpropagation through time has it.
     """
 
+    # Tokens read of each sequence, without padding; None where that is not known, as in caches
+    # that earlier versions have pickled.
+    _num_read: Tensor | int | None = None
+
     def __init__(
         self, carry: StackCarry | None = None, num_tokens: int = 0, *, is_detached: bool = False
     ) -> None:
         super().__init__(layers=[])
         self.carry, self.is_detached = carry, is_detached
         self._num_tokens = num_tokens
-        # Of each sequence, without padding; None where that is not known.
-        self._num_read: Tensor | int | None = None if num_tokens else 0
+        self._num_read = None if num_tokens else 0
 
     def advance(
         self, carry: StackCarry, num_tokens: int, lengths: Int[Tensor, " B"] | None = None
@@ -58,10 +61,12 @@ class CarryCache(Cache):
     def check_past(self, mask: Tensor | None, num_tokens: int) -> None:
         """Check that a mask of the tokens so far and as many more has as many as have been read.
 
+        Numbers of each row are compared. Nothing is after `resumed`, where they are not known.
+
         Raises
         ------
         ValueError
-            Where it calls tokens padding that the cache has read, or padding tokens.
+            Where a row of it has more or fewer tokens than the cache has read.
         """
         before = self._num_tokens
         if mask is None or self._num_read is None or not before:
@@ -75,8 +80,9 @@ class CarryCache(Cache):
             read = self._num_read if isinstance(self._num_read, int) else int(self._num_read[row])
             raise ValueError(
                 f"attention_mask has {int(found[row])} of the {before} earlier tokens of row "
-                f"{row}, and the cache has read {read}; give the mask that they were read with, or "
-                "that of the new tokens alone"
+                f"{row}, and the cache has read {read}; give the mask that they were read with, "
+                "attention_mask=torch.ones_like(input_ids) where pads were read as text (generate "
+                "reads those it writes so), or that of the new tokens alone"
             )
 
     def tensors(self) -> dict[str, Tensor]:

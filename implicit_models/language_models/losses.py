@@ -81,10 +81,10 @@ def next_token_loss(
 def among_tokens(
     labels: Int[Tensor, "B L"], mask: Shaped[Tensor, "B any"] | None, alignment: str
 ) -> tuple[Int[Tensor, "B L"], str]:
-    """Return labels that ask padding for nothing, and their alignment.
+    """Return labels that ask for no token at padding before it, and their alignment.
 
-    What a model makes of padding means nothing, wherever that stands (`Alignment`). Padding before
-    a token is nobody's next token either; what stands right behind the last one is asked of it.
+    A model has read a whole row where it comes to the padding in it, wherever that stands
+    (`Alignment`), and would tell the token behind it. Such padding is nobody's next token either.
 
     Parameters
     ----------
@@ -93,19 +93,16 @@ def among_tokens(
     mask
         Of these tokens, and perhaps of those before them: true or 1 where one is.
     """
-    if mask is None:
+    if mask is None or alignment != "next_token":
         return labels, alignment
-    there = mask[:, mask.shape[1] - labels.shape[1] :].to(torch.bool)
-    if alignment == "aligned":
-        return labels.masked_fill(~there, IGNORED), alignment
+    there = mask[:, -labels.shape[1] :].to(torch.bool)
     gaps = _until_last(there) & ~there
     if not bool(gaps.any()):
-        asked = F.pad(there[:, :-1], (1, 0), value=True)
-        return labels.masked_fill(~asked, IGNORED), alignment
+        return labels, alignment
     order = Alignment.of(~gaps, (labels.shape[0], labels.shape[1]))
     ordered = order.to_the_left(labels.masked_fill(gaps, IGNORED))
     following = order.back(F.pad(ordered[:, 1:], (0, 1), value=IGNORED))
-    return following.masked_fill(~there, IGNORED), "aligned"
+    return following.masked_fill(gaps, IGNORED), "aligned"
 
 
 def count_labels(labels: Int[Tensor, "B L"], alignment: str) -> Int[Tensor, ""]:

@@ -140,8 +140,8 @@ class ImplicitModel(ImplicitPreTrainedModel):
         attention_mask
             (B, L) or, with a cache, (B, all tokens so far): false or 0 at padding, which may stand
             on either side of each sequence and then changes nothing: not the search, the other
-            tokens' results, or the cache. What padding itself gets means nothing. Of earlier
-            tokens it is the mask that they were read with.
+            tokens' results, or the cache. What padding itself gets means nothing. The mask
+            has as many earlier tokens in a row as were read; after `CarryCache.resumed` any number.
         cache
             What came before, a `CarryCache`; advanced in place, unless ``use_cache`` is False.
         inputs_embeds
@@ -161,8 +161,8 @@ class ImplicitModel(ImplicitPreTrainedModel):
         ------
         ValueError
             Where an argument does not fit the kind of model, mask or embeddings have another shape,
-            the mask is not the one that earlier tokens were read with, or a token id lies outside
-            the vocabulary (on a GPU `torch._assert_async` tells).
+            the mask has more or fewer earlier tokens than were read, or a token id lies outside the
+            vocabulary (on a GPU `torch._assert_async` tells).
         """
         embedded = self._embed(input_ids, inputs_embeds)
         batch, length = embedded.shape[:2]

@@ -200,6 +200,24 @@ def test_a_row_that_has_ended_changes_no_other(kind: str) -> None:
         assert torch.equal(found[row, 4 : 4 + kept], plain[row, 4 : 4 + kept])
 
 
+@every_kind
+def test_a_second_turn_reads_the_pads_of_the_first_as_text(kind: str) -> None:
+    model, prompt = tight_model(kind), tokens(3, 4)
+    sampling = GREEDY | {"do_sample": True, "return_dict_in_generate": True}
+    torch.manual_seed(0)
+    end = int(model.generate(prompt, **sampling).sequences[0, 4])
+    torch.manual_seed(0)
+    first = model.generate(prompt, eos_token_id=end, **sampling)
+    assert first.sequences.shape[1] > 5 and not first.sequences[0, 5:].any()
+    text = torch.cat((first.sequences, tokens(3, 2, seed=1)), 1)
+    way_out = r"give .* attention_mask=torch.ones_like\(input_ids\)"
+    with pytest.raises(ValueError, match=way_out):  # transformers takes the pads for padding
+        model.generate(text, cache=first.cache.copy(), **GREEDY)
+    mask = torch.ones_like(text)
+    found = model.generate(text, cache=first.cache, attention_mask=mask, **GREEDY)
+    assert torch.equal(found, model.generate(text, attention_mask=mask, **GREEDY))
+
+
 # The search while decoding
 
 
@@ -291,7 +309,10 @@ def test_one_prompt_many_continuations(kind: str, padded: bool) -> None:
     whole = model(text, attention_mask=mask).logits[:, 5:]
     cache = model(prompt, attention_mask=mask[:, :5]).cache
     stored = pickle.loads(pickle.dumps(cache))
-    for again in (cache.copy(), copy.deepcopy(cache), stored, cache):
+    earlier = copy.deepcopy(cache)
+    del earlier._num_read  # as earlier versions had them pickled
+    earlier = pickle.loads(pickle.dumps(earlier))
+    for again in (cache.copy(), copy.deepcopy(cache), stored, earlier, cache):
         start = again.get_seq_length()
         assert start == 5
         other = model(tokens(2, 3, seed=2), cache=again.copy(), attention_mask=mask)

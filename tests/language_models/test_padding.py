@@ -200,27 +200,6 @@ def test_the_first_token_is_asked_of_nobody_and_an_end_behind_the_last_one_is(pl
     assert_close(padded.loss, asked.loss)
 
 
-@pytest.mark.parametrize("place", [place for place in MASKS if place != "padding alone"])
-@pytest.mark.parametrize("alignment", ["next_token", "aligned"])
-def test_what_padding_tells_is_asked_of_nobody(alignment: str, place: str) -> None:
-    model, text, mask = model_for("llama", None), tokens(3, LENGTH), mask_of(MASKS[place])
-    model.config.label_alignment = alignment
-    total, count = torch.tensor(0.0, dtype=torch.float64), 0
-    for row, there in enumerate(mask):
-        if not there.any():
-            continue
-        logits = model(text[row : row + 1, there]).logits[0]
-        labels = text[row, there]
-        if alignment == "next_token":  # what stands behind the last token is asked of it
-            end = int(there.nonzero().max()) + 1
-            labels = torch.cat((labels, text[row, end : end + 1]))[1:]
-            logits = logits[: len(labels)]
-        total = total + torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
-        count += len(labels)
-    found = model(text, attention_mask=mask, labels=text)
-    assert_close(found.loss, total / count)
-
-
 @pytest.mark.parametrize("alignment", ["next_token", "aligned"])
 def test_a_piece_without_tokens_has_no_loss(alignment: str) -> None:
     model = model_for("llama", None)
@@ -233,7 +212,7 @@ def test_a_piece_without_tokens_has_no_loss(alignment: str) -> None:
 
 @FAMILIES
 @torch.no_grad()
-def test_a_mask_of_the_past_is_what_the_past_was_read_with(family: str) -> None:
+def test_a_mask_of_the_past_has_as_many_tokens_of_a_row_as_were_read(family: str) -> None:
     model, text, more = model_for(family, None), tokens(2, 4), tokens(2, 1, seed=1)
     mask = torch.tensor([[1, 1, 0, 0], [0, 1, 1, 1]])
     new = torch.ones(2, 1, dtype=torch.long)
