@@ -56,6 +56,24 @@ LLAMA: dict[str, dict[str, Any]] = {
         },
         "max_position_embeddings": 64,
     },
+    "whole heads rotated": {
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 100.0,
+            "partial_rotary_factor": 1.0,
+        }
+    },
+    "yarn, finetuned": {
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 100.0,
+            "factor": 4.0,
+            "original_max_position_embeddings": 16,
+            "finetuned": True,
+            "partial_rotary_factor": 1.0,
+        },
+        "max_position_embeddings": 64,
+    },
 }
 MISTRAL: dict[str, dict[str, Any]] = {
     "a window": {"sliding_window": 5, "num_key_value_heads": 2},

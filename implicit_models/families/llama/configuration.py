@@ -7,7 +7,8 @@ from huggingface_hub.dataclasses import strict
 from implicit_models.families.registration import registered
 from implicit_models.language_models.configuration import ImplicitConfig, check_positive
 
-# What transformers reads of a type of rotary embeddings, beside `rope_type` and `rope_theta`.
+# What transformers reads of a type of rotary embeddings, beside `rope_type` and `rope_theta`, and
+# what published configurations have.
 _ROPE_KEYS: dict[str, tuple[str, ...]] = {
     "default": (),
     "linear": ("factor",),
@@ -17,7 +18,7 @@ _ROPE_KEYS: dict[str, tuple[str, ...]] = {
     ),
     "yarn": (
         *("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
-        *("original_max_position_embeddings", "truncate"),
+        *("original_max_position_embeddings", "truncate", "finetuned"),
     ),
 }
 
@@ -107,7 +108,9 @@ class ImplicitLlamaConfig(ImplicitConfig):
                 "and yarn, whose rotations do not depend on the length of the text"
             )
         allowed = {"rope_type", "type", "rope_theta", *_ROPE_KEYS[rope_type]}
-        for key in sorted(rope.keys() - allowed):
+        # transformers writes that whole heads are rotated, which is so without it.
+        whole = {"partial_rotary_factor"} if rope.get("partial_rotary_factor") == 1.0 else set()
+        for key in sorted(rope.keys() - allowed - whole):
             raise ValueError(
                 f"rope_parameters has no key {key!r} under rope_type {rope_type!r}; allowed are "
                 f"{', '.join(sorted(allowed - {'type'}))}"
