@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 CARD = "README.md"
 _MARK = "<!-- Of implicit_models; without this line, saving leaves the file as it is. -->"
+_EARLIER = "parameters, a tied head counted once."  # ends a line of cards without the mark
 _SEARCH = (
     *("tolerance", "max_self_iterations", "window", "patience"),
     *("solver", "best_so_far", "damping", "start"),
@@ -42,7 +43,7 @@ def write_card(
     """Write a model's card into its folder; a README.md that is not ours stays."""
     directory.mkdir(parents=True, exist_ok=True)
     card = directory / CARD
-    if card.exists() and _MARK not in card.read_text(encoding="utf-8", errors="replace"):
+    if card.exists() and not _is_ours(card.read_text(encoding="utf-8", errors="replace")):
         return
     card.write_text(model_card(model, provenance), encoding="utf-8")
 
@@ -64,7 +65,7 @@ def model_card(model: PreTrainedModel, provenance: Mapping[str, Any] | None = No
     front += ["tags:", f"- {kind}-language-model", f"- {config.model_type}", "---"]
     count = sum(parameter.numel() for parameter in model.parameters())
     text = [*front, "", _MARK, "", f"# {type(model).__name__}, {kind}", ""]
-    text.append(f"{count:,} parameters, a tied head counted once.")
+    text.append(f"{count:,} parameters; a tied head is counted once.")
     text += ["", "```python"]
     text += ["import implicit_models  # has the model's class"] if is_ours else []
     text += ["from transformers import AutoModelForCausalLM", ""]
@@ -79,6 +80,10 @@ def model_card(model: PreTrainedModel, provenance: Mapping[str, Any] | None = No
     for title, content in (made or {}).items():
         text += _table(title, content if isinstance(content, Mapping) else {title: content})
     return "\n".join(text)
+
+
+def _is_ours(text: str) -> bool:
+    return _MARK in text or any(line.endswith(_EARLIER) for line in text.splitlines())
 
 
 def _table(title: str, values: Mapping[str, Any]) -> list[str]:

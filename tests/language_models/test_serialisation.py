@@ -103,6 +103,19 @@ def test_a_card_is_of_the_model_saved_last(tmp_path: Path) -> None:
     assert f"# {type(ours[0]).__name__}," in (tmp_path / "README.md").read_text()
 
 
+def test_a_card_of_an_earlier_version_is_rewritten(tmp_path: Path) -> None:
+    models = [small_model(ALL[kind]).float() for kind in ("lstm", "explicit llama")]
+    earlier = "---\nlibrary_name: transformers\n---\n\n# LSTMLanguageModel, explicit\n\n"
+    card = tmp_path / "README.md"
+    card.write_text(f"{earlier}1,234 parameters, a tied head counted once.\n\n```python\n")
+    save_model(models[0], tmp_path)
+    assert f"{num_parameters(models[0]):,} parameters" in card.read_text()
+    lines = [line for line in card.read_text().splitlines() if not line.startswith("<!--")]
+    card.write_text("\n".join(lines))  # without the mark a card of this version stays
+    save_model(models[1], tmp_path)
+    assert card.read_text() == "\n".join(lines)
+
+
 @pytest.mark.parametrize("content", [b"# My own words\n", b"\xff\xfe of another encoding \xe9"])
 def test_a_card_that_is_not_ours_stays(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "README.md").write_bytes(content)
