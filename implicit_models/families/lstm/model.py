@@ -144,7 +144,9 @@ class LSTMLanguageModel(StrictPreTrainedModel):
                 f"cache has states of the shape {tuple(cache.hidden.shape)}; this model "
                 f"and {batch} sequences take {expected}"
             )
-        states = (cache.hidden, cache.cell)
+        states = [cache.hidden, cache.cell]
+        if torch.is_grad_enabled():  # autograd saves nothing made in inference mode
+            states = [each.clone() if each.is_inference() else each for each in states]
         hidden, cell = (each.to(like.dtype).transpose(0, 1).contiguous() for each in states)
         return hidden, cell
 
