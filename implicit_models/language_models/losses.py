@@ -95,7 +95,7 @@ def among_tokens(
     """
     if mask is None or alignment != "next_token":
         return labels, alignment
-    there = mask[:, -labels.shape[1] :].to(torch.bool)
+    there = mask[:, mask.shape[1] - labels.shape[1] :].to(torch.bool)
     gaps = _until_last(there) & ~there
     if not bool(gaps.any()):
         return labels, alignment

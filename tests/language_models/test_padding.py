@@ -204,8 +204,8 @@ def test_the_first_token_is_asked_of_nobody_and_an_end_behind_the_last_one_is(pl
 def test_a_piece_without_tokens_has_no_loss(alignment: str) -> None:
     model = model_for("llama", None)
     model.config.label_alignment = alignment
-    cache, nothing = model(tokens(2, 3), use_cache=True).cache, tokens(2, 0)
-    mask = torch.ones(2, 3, dtype=torch.long)
+    mask, nothing = torch.tensor([[1, 1, 1], [1, 0, 1]]), tokens(2, 0)
+    cache = model(tokens(2, 3), attention_mask=mask, use_cache=True).cache
     found = model(nothing, attention_mask=mask, labels=nothing, cache=cache)
     assert found.loss.isnan()  # of no label
 
