@@ -1,4 +1,4 @@
-"""The kernels in plain PyTorch: the truth that every faster twin is compared with.
+"""The kernels in plain PyTorch: the truth that every faster kernel is compared with.
 
 Shapes: B batch, L length, C channels, K convolution width, H heads, P head width,
 G groups (heads that share B and C), N state size, T chunk length.

@@ -51,7 +51,7 @@ def state_space_scan(
 ) -> tuple[Float[Tensor, "B L H P"], Float[Tensor, "B H P N"] | None]:
     """Run Mamba2's selective state space over a sequence, chunk by chunk.
 
-    See `implicit_models.kernels.reference.state_space_scan`, of which this is the twin.
+    See `implicit_models.kernels.reference.state_space_scan`, the twin of this kernel.
     Every ``chunk_length`` gives the same numbers up to rounding; it is itself rounded up to a
     power of two from 16 to 128, or to 32 where float32 products are exact.
 
