@@ -15,6 +15,7 @@ from implicit_models.language_models.modelling import ImplicitForCausalLM
 from implicit_models.language_models.state_transition import (
     implicit_function_jacobian,
     off_diagonal_share,
+    sampled_transition,
     state_transition_jacobian,
 )
 from tests.language_models.models import IMPLICIT_LLAMA, our_model, tokens
@@ -172,6 +173,26 @@ def test_entries_are_rows_and_columns_of_the_whole() -> None:
         state_transition_jacobian(model, text, carry, EXACT, entries),
     ):
         torch.testing.assert_close(jacobian, whole, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(("num_samples", "step"), [(1000, 1), (128, 1), (40, 3), (32, 5), (1, 129)])
+def test_a_sample_is_of_the_first_block_by_the_last_token(num_samples: int, step: int) -> None:
+    model, text = lively_model(GROUPED, num_layers=2), tokens(1, 6)
+    carry = carry_after(model, text[:, :5])
+    sample = sampled_transition(model, text, num_samples)
+    assert sample.state_size == 128
+    whole = implicit_function_jacobian(model, text[:, 5:], carry, SEARCH)
+    expected = whole[:128:step, :128:step]
+    torch.testing.assert_close(sample.formula, expected, rtol=0, atol=1e-9)
+    torch.testing.assert_close(sample.jacobian, expected, rtol=0, atol=1e-9)
+
+
+def test_a_sample_of_an_explicit_model_has_no_formula() -> None:
+    model, text = lively_model(GROUPED, implicit=False), tokens(1, 6)
+    sample = sampled_transition(model, text)
+    assert sample.formula is None
+    carry = carry_after(model, text[:, :5])
+    assert torch.equal(sample.jacobian, state_transition_jacobian(model, text[:, 5:], carry))
 
 
 def test_the_sequential_mode_has_the_same_transition() -> None:
