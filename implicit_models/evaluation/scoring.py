@@ -41,8 +41,10 @@ class Scores:
     ----------
     nll
         Negative log-likelihood in nats; NaN at padding and where the label is `IGNORED`.
+    most_likely
+        The most likely token; `IGNORED` where there is no score.
     is_greedy
-        Whether the label is the most likely token; false where there is no score.
+        Whether the label is that token; false where there is no score.
     self_iterations
         Evaluations of the cell that each token took part in, 0 at padding; None for a model that
         seeks no fixed point, like the next.
@@ -55,6 +57,7 @@ class Scores:
     """
 
     nll: Float[np.ndarray, "B L"]
+    most_likely: Int[np.ndarray, "B L"]
     is_greedy: Bool[np.ndarray, "B L"]
     self_iterations: Int[np.ndarray, "B L"] | None
     search: Search | None
@@ -136,7 +139,7 @@ def score(
     if is_wanted.any():
         _check_tokens(labels[is_wanted], reader)
     nll = np.full(inputs.shape, np.nan)
-    is_greedy = np.zeros(inputs.shape, dtype=bool)
+    most_likely = np.full(inputs.shape, IGNORED)
     iterations: list[np.ndarray] = []
     search: Search | None = None
     flops = 0.0
@@ -147,13 +150,14 @@ def score(
         wanted = is_wanted[:, part]
         flops += text.flops(part, piece, num_logits=int(wanted.sum()))
         found = _score_piece(piece, labels[:, part], wanted, reader.vocabulary_size)
-        nll[:, part][wanted], is_greedy[:, part][wanted] = found
+        nll[:, part][wanted], most_likely[:, part][wanted] = found
         if piece.self_iterations is not None:
             iterations.append(piece.self_iterations.cpu().numpy())
         search = _longer(search, piece, text.inside[:, part])
     return Scores(
         nll=nll,
-        is_greedy=is_greedy,
+        most_likely=most_likely,
+        is_greedy=is_wanted & (most_likely == labels),
         self_iterations=np.concatenate(iterations, axis=1) if iterations else None,
         search=search,
         flops=flops,
@@ -307,20 +311,20 @@ def _score_piece(
     labels: Integer[np.ndarray, "B L"],
     wanted: Bool[np.ndarray, "B L"],
     vocabulary_size: int,
-) -> tuple[Float[np.ndarray, " K"], Bool[np.ndarray, " K"]]:
-    """Return the nats of the wanted labels, and whether each is the most likely token."""
+) -> tuple[Float[np.ndarray, " K"], Int[np.ndarray, " K"]]:
+    """Return the nats of the wanted labels, and the most likely tokens there."""
     if not wanted.any():
-        return np.zeros(0), np.zeros(0, dtype=bool)
+        return np.zeros(0), np.zeros(0, dtype=np.int64)
     device = piece.states.device
     flat = torch.from_numpy(wanted.ravel().nonzero()[0]).to(device)
     states = piece.states.flatten(0, 1)
     targets = torch.from_numpy(labels[wanted].astype(np.int64)).to(device)
-    nats, greedy = [], []
+    nats, most_likely = [], []
     size = max(1, _MAX_LOGITS // vocabulary_size)
     for some, expected in zip(flat.split(size), targets.split(size), strict=True):
         logits = piece.logits(states[some])
         dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
         likelihoods = logits.log_softmax(-1, dtype=dtype)
         nats.append(-likelihoods.gather(1, expected[:, None])[:, 0])
-        greedy.append(likelihoods.argmax(-1) == expected)
-    return torch.cat(nats).double().cpu().numpy(), torch.cat(greedy).cpu().numpy()
+        most_likely.append(likelihoods.argmax(-1))
+    return torch.cat(nats).double().cpu().numpy(), torch.cat(most_likely).cpu().numpy()

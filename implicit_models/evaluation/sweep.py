@@ -1,8 +1,11 @@
 """Test-time compute: what a model gets right against the computation it is allowed."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
+from jaxtyping import Integer
 
 from implicit_models.bars import bar
 from implicit_models.equilibrium.phase import Phase
@@ -13,6 +16,8 @@ from implicit_models.language_models.forward import is_implicit
 from implicit_models.language_models.language_model import LanguageModel
 from implicit_models.language_models.parameters import SweepParameters
 from implicit_models.language_models.phases import search_modes, search_settings
+
+_SIMULTANEOUS = "simultaneous"  # as `search_modes` names it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +34,15 @@ class Measured:
         Of reading the texts.
     seconds
         Wall time.
+    predictions
+        The model's answer at every token, where modes are to be compared by them.
     """
 
     scores: Mapping[str, float | None]
     search: Search
     flops: float
     seconds: float
+    predictions: Integer[np.ndarray, "..."] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +57,9 @@ class SweepPoint:
         How the tokens are searched, where there are several modes; None where there is one.
     scores
         How good the model is then.
+    token_match
+        Share of the tokens that the simultaneous mode answers alike at the same tolerance; None of
+        that mode itself, and where no modes are compared.
     relative_residual, relative_residual_p95
         Mean and 95th percentile of the relative residual at the searches' last evaluations, None
         where they made none: of the tokens in the window, of each sequence's worst token where
@@ -70,6 +81,7 @@ class SweepPoint:
     allowed: int | float
     mode: str | None
     scores: Mapping[str, float | None]
+    token_match: float | None
     relative_residual: float | None
     relative_residual_p95: float | None
     share_converged: float
@@ -182,7 +194,7 @@ def sweep(
     if not is_implicit(model):
         raise ValueError("an explicit model has no self-iterations to vary; sweep implicit runs")
     config = model.config
-    simultaneous = "simultaneous" if in_all_modes else None
+    simultaneous = _SIMULTANEOUS if in_all_modes else None
 
     def modes(tolerance: float) -> Mapping[str | None, Phase]:
         if in_all_modes:
@@ -194,13 +206,13 @@ def sweep(
             parameters, config, tolerance=None, max_steps=number - 1, window=None
         ).phase()
 
-    def point(allowed: int | float, mode: str | None, phase: Phase, description: str) -> SweepPoint:
-        measured = measure(phase, description)
+    def point(allowed: int | float, mode: str | None, measured: Measured) -> SweepPoint:
         residual = metrics.distribution(measured.search.residual)
         return SweepPoint(
             allowed=allowed,
             mode=mode,
             scores=measured.scores,
+            token_match=None,
             relative_residual=residual["mean"],
             relative_residual_p95=residual["p95"],
             share_converged=metrics.share(measured.search.converged),
@@ -221,20 +233,41 @@ def sweep(
             for mode, phase in modes(tolerance).items()
         ),
     ]
-    found = []
+    found, answers = [], []
     kernels_for(next(model.parameters()).device)  # compiled before anything is timed
     with bar(len(wanted), "sweep", "point") as counted:
-        for each in wanted:
-            found.append(point(*each))
+        for allowed, mode, phase, description in wanted:
+            measured = measure(phase, description)
+            found.append(point(allowed, mode, measured))
+            answers.append(measured.predictions)
             counted.update()
     num_fixed = len(parameters.self_iterations)
     return SweepResult(
         length=parameters.length,
         num_sequences=num_sequences,
         self_iterations=tuple(found[:num_fixed]),
-        tolerance=tuple(found[num_fixed:]),
+        tolerance=tuple(_compared(found[num_fixed:], answers[num_fixed:])),
     )
 
 
-def _mode(point: SweepPoint) -> dict[str, str]:
-    return {} if point.mode is None else {"mode": point.mode}
+def _compared(
+    points: Sequence[SweepPoint], answers: Sequence[Integer[np.ndarray, "..."] | None]
+) -> Iterator[SweepPoint]:
+    """Yield the points with the share of answers that the simultaneous mode gives as well."""
+    whole = {
+        point.allowed: found
+        for point, found in zip(points, answers, strict=True)
+        if point.mode == _SIMULTANEOUS and found is not None
+    }
+    for point, found in zip(points, answers, strict=True):
+        if found is None or point.mode == _SIMULTANEOUS or point.allowed not in whole:
+            yield point
+        else:
+            yield replace(point, token_match=metrics.accuracy(found, whole[point.allowed]))
+
+
+def _mode(point: SweepPoint) -> dict[str, str | float | None]:
+    """Return what there is only where modes are told apart."""
+    if point.mode is None:
+        return {}
+    return {"mode": point.mode, "token_match": point.token_match}

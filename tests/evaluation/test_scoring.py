@@ -76,6 +76,7 @@ def test_the_most_likely_label_is_greedy(model):
     half = np.where(np.arange(LENGTH) % 2, best, (best + 1) % VOCABULARY)
     found = score(model, INPUTS, half, phase=phase_of(model))
     assert (found.is_greedy == (np.arange(LENGTH) % 2 == 1)).all()
+    assert (found.most_likely == best).all()
 
 
 @pytest.mark.parametrize("piece_length", [1, 4, 9, 100])
@@ -95,6 +96,7 @@ def test_padding_changes_nothing_and_has_no_score(model, expected, close, piece_
     close(found.nll[inside], expected[inside])
     assert np.isnan(found.nll[~inside]).all()
     assert not found.is_greedy[~inside].any()
+    assert (found.most_likely[~inside] == IGNORED).all()
     if found.self_iterations is not None:
         assert (found.self_iterations[inside] > 0).all()
         assert not found.self_iterations[~inside].any()

@@ -76,7 +76,7 @@ def test_notebooks_of_word_problems(tmp_path, monkeypatch, capsys, name, picture
 
 @pytest.mark.parametrize(
     ("name", "pictures", "tables"),
-    [("text", 4, 3), ("parameters", 1, 1), ("downstream", 0, 1), ("bounded_share", 2, 2)],
+    [("text", 4, 4), ("parameters", 1, 1), ("downstream", 0, 1), ("bounded_share", 2, 2)],
 )
 def test_notebooks_of_text(tmp_path, monkeypatch, capsys, name, pictures, tables):
     write(tmp_path, text_parameters())

@@ -304,6 +304,7 @@ def test_text_tables_hold_every_point(runs):
     assert named(last)[0]["2048 tokens"] == f"{found['perplexity_last']:.3f}"
     by_iterations, by_tolerance = text_compute_tables(runs[:2])
     assert len(by_iterations.rows) == 12 and len(by_tolerance.rows) == 24
+    assert named(by_tolerance)[0]["as simultaneous"] == "97.66 %"
     assert named(by_tolerance)[1] == {
         "run": IMPLICIT[0],
         "mode": "simultaneous",
@@ -314,6 +315,7 @@ def test_text_tables_hold_every_point(runs):
         "self-iterations, mean": "8.5",
         "evaluations per token, mean": f"{1.5 * (6 - 4 * math.log10(0.3)):.3g}",
         "converged": "99.50 %",
+        "as simultaneous": "-",
     }
 
 

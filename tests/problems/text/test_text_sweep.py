@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from implicit_models.equilibrium.phase import Phase, search_phase
 from implicit_models.equilibrium.solvers import Picard
@@ -66,6 +67,26 @@ def test_all_ways_of_searching_closely_agree(result):
         assert point.scores["perplexity"] == pytest.approx(most, rel=1e-2)
 
 
+def test_modes_are_compared_token_by_token(model, result):
+    def most_likely(allowed, window):
+        phase = search_phase(allowed, 100, 1.0, window)
+        with torch.no_grad():
+            return model(torch.from_numpy(INPUTS), use_cache=False, phase=phase).logits.argmax(-1)
+
+    for point in result.tolerance:
+        whole = most_likely(point.allowed, None)
+        windows = {"window": Window(4, 2), "sequential": Window(1, 2)}
+        if point.mode == "simultaneous":
+            assert point.token_match is None
+        else:
+            alike = most_likely(point.allowed, windows[point.mode]) == whole
+            assert point.token_match == alike.double().mean().item()
+    coarse, fine = ([p.token_match for p in result.tolerance[at : at + 3]] for at in (0, 3))
+    assert fine == [1.0, None, 1.0]
+    assert min(coarse[0], coarse[2]) < 1.0
+    assert all(point.token_match is None for point in result.self_iterations)
+
+
 def test_metrics_and_rows_are_the_schema(result):
     found = result.metrics()
     assert json.loads(json.dumps(found, allow_nan=False)) == found
@@ -74,7 +95,7 @@ def test_metrics_and_rows_are_the_schema(result):
     shared |= {"flops", "seconds"}
     assert set(found["self_iterations"][1]) == shared | {"self_iterations"}
     costs = {"share_converged", "self_iterations", "evaluations_per_token"}
-    assert set(found["tolerance"][0]) == shared | costs | {"tolerance", "mode"}
+    assert set(found["tolerance"][0]) == shared | costs | {"tolerance", "mode", "token_match"}
     rows = result.rows()
     assert len(rows) == 3 + 2 * 3 and len({tuple(row) for row in rows}) == 1
     assert [row["mode"] for row in rows[:5]] == [

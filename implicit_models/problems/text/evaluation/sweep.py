@@ -56,7 +56,8 @@ def sweep_text(
             scores = score(model, inputs, labels, phase=phase)
             assert scores.search is not None
             sums = {"flops": np.array([scores.flops]), "seconds": np.array([scores.seconds])}
-            return {"nats": scores.nll.sum(axis=1)} | sums | vars(scores.search)
+            answers = {"nats": scores.nll.sum(axis=1), "predictions": scores.most_likely}
+            return answers | sums | vars(scores.search)
 
         measured = measure_batches(
             range(0, count, at_once),
@@ -81,6 +82,7 @@ def sweep_text(
             search=search,
             flops=float(measured["flops"].sum()),
             seconds=float(measured["seconds"].sum()),
+            predictions=measured["predictions"],
         )
 
     return sweep(measure, parameters, model, num_sequences=count, in_all_modes=True)

@@ -132,6 +132,7 @@ def text_compute_tables(runs: Sequence[TextResults]) -> list[Table]:
                     number(mean_of(point["self_iterations"])),
                     number(mean_of(point["evaluations_per_token"])),
                     percent(point["share_converged"], 2),
+                    percent(point.get("token_match"), 2),
                 ]
             )
     lengths = {
@@ -154,10 +155,13 @@ def text_compute_tables(runs: Sequence[TextResults]) -> list[Table]:
             title="Perplexity against the tolerance",
             note=f"{note}. {WORK}. The sliding window leaves a token once it has settled, the "
             "simultaneous mode iterates whole sequences, the sequential one token by token. The "
-            "residual is that of a token, in the simultaneous mode of a sequence's worst one.",
+            "residual is that of a token, in the simultaneous mode of a sequence's worst one. The "
+            "last column is the share of tokens after which the same next token is most likely as "
+            "in the simultaneous mode.",
             columns=[
                 *("run", "mode", "tolerance", *shared),
                 *("self-iterations, mean", "evaluations per token, mean", "converged"),
+                "as simultaneous",
             ],
             rows=by_tolerance,
         ),
