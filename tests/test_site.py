@@ -49,6 +49,35 @@ def test_every_page_is_in_the_navigation_once():
     assert sorted(pages) == sorted([*written, *(f"notebooks/{name}.md" for name in notebooks())])
 
 
+def test_a_worker_from_disk_gets_copies(tmp_path):
+    """The search changes the query that it is given, which the page goes on typing into."""
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if browser is None:
+        pytest.skip("there is no chromium (apt install chromium)")
+    shutil.copy(ROOT / "docs/javascripts/iframe-worker.js", tmp_path / "shim.js")
+    (tmp_path / "worker.js").write_text(
+        "const last = {};"
+        "self.onmessage = ({data}) => {"
+        "  data.query = null; last.query = 'answered'; postMessage(last); last.query = null; };"
+    )
+    (tmp_path / "page.html").write_text(
+        "<script src='shim.js'></script><p>no answer</p><script>"
+        "const asked = {query: 'typed'}, worker = new Worker('worker.js');"
+        "worker.onmessage = ({data}) => {"
+        "  document.querySelector('p').textContent = `${asked.query}, ${data.query}`; };"
+        "worker.postMessage(asked);</script>"
+    )
+    command = [browser, "--headless", "--no-sandbox", "--virtual-time-budget=5000", "--dump-dom"]
+    profile = f"--user-data-dir={tmp_path / 'profile'}"
+    done = subprocess.run(
+        [*command, profile, (tmp_path / "page.html").as_uri()],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "<p>typed, answered</p>" in done.stdout
+
+
 def test_every_page_is_built_and_in_the_index_of_the_search(site):
     pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
     assert pages <= {path.stem for path in site.glob("*.html")}

@@ -1,5 +1,6 @@
 // Browsers start no worker for a page that was opened from disk, and the search of this site is one.
-// There its script runs in a hidden frame of the page instead.
+// There its script runs in a hidden frame of the page instead. As between a page and a worker, either
+// side gets a copy of what the other sends: the search changes the query that it is given.
 "use strict";
 if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
@@ -9,7 +10,7 @@ if (location.protocol === "file:") {
       this.frame.hidden = true;
       document.body.append(this.frame);
       const inside = this.frame.contentWindow;
-      inside.postMessage = (data) => this.tell("message", data);
+      inside.postMessage = (data) => this.tell("message", structuredClone(data));
       inside.onerror = (message) => this.tell("error", message);
       const script = inside.document.createElement("script");
       this.ready = new Promise((resolve) => {
@@ -22,7 +23,8 @@ if (location.protocol === "file:") {
 
     postMessage(data) {
       const inside = this.frame.contentWindow;
-      this.ready.then(() => inside.dispatchEvent(new MessageEvent("message", { data })));
+      const copy = structuredClone(data);
+      this.ready.then(() => inside.dispatchEvent(new MessageEvent("message", { data: copy })));
     }
 
     terminate() {
