@@ -6,7 +6,7 @@ from scripts.results_tables import runs_of
 from tests.results_prose.told_last import repeated
 from tests.results_prose.values import WORDS, Model, each, held, model, part, span
 
-PRESETS = "formal_languages regular_languages_seeds"
+PRESETS = "formal_languages regular_languages"
 SPARSE = "test_ignoring_98_percent"
 TOLD, FOLLOWED = "test_asking_25_percent", "test_asking_0_percent"
 
