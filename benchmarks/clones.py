@@ -77,7 +77,9 @@ def clone(path: Path, *composed: str) -> None:
 
 
 @contextlib.contextmanager
-def reproduced(path: Path, preset: str, *settings: str, jobs: int, cached: bool) -> Iterator[None]:
+def reproduced(
+    path: Path, preset: str, *settings: str, jobs: int, cached: bool, seeds: Sequence[int] = ()
+) -> Iterator[None]:
     """Run a preset in a copy, which goes on where an earlier call was stopped.
 
     No other call works in the copy until the block has ended, which reads what has come out.
@@ -88,13 +90,16 @@ def reproduced(path: Path, preset: str, *settings: str, jobs: int, cached: bool)
         Stages that run at once.
     cached
         Whether the copy shares DVC's cache with this project, so that nothing is trained twice.
+    seeds
+        Have every model under each of them, beside those that the preset has.
 
     Raises
     ------
     CommandError
         Where a stage fails, or another call works in the copy.
     """
-    flow = ("-m", "pipelines.reproduce", "--jobs", str(jobs))
+    widened = ("--seeds", ",".join(map(str, seeds))) if seeds else ()
+    flow = ("-m", "pipelines.reproduce", "--jobs", str(jobs), *widened)
     with _alone_in(path) as lock:
         clone(path, preset, *settings)
         link_own_files(ROOT, path, yaml.safe_load((path / "params.yaml").read_text()))

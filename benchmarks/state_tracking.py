@@ -1,7 +1,7 @@
 """State tracking, seed by seed: at which length how many seeds hold, and what each has cost.
 
 Three presets, each a part with results of its own: `ten_seeds` (A5, on up to 65,536 tokens),
-`layers` (S5) and `state_tracking_llama` (A5, by attention).
+`layers` (S5, with five seeds) and `state_tracking_llama` (A5, by attention).
 
     python -m benchmarks.state_tracking            # all three, one after the other
     python -m benchmarks.state_tracking layers     # one of them
@@ -36,6 +36,8 @@ from scripts.results_tables import main as write_tables
 
 CLONES = Path(__file__).parent / "clones"
 PARTS = ("ten_seeds", "layers", "state_tracking_llama")
+SEEDS = {"layers": range(5)}
+"""Of parts whose preset has fewer than are asked for."""
 A5, S5, LLAMA = "a5_implicit_mamba2", "s5_implicit_mamba2", "a5_implicit_llama"
 
 _STEPS = {
@@ -89,7 +91,7 @@ def _measure(part: str) -> int:
 
     Further seeds of its models that were measured before stay there. Returns the status of writing.
     """
-    with reproduced(CLONES / part, part, jobs=2, cached=True):
+    with reproduced(CLONES / part, part, jobs=2, cached=True, seeds=SEEDS.get(part, ())):
         take(part, CLONES / part, further=(measured.MEASURED / f"{part}.json").exists())
     return write_tables([])
 

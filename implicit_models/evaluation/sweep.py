@@ -233,15 +233,14 @@ def sweep(
             for mode, phase in modes(tolerance).items()
         ),
     ]
-    found, answers = [], []
+    found, answers, num_fixed = [], [], len(parameters.self_iterations)
     kernels_for(next(model.parameters()).device)  # compiled before anything is timed
     with bar(len(wanted), "sweep", "point") as counted:
         for allowed, mode, phase, description in wanted:
             measured = measure(phase, description)
             found.append(point(allowed, mode, measured))
-            answers.append(measured.predictions)
+            answers.append(measured.predictions if len(found) > num_fixed else None)
             counted.update()
-    num_fixed = len(parameters.self_iterations)
     return SweepResult(
         length=parameters.length,
         num_sequences=num_sequences,

@@ -65,8 +65,8 @@ def asked(monkeypatch, tmp_path):
     asked = []
 
     @contextlib.contextmanager
-    def reproduced(folder, part, *settings, jobs, cached):
-        asked.append((part, cached, bool(settings)))
+    def reproduced(folder, part, *settings, jobs, cached, seeds=()):
+        asked.append((part, cached, bool(settings), *seeds))
         yield
 
     def of_folder(part, folder, settings=()):
@@ -82,7 +82,7 @@ def asked(monkeypatch, tmp_path):
 
 def test_what_a_part_leaves_is_kept_and_judged(asked, tmp_path, capsys):
     assert state_tracking.main(["layers"]) == 1
-    assert asked == [("layers", True, False), "tables"]
+    assert asked == [("layers", True, False, 0, 1, 2, 3, 4), "tables"]
     assert json.loads((tmp_path / "measured" / "layers.json").read_text()) == RUNS
     said = capsys.readouterr().out
     assert "at 20 tokens: 2 (required 10) DOES NOT HOLD" in said
@@ -188,13 +188,15 @@ def test_a_copy_has_the_cache_that_dvc_has_been_told_and_the_users_own_files(mon
     monkeypatch.setattr(clones, "python", run)
     folders = {cached: tmp_path / f"copy_{cached}" for cached in (True, False)}
     for cached, folder in folders.items():
-        with clones.reproduced(folder, "text_small", jobs=2, cached=cached):
+        seeds = range(2 * (not cached))
+        with clones.reproduced(folder, "text_small", jobs=2, cached=cached, seeds=seeds):
             assert (folder / "text" / "train").is_dir()
     (setting,) = (each for each in commands if "cache.dir" in each)
     assert setting[-1] == str(tmp_path / "elsewhere")
     assert [each for each in commands if "--jobs" in each] == [
-        ("-m", "pipelines.reproduce", "--jobs", "2")
-    ] * 2
+        ("-m", "pipelines.reproduce", "--jobs", "2"),
+        ("-m", "pipelines.reproduce", "--jobs", "2", "--seeds", "0,1"),
+    ]
 
 
 def test_one_call_at_a_time_works_in_a_copy(monkeypatch, tmp_path):

@@ -68,7 +68,7 @@ def test_notebooks_of_word_problems(tmp_path, monkeypatch, capsys, name, picture
     assert (ran.num(Figure), ran.num(Table), ran.printed) == (pictures, tables, lines)
     told = [each.data for each in ran.shown if isinstance(each, Markdown)]
     assert len(ran.shown) == pictures + tables + len(told)
-    assert len(told) == (name in {"layers", "length", "mixtures"})
+    assert len(told) == (name in {"layers", "length"})
     for conclusion in told:
         assert conclusion.startswith("**a5, accuracy of the last 10 of 128 tokens (8x the length ")
         assert conclusion.endswith("**") and conclusion.count("**") == 2

@@ -56,7 +56,10 @@ def sweep_text(
             scores = score(model, inputs, labels, phase=phase)
             assert scores.search is not None
             sums = {"flops": np.array([scores.flops]), "seconds": np.array([scores.seconds])}
-            answers = {"nats": scores.nll.sum(axis=1), "predictions": scores.most_likely}
+            answers = {
+                "nats": scores.nll.sum(axis=1),
+                "predictions": scores.most_likely.astype(np.int32),
+            }
             return answers | sums | vars(scores.search)
 
         measured = measure_batches(
