@@ -81,7 +81,7 @@ class SweepPoint:
     allowed: int | float
     mode: str | None
     scores: Mapping[str, float | None]
-    token_match: float | None
+    token_match: float | None = None
     relative_residual: float | None
     relative_residual_p95: float | None
     share_converged: float
@@ -212,7 +212,6 @@ def sweep(
             allowed=allowed,
             mode=mode,
             scores=measured.scores,
-            token_match=None,
             relative_residual=residual["mean"],
             relative_residual_p95=residual["p95"],
             share_converged=metrics.share(measured.search.converged),
@@ -259,10 +258,9 @@ def _compared(
         if point.mode == _SIMULTANEOUS and found is not None
     }
     for point, found in zip(points, answers, strict=True):
-        if found is None or point.mode == _SIMULTANEOUS or point.allowed not in whole:
-            yield point
-        else:
-            yield replace(point, token_match=metrics.accuracy(found, whole[point.allowed]))
+        if found is not None and point.mode not in {None, _SIMULTANEOUS}:
+            point = replace(point, token_match=metrics.accuracy(found, whole[point.allowed]))
+        yield point
 
 
 def _mode(point: SweepPoint) -> dict[str, str | float | None]:
